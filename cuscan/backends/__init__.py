@@ -1,0 +1,18 @@
+"""Where a request runs: on the array's GPU, or in NumPy for arrays on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuscan.interop.view import ArrayView
+
+
+def run(value: ArrayView, **call: Any) -> Any:
+    """Run one call on the device of its array; `call` holds the keywords of `api.scan`."""
+    if value.device.type == "cpu":
+        from cuscan.backends import host
+
+        return host.run(value, **call)
+    from cuscan.backends import cuda
+
+    return cuda.run(value, **call)

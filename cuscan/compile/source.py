@@ -1,0 +1,74 @@
+"""A plan's configuration as CUDA C++: includes, a named Config struct, one entry point."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+from cuscan.plan import Config
+
+CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
+
+_TEMPLATE = """\
+// cuscan {entry}; headers {digest}
+#include "kernels/{family}.cuh"
+{functor_source}
+namespace cuscan {{
+struct Config {{
+    using Value = {value};
+    using Result = {result};
+    using Accumulator = {accumulator};
+    using Carry = {carry};
+    template <class T>
+    using Op = {functor}<T>;
+    static constexpr Access kValueAccess = Access::k{value_access};
+    static constexpr Access kResultAccess = Access::k{result_access};
+    static constexpr Access kMaskAccess = Access::k{mask_access};
+    static constexpr bool kExclusive = {exclusive};
+    static constexpr bool kHasInitial = {has_initial};
+    static constexpr bool kChained = {chained};
+    static constexpr int kBatchDims = {batch_dims};
+    static constexpr int kItems = {items};
+{constants}
+}};
+}}  // namespace cuscan
+
+CUSCAN_KERNEL({block}, {blocks_per_sm})
+{entry}(const cuscan::Config::Value* value, cuscan::Config::Result* result, const cuscan::boolean* mask,
+        cuscan::Workspace* workspace, cuscan::Config::Carry initial,
+        CUSCAN_CONSTANT_ARGUMENT cuscan::Geometry<cuscan::Config::kBatchDims> geometry) {{
+    cuscan::{family}<cuscan::Config>({{value, result, mask}}, workspace, initial, geometry);
+}}
+"""
+
+
+def entry_name(config: Config) -> str:
+    """The kernel's name, as profilers show it."""
+    return f"cuscan_{config.family}"
+
+
+@functools.cache
+def headers() -> dict[str, str]:
+    """The device headers, by the names that `#include` uses."""
+    return {path.relative_to(CUDA_DIR).as_posix(): path.read_text() for path in sorted(CUDA_DIR.rglob("*.cuh"))}
+
+
+@functools.cache
+def headers_digest() -> str:
+    """A digest of all device headers: part of every source, so that no cache outlives an edit."""
+    digest = hashlib.sha256()
+    for name, text in headers().items():
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def make_source(config: Config) -> str:
+    """The translation unit for one configuration."""
+    fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
+    constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
+    return _TEMPLATE.format(entry=entry_name(config), digest=headers_digest(), constants=constants, **fields)
+
+
+def _literal(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,165 @@
+// Everything that touches the hardware, behind plain functions: the one header that another GPU, or the
+// simulator of the tests, replaces. The rest of the device code is ordinary C++17 on top of it.
+// Collectives (shuffle_up, broadcast, ballot, sync_warp) are called by all 32 lanes of a warp together;
+// sync_block by all threads of the block.
+#pragma once
+
+#define CUSCAN_DEVICE __device__ __forceinline__
+#define CUSCAN_KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
+#define CUSCAN_UNROLL _Pragma("unroll")
+
+namespace cuscan {
+
+using int8 = signed char;
+using int16 = short;
+using int32 = int;
+using int64 = long long;
+using uint8 = unsigned char;
+using uint16 = unsigned short;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+using float32 = float;
+using float64 = double;
+
+namespace target {
+
+constexpr int kWarp = 32;
+
+// ---- where am I ----------------------------------------------------------------------------------------------------
+CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
+CUSCAN_DEVICE uint32 block_index() { return blockIdx.x; }
+CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
+
+// The block's shared memory as one struct; uninitialised.
+template <class Shared>
+CUSCAN_DEVICE Shared& shared_memory() {
+    __shared__ alignas(16) unsigned char bytes[sizeof(Shared)];
+    return *reinterpret_cast<Shared*>(bytes);
+}
+
+// ---- collectives ---------------------------------------------------------------------------------------------------
+CUSCAN_DEVICE void sync_block() { __syncthreads(); }
+CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
+CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
+
+// A value of any type as 32-bit words, so that shuffles and tile states need no case for each type.
+template <class T>
+struct Words {
+    static constexpr int kCount = int((sizeof(T) + 3) / 4);
+    uint32 word[kCount];
+};
+template <class T>
+CUSCAN_DEVICE Words<T> to_words(const T& value) {
+    Words<T> words = {};
+    memcpy(&words, &value, sizeof(T));
+    return words;
+}
+template <class T>
+CUSCAN_DEVICE T from_words(const Words<T>& words) {
+    T value;
+    memcpy(&value, &words, sizeof(T));
+    return value;
+}
+
+// The value of the lane `distance` below; the lane's own value where there is none.
+template <class T>
+CUSCAN_DEVICE T shuffle_up(const T& value, int distance) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_up_sync(~0u, words.word[i], distance);
+    return from_words<T>(words);
+}
+
+// The value of lane `lane`, in every lane.
+template <class T>
+CUSCAN_DEVICE T broadcast(const T& value, int lane) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], lane);
+    return from_words<T>(words);
+}
+
+CUSCAN_DEVICE int first_set_bit(uint32 bits) { return __ffs(int(bits)) - 1; }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<1> {
+    using type = uint8;
+};
+template <>
+struct WordOf<2> {
+    using type = uint16;
+};
+template <>
+struct WordOf<4> {
+    using type = uint32;
+};
+template <>
+struct WordOf<8> {
+    using type = uint2;
+};
+template <>
+struct WordOf<16> {
+    using type = uint4;
+};
+
+// One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. Streaming: the line is used once.
+template <class T>
+CUSCAN_DEVICE T load_streaming(const T* address) {
+    using Word = typename WordOf<sizeof(T)>::type;
+    Word word = __ldcs(reinterpret_cast<const Word*>(address));
+    T value;
+    memcpy(&value, &word, sizeof(T));
+    return value;
+}
+template <class T>
+CUSCAN_DEVICE void store_streaming(T* address, const T& value) {
+    using Word = typename WordOf<sizeof(T)>::type;
+    Word word;
+    memcpy(&word, &value, sizeof(T));
+    __stcs(reinterpret_cast<Word*>(address), word);
+}
+// Relaxed, device-wide: for words that another block writes or reads meanwhile.
+CUSCAN_DEVICE uint64 load_relaxed(const uint64* address) {
+    uint64 value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+}
+CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+// Two words in one access; each is whole, the pair may tear.
+CUSCAN_DEVICE void load_relaxed(const uint64* address, uint64& first, uint64& second) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(address) : "memory");
+}
+CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
+}
+CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
+CUSCAN_DEVICE void fence() { __threadfence(); }
+
+// ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
+CUSCAN_DEVICE float32 half_to_float(uint16 bits) {
+    float32 value;
+    asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "h"(bits));
+    return value;
+}
+CUSCAN_DEVICE uint16 float_to_half(float32 value) {
+    uint16 bits;
+    asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; mov.b16 %0, h; }" : "=h"(bits) : "f"(value));
+    return bits;
+}
+CUSCAN_DEVICE float32 bits_to_float(uint32 bits) { return __uint_as_float(bits); }
+CUSCAN_DEVICE uint32 float_to_bits(float32 value) { return __float_as_uint(value); }
+
+// IEEE sums and products that are never contracted to a fused multiply-add, so that a scan has the same bits everywhere.
+CUSCAN_DEVICE float32 add_rn(float32 a, float32 b) { return __fadd_rn(a, b); }
+CUSCAN_DEVICE float64 add_rn(float64 a, float64 b) { return __dadd_rn(a, b); }
+CUSCAN_DEVICE float32 mul_rn(float32 a, float32 b) { return __fmul_rn(a, b); }
+CUSCAN_DEVICE float64 mul_rn(float64 a, float64 b) { return __dmul_rn(a, b); }
+
+}  // namespace target
+}  // namespace cuscan

@@ -1,0 +1,84 @@
+// Element types and the conversions between them. `convert<To>(from)` follows C: it rounds once, wraps between integers,
+// and makes a bool of "not zero".
+#pragma once
+#include "target.cuh"
+
+namespace cuscan {
+
+// A bool in memory: any byte that is not zero is true.
+struct boolean {
+    uint8 bits;
+};
+struct float16 {
+    uint16 bits;
+};
+struct bfloat16 {
+    uint16 bits;
+};
+template <class Part>
+struct alignas(2 * sizeof(Part)) complex {
+    Part real, imag;
+};
+using complex64 = complex<float32>;
+using complex128 = complex<float64>;
+
+// ---- widening to an arithmetic type ----
+template <class T>
+CUSCAN_DEVICE T arithmetic(T value) {
+    return value;
+}
+CUSCAN_DEVICE uint32 arithmetic(boolean value) { return value.bits != 0; }
+CUSCAN_DEVICE float32 arithmetic(float16 value) { return target::half_to_float(value.bits); }
+CUSCAN_DEVICE float32 arithmetic(bfloat16 value) { return target::bits_to_float(uint32(value.bits) << 16); }
+
+// ---- narrowing from one ----
+template <class To>
+struct Narrow {
+    template <class From>
+    static CUSCAN_DEVICE To from(From value) {
+        return To(value);
+    }
+};
+template <>
+struct Narrow<boolean> {
+    template <class From>
+    static CUSCAN_DEVICE boolean from(From value) {
+        return boolean{uint8(value != From(0))};
+    }
+};
+template <>
+struct Narrow<float16> {
+    template <class From>
+    static CUSCAN_DEVICE float16 from(From value) {
+        return float16{target::float_to_half(float32(value))};
+    }
+};
+template <>
+struct Narrow<bfloat16> {
+    // Round to nearest, ties to even; every NaN becomes the quiet one.
+    template <class From>
+    static CUSCAN_DEVICE bfloat16 from(From value) {
+        float32 wide = float32(value);
+        uint32 bits = target::float_to_bits(wide);
+        uint32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+        return bfloat16{uint16(wide != wide ? 0x7fc0u : rounded)};
+    }
+};
+template <class Part>
+struct Narrow<complex<Part>> {
+    template <class From>
+    static CUSCAN_DEVICE complex<Part> from(From value) {
+        return {Part(value), Part(0)};
+    }
+    template <class Other>
+    static CUSCAN_DEVICE complex<Part> from(complex<Other> value) {
+        return {Part(value.real), Part(value.imag)};
+    }
+};
+
+template <class To, class From>
+CUSCAN_DEVICE To convert(From value) {
+    return Narrow<To>::from(arithmetic(value));
+}
+
+}  // namespace cuscan

@@ -1,0 +1,35 @@
+// The device memory that a launch with a chain leaves to the next one in its stream: the ticket counter, the tag, and the
+// tile states. The host clears it once, when it is allocated; afterwards each launch puts it back in order itself, so that
+// a captured graph can be replayed any number of times.
+#pragma once
+#include "target.cuh"
+
+namespace cuscan {
+
+// The header; the tile states (chain.cuh) follow it: aggregates, then carries.
+struct Workspace {
+    uint32 ticket;    // units handed out so far
+    uint32 finished;  // blocks that are done
+    uint32 epoch;     // launches so far; epoch + 1 is the tag of this one
+    uint32 reserved;
+
+    CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }
+    CUSCAN_DEVICE uint32 tag() const { return epoch + 1; }
+
+    // Called by one thread of a block that takes no more tickets. The last block leaves the workspace ready for the
+    // next launch in the stream, or the next replay of a graph; when the tags wrap, it forgets all old ones.
+    CUSCAN_DEVICE void leave(uint64 capacity) {
+        uint32 tag_now = tag();
+        target::fence();
+        if (target::atomic_increment(&finished) + 1 != target::block_count()) return;
+        ticket = 0;
+        finished = 0;
+        epoch = tag_now;
+        if (tag_now == ~0u) {
+            for (uint64 i = 0; i < capacity; ++i) words()[i] = 0;
+            epoch = 0;
+        }
+    }
+};
+
+}  // namespace cuscan

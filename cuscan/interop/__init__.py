@@ -1,0 +1,69 @@
+"""The one door for arrays: recognise a library, see its array as an `ArrayView`, give results back."""
+
+from __future__ import annotations
+
+import sys
+
+from cuscan.errors import MissingDependencyError, ScanTypeError
+from cuscan.interop.view import ArrayView, Device, Library
+
+__all__ = ["ArrayView", "Device", "Library", "adopt"]
+
+_HOST_DEVICES = {1, 3}  # DLPack: kDLCPU, kDLCUDAHost
+_CUDA_DEVICES = {2, 13}  # DLPack: kDLCUDA, kDLCUDAManaged
+
+CUPY_MISSING = (
+    "{what} is on a GPU, and scans there need CuPy: "
+    "pip install 'cuscan[cuda12]' (or 'cuscan[cuda13]' for CUDA 13)"
+)
+
+
+def adopt(array: object, name: str = "x") -> ArrayView:
+    """See `array` as an `ArrayView` on the same memory.
+
+    CuPy arrays, torch tensors and NumPy arrays are recognised without importing their libraries.
+    Any other producer of DLPack or of the CUDA array interface is adopted by CuPy or NumPy.
+    Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
+    is not installed. `name` is the argument that errors speak of.
+    """
+    modules = sys.modules
+    torch = modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        from cuscan.interop.torch import LIBRARY
+
+        return LIBRARY.adopt(array, name)
+    cupy = modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return _cupy(name).adopt(array, name)
+    numpy = modules["numpy"]
+    if isinstance(array, numpy.ndarray):
+        from cuscan.interop.numpy import LIBRARY as NUMPY
+
+        return NUMPY.adopt(array, name)
+    return _adopt_stranger(array, name)
+
+
+def _cupy(name: str) -> Library:
+    try:
+        from cuscan.interop.cupy import LIBRARY
+    except ImportError as error:
+        raise MissingDependencyError(CUPY_MISSING.format(what=name)) from error
+    return LIBRARY
+
+
+def _adopt_stranger(array: object, name: str) -> ArrayView:
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        kind = int(array.__dlpack_device__()[0])
+        if kind in _CUDA_DEVICES:
+            return _cupy(name).adopt_foreign(array, name)
+        if kind in _HOST_DEVICES:
+            from cuscan.interop.numpy import LIBRARY
+
+            return LIBRARY.adopt_foreign(array, name)
+        raise ScanTypeError(f"{name} is on a device of DLPack type {kind}; cuscan works on CUDA GPUs and on the CPU")
+    if hasattr(array, "__cuda_array_interface__"):
+        return _cupy(name).adopt_foreign(array, name)
+    raise ScanTypeError(
+        f"{name} must be a CuPy or NumPy array, a torch tensor or another array with __dlpack__; "
+        f"got {type(array).__name__}"
+    )

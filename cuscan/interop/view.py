@@ -1,0 +1,60 @@
+"""What cuscan sees of an array, and what it asks of the library that the array belongs to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from cuscan.dtypes import DType
+
+
+class Device(NamedTuple):
+    """A device: type "cuda" or "cpu", and its index."""
+
+    type: str
+    index: int
+
+    def __str__(self) -> str:
+        return self.type if self.type == "cpu" else f"{self.type}:{self.index}"
+
+
+class Library(Protocol):
+    """A tensor library: one object each, in the module of its name."""
+
+    name: str
+
+    def adopt(self, array: Any, name: str) -> ArrayView:
+        """See an array of this library; `name` is the argument that errors speak of."""
+
+    def adopt_foreign(self, array: Any, name: str) -> ArrayView:
+        """Take over an array of a library that cuscan does not know, without a copy."""
+
+    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
+        """A new dense array of the library; strides in elements."""
+
+    def scratch(self, nbytes: int, device: Device) -> Any:
+        """Zeroed device memory, ordered on the current stream; freed with the returned object."""
+
+    def pointer(self, array: Any) -> int:
+        """The address of an array that `empty` or `scratch` returned."""
+
+    def stream(self, device: Device) -> int:
+        """The handle of the library's current stream on a device."""
+
+    def as_numpy(self, view: ArrayView) -> Any:
+        """A CPU array as NumPy sees it, on the same memory; bfloat16 as uint16."""
+
+
+class ArrayView(NamedTuple):
+    """An array of any library: its memory, and the object that keeps it alive.
+
+    `strides` count elements; `pointer` is the address of the first element.
+    """
+
+    owner: Any
+    library: Library
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    pointer: int
+    device: Device
+    readonly: bool

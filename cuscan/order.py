@@ -1,0 +1,48 @@
+"""The defined order of a scan: which partial results are combined with which.
+
+The bits of a floating-point result depend on the association of its sums. Here it is a function of
+the dtypes, the operator and the memory layout alone; never of the run, the GPU, the number of rows
+or the place among them. For scan position i along the axis:
+
+1. `items` consecutive elements are combined one by one;
+2. 32 such runs ("lanes") by a warp scan with doubling distances (Kogge & Stone 1973);
+3. `vectors` such warp scans from left to right, then `warps` of those from left to right. The whole
+   is one *unit*;
+4. units in groups of 32: a Kogge-Stone scan within a group and from left to right over the groups,
+   in the wider carry type.
+
+An element's result is ((carry . warps before) . (vectors before . lanes before)) . items up to it.
+Where nothing comes before, nothing is combined. The association of out[i] therefore depends on i,
+never on what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANES = 32
+GROUP = 32
+
+
+@dataclass(frozen=True)
+class Order:
+    """The numbers that fix an order; see the module's text."""
+
+    items: int
+    vectors: int
+    warps: int
+
+    @property
+    def vector(self) -> int:
+        """Elements of one warp scan."""
+        return self.items * LANES
+
+    @property
+    def warp_tile(self) -> int:
+        """Elements that one warp holds."""
+        return self.vector * self.vectors
+
+    @property
+    def unit(self) -> int:
+        """Elements of one unit of the chain."""
+        return self.warp_tile * self.warps

@@ -1,0 +1,331 @@
+"""From a request to a launch: kernel family, configuration, grid. Pure functions of frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from cuscan.dtypes import DTYPES
+from cuscan.errors import ScanValueError
+from cuscan.order import GROUP, LANES, Order
+from cuscan.request import ALIGNMENT, ArraySpec, ScanRequest
+from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, VECTOR_BYTES
+
+WARP = 32
+HEADER_BYTES = 16  # struct Workspace
+MAX_TICKETS = 2**32 - 2**20  # tiles of a chained launch: tickets are 32 bits, and every block takes one too many
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU that a plan is made for: architecture (90 for sm_90) and number of SMs."""
+
+    arch: int
+    sm_count: int
+
+
+class Dimension(NamedTuple):
+    """An axis of the scan: its size and its strides, in elements (`Dimension` in geometry.cuh)."""
+
+    size: int
+    value: int
+    result: int
+    mask: int
+
+    def strides(self) -> tuple[int, int, int]:
+        return self[1:]
+
+
+UNIT_DIMENSION = Dimension(1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a kernel is compiled for; the fields of the generated `struct Config` (source.py)."""
+
+    family: str
+    functor: str
+    functor_source: str
+    value: str
+    result: str
+    accumulator: str
+    carry: str
+    value_access: str
+    result_access: str
+    mask_access: str
+    exclusive: bool
+    has_initial: bool
+    chained: bool
+    batch_dims: int
+    items: int
+    constants: tuple[tuple[str, int], ...]
+    block: int
+    blocks_per_sm: int
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A launch, complete but for the addresses.
+
+    `geometry` is the kernel's struct Geometry as words. The offsets lead, in elements, from each
+    array's address to scan position 0. `workspace_words` counts the 64-bit tile-state words.
+    """
+
+    config: Config
+    grid: int
+    geometry: tuple[int, ...]
+    value_offset: int
+    result_offset: int
+    mask_offset: int
+    workspace_words: int
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory that the launch needs beside the arrays."""
+        return HEADER_BYTES + 8 * self.workspace_words if self.workspace_words else 0
+
+
+class _Layout(NamedTuple):
+    """A request's axes in the scan's own terms: all strides run in scan direction."""
+
+    axis: Dimension
+    others: tuple[Dimension, ...]  # the fastest first, merged where they can be
+    offsets: tuple[int, int, int]
+    contiguous: bool
+
+
+def order_of(request: ScanRequest) -> Order:
+    """The defined order of a request's scan (order.py)."""
+    if not _layout(request).contiguous:
+        return COLUMNS
+    return CONTIGUOUS[max(request.value.dtype.itemsize, request.result.dtype.itemsize)]
+
+
+def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
+    """The plan for a request with at least one element."""
+    layout = _layout(request)
+    if not layout.contiguous:
+        return _plan_columns(request, layout, target)
+    order = order_of(request)
+    if layout.axis.size <= order.warp_tile:
+        return _plan_rows(request, layout, order)
+    return _plan_tiles(request, layout, order, target)
+
+
+# ---- layout ----------------------------------------------------------------------------------------------------------
+
+
+def _layout(request: ScanRequest) -> _Layout:
+    value, result, mask = request.value, request.result, request.mask
+    mask_strides = mask.strides if mask else (0,) * len(value.shape)
+    dims = [Dimension(*d) for d in zip(value.shape, value.strides, result.strides, mask_strides, strict=True)]
+    axis = dims.pop(request.axis)
+    offsets = (0, 0, 0)
+    if request.reverse:
+        offsets = tuple((axis.size - 1) * stride for stride in axis.strides())  # type: ignore[assignment]
+        axis = Dimension(axis.size, -axis.value, -axis.result, -axis.mask)
+    others = _merge(sorted((d for d in dims if d.size > 1), key=lambda d: (abs(d.result), abs(d.value))))
+    contiguous = axis.size == 1 or all(abs(axis.result) <= abs(d.result) for d in others)
+    return _Layout(axis, others, offsets, contiguous)
+
+
+def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
+    """Join neighbouring axes that one stride can walk, in every array. The fastest come first."""
+    merged: list[Dimension] = []
+    for dim in dims:
+        last = merged[-1] if merged else None
+        if last and dim.strides() == tuple(last.size * stride for stride in last.strides()):
+            merged[-1] = last._replace(size=last.size * dim.size)
+        else:
+            merged.append(dim)
+    return tuple(merged)
+
+
+def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterator[int]) -> str:
+    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors."""
+    if spec is None:
+        return "None"
+    size = spec.dtype.itemsize
+    nbytes = size * items
+    # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
+    edge = spec.address + offset * size + (size if step == -1 else 0)
+    if abs(step) != 1 or edge % nbytes or any(stride * size % nbytes for stride in strides):
+        return "Element"
+    return "Vector" if step == 1 else "Mirrored"
+
+
+def _accesses(request: ScanRequest, layout: _Layout, along: Dimension, others: list[Dimension], items: int) -> list[str]:
+    specs = (request.value, request.result, request.mask)
+    return [
+        _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others))
+        for i, spec in enumerate(specs)
+    ]
+
+
+def _geometry(axis: Dimension, column: Dimension, batch: tuple[Dimension, ...], units: int, words: int) -> tuple[int, ...]:
+    rows = 1
+    for dim in batch:
+        rows *= dim.size
+    return (*axis, *column, *(word for dim in batch for word in dim), rows, units, words)
+
+
+def _plan(
+    request: ScanRequest,
+    layout: _Layout,
+    family: str,
+    *,
+    batch: tuple[Dimension, ...],
+    column: Dimension = UNIT_DIMENSION,
+    accesses: list[str],
+    items: int,
+    units: int,
+    chains: int,
+    block: int,
+    grid: int,
+    constants: dict[str, int],
+    chained: bool = False,
+) -> ScanPlan:
+    accumulator = DTYPES[request.result.dtype.accumulator]
+    carry = DTYPES[request.carry]
+    groups = -(-units // GROUP)
+    words = chains * (units * _words(accumulator.itemsize) + groups * _words(carry.itemsize)) if chained else 0
+    config = Config(
+        family=family,
+        functor=request.op.functor,
+        functor_source=request.op.source,
+        value=request.value.dtype.cpp,
+        result=request.result.dtype.cpp,
+        accumulator=accumulator.cpp,
+        carry=carry.cpp,
+        value_access=accesses[0],
+        result_access=accesses[1],
+        mask_access=accesses[2],
+        exclusive=request.exclusive,
+        has_initial=request.has_initial,
+        chained=chained,
+        batch_dims=len(batch),
+        items=items,
+        constants=tuple(constants.items()),
+        block=block,
+        blocks_per_sm=max(THREADS_PER_SM[family, accumulator.itemsize] // block, 1),
+    )
+    return ScanPlan(
+        config, grid, _geometry(layout.axis, column, batch, units, words), *layout.offsets, workspace_words=words
+    )
+
+
+def _words(itemsize: int) -> int:
+    """64-bit words of a tagged value (`Tagged` in chain.cuh)."""
+    return -(-itemsize // 4)
+
+
+# ---- the kernel families ---------------------------------------------------------------------------------------------
+
+
+def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
+    """A warp or less holds a row: rows.cuh."""
+    batch = layout.others or (UNIT_DIMENSION,)
+    length = layout.axis.size
+    lanes = min(_power_of_two(-(-length // order.items)), LANES)
+    vectors = _power_of_two(-(-length // order.vector))
+    rows_per_thread = max(order.vectors // vectors, 1)
+    warps = 4
+    rows = _product(batch)
+    rows_per_block = warps * (WARP // lanes) * rows_per_thread
+    return _plan(
+        request,
+        layout,
+        "rows",
+        batch=batch,
+        accesses=_accesses(request, layout, layout.axis, list(batch), order.items),
+        items=order.items,
+        units=1,
+        chains=rows,
+        block=warps * WARP,
+        grid=-(-rows // rows_per_block),
+        constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
+    )
+
+
+def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Target) -> ScanPlan:
+    """Rows of one tile or many, a block a tile: tiles.cuh."""
+    batch = layout.others or (UNIT_DIMENSION,)
+    length, rows = layout.axis.size, _product(batch)
+    units = -(-length // order.unit)
+    # A row of one tile needs no more warps than it fills; the order does not notice.
+    warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
+    plan = _plan(
+        request,
+        layout,
+        "tiles",
+        batch=batch,
+        accesses=_accesses(request, layout, layout.axis, list(batch), order.items),
+        items=order.items,
+        units=units,
+        chains=rows,
+        block=warps * WARP,
+        grid=1,
+        constants={"Vectors": order.vectors, "Warps": warps},
+        chained=units > 1,
+    )
+    return _persistent(plan, rows * units, target)
+
+
+def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> ScanPlan:
+    """The scanned axis is not the contiguous one: columns.cuh."""
+    across, batch = layout.others[0], layout.others[1:] or (UNIT_DIMENSION,)
+    length, rows = layout.axis.size, _product(batch)
+    order = COLUMNS
+    widest = max(request.value.dtype.itemsize, request.result.dtype.itemsize, DTYPES[request.result.dtype.accumulator].itemsize)
+    items = min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True))
+    accesses = _accesses(request, layout, across, [layout.axis, *batch], items)
+    if "Element" in accesses[:2]:
+        items = 1
+        accesses = _accesses(request, layout, across, [layout.axis, *batch], items)
+    units = -(-length // order.unit)
+    chunks = LANES if units > 1 else _power_of_two(-(-length // order.items))
+    threads = min(_power_of_two(-(-across.size // items)), 16 if items > 1 else 32)
+    block = 512 if chunks * threads > 256 else 256
+    places = max(block // (chunks * threads), 1)
+    if units > 1:
+        places = min(places, _power_of_two(units))
+        places = max(places, 1)
+    block = chunks * threads * places
+    column_blocks = -(-across.size // (threads * items))
+    tiles = column_blocks * (rows * -(-units // places) if units > 1 else -(-rows // places))
+    plan = _plan(
+        request,
+        layout,
+        "columns",
+        batch=batch,
+        column=across,
+        accesses=accesses,
+        items=items,
+        units=units,
+        chains=rows * column_blocks * threads * items,
+        block=block,
+        grid=1,
+        constants={"ColumnThreads": threads, "Chunks": chunks, "Steps": order.items, "Places": places},
+        chained=units > 1,
+    )
+    return _persistent(plan, tiles, target)
+
+
+def _persistent(plan: ScanPlan, tiles: int, target: Target) -> ScanPlan:
+    """Blocks that stay: as many as the GPU holds, no more than there are tiles."""
+    if plan.config.chained and tiles > MAX_TICKETS:
+        raise ScanValueError(f"x has too many elements for one call: {tiles} tiles, and at most {MAX_TICKETS} are possible")
+    return replace(plan, grid=min(tiles, target.sm_count * plan.config.blocks_per_sm))
+
+
+def _product(dims: tuple[Dimension, ...]) -> int:
+    product = 1
+    for dim in dims:
+        product *= dim.size
+    return product
+
+
+def _power_of_two(number: int, *, down: bool = False) -> int:
+    """The nearest power of two that is not smaller (or, `down`, not larger)."""
+    return 1 << (number.bit_length() - 1 if down else (number - 1).bit_length())

@@ -1,0 +1,33 @@
+"""The tuning tables. The orders fix the bits of every float scan: changing one changes results."""
+
+from __future__ import annotations
+
+from cuscan.order import Order
+
+VECTOR_BYTES = 16  # the widest load of one thread
+
+# A contiguous axis, by the item size of the wider of value and result: `items` fill one load of it.
+CONTIGUOUS = {
+    1: Order(items=16, vectors=4, warps=8),
+    2: Order(items=8, vectors=4, warps=8),
+    4: Order(items=4, vectors=8, warps=8),
+    8: Order(items=2, vectors=8, warps=8),
+    16: Order(items=1, vectors=8, warps=8),
+}
+
+# Any other axis: one order for all types.
+COLUMNS = Order(items=8, vectors=1, warps=1)
+
+# Threads of an SM, by kernel family and item size of the accumulator: 65,536 registers are shared
+# among them.
+THREADS_PER_SM = {
+    ("rows", 4): 1024,
+    ("rows", 8): 768,
+    ("rows", 16): 512,
+    ("tiles", 4): 1024,
+    ("tiles", 8): 512,
+    ("tiles", 16): 512,
+    ("columns", 4): 1024,
+    ("columns", 8): 768,
+    ("columns", 16): 512,
+}
