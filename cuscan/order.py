@@ -8,8 +8,9 @@ or the place among them. For scan position i along the axis:
 2. 32 such runs ("lanes") by a warp scan with doubling distances (Kogge & Stone 1973);
 3. `vectors` such warp scans from left to right, then `warps` of those from left to right. The whole
    is one *unit*;
-4. units in groups of 32: a Kogge-Stone scan within a group and from left to right over the groups,
-   in the wider carry type.
+4. in the wider carry type, 32 units make a *group* and 32 groups a *section*: a Kogge-Stone scan over
+   the units of a group, another over the groups of a section, and from left to right over sections.
+   What precedes a unit, its carry, is (sections before . groups before) . units before.
 
 An element's result is ((carry . warps before) . (vectors before . lanes before)) . items up to it.
 Where nothing comes before, nothing is combined. The association of out[i] therefore depends on i,
@@ -21,7 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LANES = 32
-GROUP = 32
+GROUP = 32  # units
+SECTION = GROUP * 32  # units
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
-from cuscan.order import GROUP, LANES, Order
+from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ALIGNMENT, ArraySpec, ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, VECTOR_BYTES
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
+STAGES = 3  # tiles that a block of the tiles family holds (kStages)
+SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
+BULK_BYTES = 16  # the alignment of bulk copies
 MAX_TICKETS = 2**32 - 2**20  # tiles of a chained launch: tickets are 32 bits, and every block takes one too many
 
 
@@ -57,11 +60,14 @@ class Config:
     exclusive: bool
     has_initial: bool
     chained: bool
+    levels: int
+    staged: bool
     batch_dims: int
     items: int
     constants: tuple[tuple[str, int], ...]
     block: int
     blocks_per_sm: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True)
@@ -142,12 +148,15 @@ def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
     return tuple(merged)
 
 
-def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterator[int]) -> str:
-    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors."""
+def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterator[int], least: int) -> str:
+    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors.
+
+    They must be aligned to their own size, and to `least` bytes.
+    """
     if spec is None:
         return "None"
     size = spec.dtype.itemsize
-    nbytes = size * items
+    nbytes = max(size * items, least)
     # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
     edge = spec.address + offset * size + (size if step == -1 else 0)
     if abs(step) != 1 or edge % nbytes or any(stride * size % nbytes for stride in strides):
@@ -155,10 +164,12 @@ def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides:
     return "Vector" if step == 1 else "Mirrored"
 
 
-def _accesses(request: ScanRequest, layout: _Layout, along: Dimension, others: list[Dimension], items: int) -> list[str]:
+def _accesses(
+    request: ScanRequest, layout: _Layout, along: Dimension, others: list[Dimension], items: int, least: int = 1
+) -> list[str]:
     specs = (request.value, request.result, request.mask)
     return [
-        _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others))
+        _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others), least)
         for i, spec in enumerate(specs)
     ]
 
@@ -184,12 +195,13 @@ def _plan(
     block: int,
     grid: int,
     constants: dict[str, int],
+    shared_bytes: int = 0,
     chained: bool = False,
+    staged: bool = False,
 ) -> ScanPlan:
     accumulator = DTYPES[request.result.dtype.accumulator]
     carry = DTYPES[request.carry]
-    groups = -(-units // GROUP)
-    words = chains * (units * _words(accumulator.itemsize) + groups * _words(carry.itemsize)) if chained else 0
+    words = _chain_words(chains, units, accumulator.itemsize, carry.itemsize) if chained else 0
     config = Config(
         family=family,
         functor=request.op.functor,
@@ -204,20 +216,25 @@ def _plan(
         exclusive=request.exclusive,
         has_initial=request.has_initial,
         chained=chained,
+        levels=1 + (units > GROUP) + (units > SECTION),
+        staged=staged,
         batch_dims=len(batch),
         items=items,
         constants=tuple(constants.items()),
         block=block,
         blocks_per_sm=max(THREADS_PER_SM[family, accumulator.itemsize] // block, 1),
+        shared_bytes=shared_bytes,
     )
     return ScanPlan(
         config, grid, _geometry(layout.axis, column, batch, units, words), *layout.offsets, workspace_words=words
     )
 
 
-def _words(itemsize: int) -> int:
-    """64-bit words of a tagged value (`Tagged` in chain.cuh)."""
-    return -(-itemsize // 4)
+def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
+    """64-bit words of the tile states of a launch (`ChainTables` in chain.cuh); arguments in bytes."""
+    groups, sections = -(-units // GROUP), -(-units // SECTION)
+    tables = [units * -(-accumulator // 4), *(entries * -(-carry // 4) for entries in (groups, sections, sections))]
+    return sum((chains * words + 1) // 2 * 2 for words in tables)
 
 
 # ---- the kernel families ---------------------------------------------------------------------------------------------
@@ -229,7 +246,7 @@ def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
     length = layout.axis.size
     lanes = min(_power_of_two(-(-length // order.items)), LANES)
     vectors = _power_of_two(-(-length // order.vector))
-    rows_per_thread = max(order.vectors // vectors, 1)
+    rows_per_thread = max(4 // vectors, 1)
     warps = 4
     rows = _product(batch)
     rows_per_block = warps * (WARP // lanes) * rows_per_thread
@@ -255,19 +272,25 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
+    accesses = _accesses(request, layout, layout.axis, list(batch), order.items)
+    bulk = _accesses(request, layout, layout.axis, list(batch), order.items, least=BULK_BYTES)
+    staged = length >= warps * order.warp_tile and "Element" not in (bulk[0], bulk[2])
+    element_bytes = request.value.dtype.itemsize + (staged and request.mask is not None)
     plan = _plan(
         request,
         layout,
         "tiles",
         batch=batch,
-        accesses=_accesses(request, layout, layout.axis, list(batch), order.items),
+        accesses=accesses,
         items=order.items,
         units=units,
         chains=rows,
-        block=warps * WARP,
+        block=(warps + 1) * WARP,
         grid=1,
         constants={"Vectors": order.vectors, "Warps": warps},
+        shared_bytes=STAGES * warps * order.warp_tile * element_bytes + SHARED_REST,
         chained=units > 1,
+        staged=staged,
     )
     return _persistent(plan, rows * units, target)
 
@@ -285,12 +308,10 @@ def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> Scan
         accesses = _accesses(request, layout, across, [layout.axis, *batch], items)
     units = -(-length // order.unit)
     chunks = LANES if units > 1 else _power_of_two(-(-length // order.items))
-    threads = min(_power_of_two(-(-across.size // items)), 16 if items > 1 else 32)
-    block = 512 if chunks * threads > 256 else 256
-    places = max(block // (chunks * threads), 1)
+    threads = min(_power_of_two(-(-across.size // items)), 8 if items > 1 else 16)
+    places = max(256 // (chunks * threads), 1)
     if units > 1:
         places = min(places, _power_of_two(units))
-        places = max(places, 1)
     block = chunks * threads * places
     column_blocks = -(-across.size // (threads * items))
     tiles = column_blocks * (rows * -(-units // places) if units > 1 else -(-rows // places))
@@ -304,6 +325,7 @@ def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> Scan
         items=items,
         units=units,
         chains=rows * column_blocks * threads * items,
+        shared_bytes=places * chunks * (threads * items + 1) * DTYPES[request.result.dtype.accumulator].itemsize + SHARED_REST,
         block=block,
         grid=1,
         constants={"ColumnThreads": threads, "Chunks": chunks, "Steps": order.items, "Places": places},

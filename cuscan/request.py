@@ -76,7 +76,8 @@ def find_dtype(dtype: object) -> DType:
         name = dtype
     else:
         try:
-            name = np.dtype(dtype).name  # type: ignore[call-overload]
+            numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
+            name = numpy_dtype.name if numpy_dtype.isnative else text
         except TypeError:
             name = text
     if name not in DTYPES:
@@ -148,9 +149,10 @@ def check_initial(initial: object, result: DType) -> complex:
     """The user's `initial` as a Python number that the result dtype can hold."""
     if isinstance(initial, np.ndarray) and initial.ndim == 0:
         initial = initial[()]
-    if not isinstance(initial, numbers.Number | np.generic):
-        raise ScanTypeError(f"initial must be a scalar; got {type(initial).__name__}")
-    number: Any = initial.item() if isinstance(initial, np.generic) else initial
+    item = initial.item() if isinstance(initial, np.generic) else initial
+    if not isinstance(item, numbers.Number):
+        raise ScanTypeError(f"initial must be a scalar number; got {type(initial).__name__}")
+    number: Any = item
     if result.kind is not Kind.COMPLEX and isinstance(number, complex):
         raise ScanTypeError(f"initial is complex ({number}) and the result has dtype {result}")
     if result.kind in EXACT:
@@ -158,7 +160,10 @@ def check_initial(initial: object, result: DType) -> complex:
         if number != number or number in (float("inf"), float("-inf")) or int(number) != number or not low <= number <= high:
             raise ScanValueError(f"initial={number!r} does not fit dtype {result} ({low} to {high})")
         return int(number)
-    return complex(number) if result.kind is Kind.COMPLEX else float(number)
+    try:
+        return complex(number) if result.kind is Kind.COMPLEX else float(number)
+    except OverflowError:
+        raise ScanValueError(f"initial={number!r} does not fit dtype {result}") from None
 
 
 def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
@@ -230,9 +235,9 @@ def _check_out(value: ArrayView, out: ArrayView, dtype: DType) -> None:
         raise ScanValueError("out is read-only")
     reach = 1
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
-        if stride < reach:
+        if stride < reach and 0 not in out.shape:
             raise ScanValueError(f"out overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
-        reach = stride * (size - 1) + 1 if reach == 1 else reach + stride * (size - 1)
+        reach += stride * (size - 1)
 
 
 def _broadcast_mask(value: ArrayView, mask: ArrayView) -> ArraySpec:
@@ -276,6 +281,7 @@ def _overlap(one: ArrayView, other: ArrayView) -> bool:
     if low >= other_high or other_low >= high:
         return False
     try:
-        return bool(np.shares_memory(np.asarray(_Addresses(one)), np.asarray(_Addresses(other)), max_work=1_000_000))
+        arrays = np.asarray(_Addresses(one)), np.asarray(_Addresses(other))
+        return bool(np.shares_memory(*arrays, max_work=1_000_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True

@@ -21,13 +21,13 @@ COLUMNS = Order(items=8, vectors=1, warps=1)
 # Threads of an SM, by kernel family and item size of the accumulator: 65,536 registers are shared
 # among them.
 THREADS_PER_SM = {
-    ("rows", 4): 1024,
+    ("rows", 4): 768,
     ("rows", 8): 768,
     ("rows", 16): 512,
-    ("tiles", 4): 1024,
-    ("tiles", 8): 512,
-    ("tiles", 16): 512,
-    ("columns", 4): 1024,
+    ("tiles", 4): 576,
+    ("tiles", 8): 576,
+    ("tiles", 16): 576,
+    ("columns", 4): 768,
     ("columns", 8): 768,
     ("columns", 16): 512,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuscan.errors import MissingDependencyError
+from cuscan.interop import CUPY_MISSING
 from cuscan.interop.view import ArrayView
 
 
@@ -13,6 +15,8 @@ def run(value: ArrayView, **call: Any) -> Any:
         from cuscan.backends import host
 
         return host.run(value, **call)
-    from cuscan.backends import cuda
-
+    try:
+        from cuscan.backends import cuda
+    except ImportError as error:
+        raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error
     return cuda.run(value, **call)

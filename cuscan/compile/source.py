@@ -28,8 +28,11 @@ struct Config {{
     static constexpr bool kExclusive = {exclusive};
     static constexpr bool kHasInitial = {has_initial};
     static constexpr bool kChained = {chained};
+    static constexpr int kLevels = {levels};
+    static constexpr bool kStaged = {staged};
     static constexpr int kBatchDims = {batch_dims};
     static constexpr int kItems = {items};
+    static constexpr int kSharedBytes = {shared_bytes};
 {constants}
 }};
 }}  // namespace cuscan

@@ -1,11 +1,13 @@
-// Decoupled look-back (Merrill & Garland 2016) along a chain of units that different blocks work on, in two levels.
+// Decoupled look-back (Merrill & Garland 2016) along a chain of units that different blocks work on, in three levels, so
+// that a walk takes a few loads however many units are in flight.
 //
-// Every unit publishes its aggregate. The units of a chain are folded in groups of 32: by a warp scan inside a group,
-// from left to right over groups, in the wider Carry type. The unit that ends a group publishes the carry into the next
-// one, so a walk starts at the nearest published carry, never further back than it must. Because the groups are fixed,
-// so is the association, whichever carries a walk happens to meet: every run gives the same bits.
+// 32 units make a group, 32 groups a section. A unit publishes its aggregate, the last unit of a group the group's total,
+// the last unit of a section the section's total and, as soon as it knows it, the carry into the next section. What
+// precedes a unit is (carry into its section . groups before in the section) . units before in the group: two warp scans,
+// and a fold from left to right over the few sections whose carry is not known yet. All of it is in the wider Carry type.
+// Which carries a walk happens to meet changes nothing: the association is fixed, so every run gives the same bits.
 //
-// A value travels with the tag of its launch in the same 64-bit words, so a relaxed access is enough, a torn pair is
+// A value travels with the tag of its launch in the same 64-bit words, so a relaxed access is enough, a torn value is
 // noticed, and nothing has to be cleared between launches.
 //
 // Progress: a unit waits only for units of lower index in its chain. Callers hand units out in that order (tickets).
@@ -54,112 +56,168 @@ struct Tagged {
     }
 };
 
-// kCount neighbouring chains, walked together by a whole warp: lane i looks at unit i of a group, in each of them.
-// CarryOp is the operator on the Carry type.
-template <class Acc, class Carry, class CarryOp, int kCount = 1>
-struct Chains {
-    static constexpr int kGroup = target::kWarp;
-    static constexpr int kAccWords = Tagged<Acc>::kWords;
-    static constexpr int kCarryWords = Tagged<Carry>::kWords;
+// The words of a launch's chains (plan.py counts the same): the tables one after the other, each ordered by chain.
+template <class Acc, class Carry>
+struct ChainTables {
+    static constexpr uint64 kGroup = target::kWarp;
+    static constexpr uint64 kSection = kGroup * kGroup;
 
-    uint64 units, groups;
-    uint64* aggregates;  // of unit 0 of the first chain
-    uint64* carries;     // into its group 0 (never written: the initial value stands for it)
-    uint32 tag;
+    uint64 units, groups, sections;
+    uint64* aggregates;  // of units
+    uint64* group_totals;
+    uint64* section_totals;
+    uint64* carries;  // into sections; that into section 0 is never written, the initial value stands for it
 
-    // `total`: all chains of the launch; `first`: the first of these.
-    CUSCAN_DEVICE Chains(Workspace* workspace, uint64 total, uint64 units_each, uint64 first) {
+    CUSCAN_DEVICE ChainTables(uint64* words, uint64 chains, uint64 units_each) {
         units = units_each;
         groups = (units + kGroup - 1) / kGroup;
-        aggregates = workspace->words() + first * units * kAccWords;
-        carries = workspace->words() + total * units * kAccWords + first * groups * kCarryWords;
-        tag = workspace->tag();
+        sections = (units + kSection - 1) / kSection;
+        aggregates = words;
+        // Pairs of words are accessed at once, so every table begins at an even word.
+        group_totals = aggregates + (chains * units * Tagged<Acc>::kWords + 1) / 2 * 2;
+        section_totals = group_totals + (chains * groups * Tagged<Carry>::kWords + 1) / 2 * 2;
+        carries = section_totals + (chains * sections * Tagged<Carry>::kWords + 1) / 2 * 2;
     }
+};
+
+// kCount neighbouring chains, walked together by a whole warp: lane i looks at unit i of a group, group i of a section.
+// CarryOp is the operator on the Carry type; kLevels says how far up the chains reach: 1, no more than a group; 2, no more
+// than a section; 3, any length.
+template <class Acc, class Carry, class CarryOp, int kLevels, int kCount = 1>
+struct Chains {
+    static constexpr int kLanes = target::kWarp;
+
+    ChainTables<Acc, Carry> tables;
+    uint64 first;  // of these chains
+    uint32 tag;
+    int lane;
+
+    // `chains`: all of the launch, of `units` each.
+    CUSCAN_DEVICE Chains(Workspace* workspace, uint64 chains, uint64 units, uint64 first_chain)
+        : tables(workspace->words(), chains, units), first(first_chain), tag(workspace->tag()),
+          lane(target::thread_index() % kLanes) {}
 
     CUSCAN_DEVICE void publish(int chain, uint32 unit, const Acc& aggregate) {
-        Tagged<Acc>::publish(aggregates + (chain * units + unit) * kAccWords, aggregate, tag);
+        Tagged<Acc>::publish(slot<Acc>(tables.aggregates, tables.units, chain, unit), aggregate, tag);
     }
 
     // What precedes `unit` in each chain, in every lane: carry[], of which nothing exists if the result is false. On
     // entry carry[] is the chain's initial value, if there is one; own[] are the unit's aggregates, already published.
-    // The unit that ends a group publishes the carries into the next.
     CUSCAN_DEVICE bool prefix(uint32 unit, const Acc (&own)[kCount], bool has_carry, Carry (&carry)[kCount]) {
-        const int lane = target::thread_index() % target::kWarp;
-        const uint32 group = unit / kGroup;
-        const int place = int(unit % kGroup);
-        Carry scanned[kCount];
+        const uint32 group = kLevels > 1 ? unit / kLanes : 0, section = kLevels > 2 ? group / kLanes : 0;
+        const int place = int(unit % kLanes), group_place = int(group % kLanes);
+        const bool ends_group = kLevels > 1 && place == kLanes - 1 && group + 1 < tables.groups;
+        const bool ends_section = kLevels > 2 && ends_group && group_place == kLanes - 1;
+        Carry units[kCount], groups[kCount];  // inclusive scans, lane by lane
 
-        for (uint32 g = start(group, lane, has_carry, carry); g < group; ++g) {
-            scan_group(g, kGroup, lane, own, scanned);
-            fold(has_carry, carry, scanned, kGroup - 1);
+        if (place > 0) {
+            Acc aggregate[kCount];
+            wait_for(tables.aggregates, tables.units, unit - place, place, aggregate);
+            CUSCAN_UNROLL
+            for (int c = 0; c < kCount; ++c) units[c] = convert<Carry>(lane < place ? aggregate[c] : own[c]);
+            scan(units);
         }
-        if (place == 0) return has_carry;
+        if (ends_group) publish_all(tables.group_totals, tables.groups, group, units, kLanes - 1);
 
-        scan_group(group, place, lane, own, scanned);
-        if (place == kGroup - 1 && group + 1 < groups) {
+        if (group_place > 0) {
+            wait_for(tables.group_totals, tables.groups, group - group_place, group_place, groups);
+            CUSCAN_UNROLL
+            for (int c = 0; c < kCount; ++c) {
+                const Carry own_group = target::broadcast(units[c], kLanes - 1);
+                if (lane >= group_place) groups[c] = own_group;
+            }
+            scan(groups);
+        }
+        if (ends_section) publish_all(tables.section_totals, tables.sections, section, groups, kLanes - 1);
+
+        if (section > 0) has_carry = walk_sections(section, has_carry, carry);
+        if (ends_section) {
             bool has_next = has_carry;
             Carry next[kCount];
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) next[c] = carry[c];
-            fold(has_next, next, scanned, kGroup - 1);
-            CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c)
-                if (lane == 0) Tagged<Carry>::publish(carries + (c * groups + group + 1) * kCarryWords, next[c], tag);
+            fold(has_next, next, groups, kLanes - 1);
+            publish_all(tables.carries, tables.sections, section + 1, next, 0);
         }
-        fold(has_carry, carry, scanned, place - 1);
-        return true;
+        if (group_place > 0) fold(has_carry, carry, groups, group_place - 1);
+        if (place > 0) fold(has_carry, carry, units, place - 1);
+        return has_carry;
     }
 
 private:
-    CUSCAN_DEVICE void fold(bool& has_carry, Carry (&carry)[kCount], const Carry (&scanned)[kCount], int lane) {
+    template <class T>
+    CUSCAN_DEVICE uint64* slot(uint64* table, uint64 length, int chain, uint64 index) {
+        return table + ((first + chain) * length + index) * Tagged<T>::kWords;
+    }
+
+    // Lane `from`'s values, to entry `index` of each chain.
+    CUSCAN_DEVICE void publish_all(uint64* table, uint64 length, uint32 index, const Carry (&value)[kCount], int from) {
         CUSCAN_UNROLL
-        for (int c = 0; c < kCount; ++c) carry[c] = join<CarryOp>(has_carry, carry[c], target::broadcast(scanned[c], lane));
+        for (int c = 0; c < kCount; ++c)
+            if (lane == from) Tagged<Carry>::publish(slot<Carry>(table, length, c, index), value[c], tag);
+    }
+
+    // Entry start + lane of each chain, for the first `count` lanes, once all of them are there.
+    template <class T>
+    CUSCAN_DEVICE void wait_for(uint64* table, uint64 length, uint32 start, int count, T (&value)[kCount]) {
+        while (true) {
+            bool ready = true;
+            CUSCAN_UNROLL
+            for (int c = 0; c < kCount; ++c) {
+                const bool here = lane >= count || Tagged<T>::ready(slot<T>(table, length, c, start + lane), tag, value[c]);
+                ready = ready && here;
+            }
+            if (target::ballot(ready) == ~0u) return;
+            target::pause();
+        }
+    }
+
+    CUSCAN_DEVICE void scan(Carry (&value)[kCount]) {
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) value[c] = warp_inclusive_scan<CarryOp, kLanes>(value[c], lane);
+    }
+
+    // carry[] . lane `from`'s value[].
+    CUSCAN_DEVICE void fold(bool& has_carry, Carry (&carry)[kCount], const Carry (&value)[kCount], int from) {
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) carry[c] = join<CarryOp>(has_carry, carry[c], target::broadcast(value[c], from));
         has_carry = true;
     }
 
-    // The first group whose units still have to be folded; carry[] becomes what precedes it. That is the nearest group
-    // with published carries, of the last 32, or the chain's start.
-    CUSCAN_DEVICE uint32 start(uint32 group, int lane, bool& has_carry, Carry (&carry)[kCount]) {
-        while (group > 0) {
-            const bool exists = uint32(lane) < group;  // lane 0 looks at the carry into `group`, lane 1 one group earlier
-            const uint64* slot = carries + (exists ? group - lane : group) * kCarryWords;
-            bool all_ready = exists;
-            Carry seen[kCount];
+    // The carry into a section: from the nearest one that is published, of the last 32, or from the chain's start, over
+    // the totals of the sections between. Lane i looks at the carry into section - i, and at the total of the section
+    // before that.
+    CUSCAN_DEVICE bool walk_sections(uint32 section, bool has_carry, Carry (&carry)[kCount]) {
+        Carry total[kCount], seen[kCount];
+        int distance = -1;  // sections between the carry and here
+        while (distance < 0) {
+            const bool inside = uint32(lane) < section;
+            const uint32 at = inside ? section - lane : section;
+            bool has_total = true, has_seen = inside;
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) {
-                const bool ready = Tagged<Carry>::ready(slot + c * groups * kCarryWords, tag, seen[c]);
-                all_ready = all_ready && ready;
+                const bool total_here =
+                    Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, total[c]);
+                const bool seen_here = Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen[c]);
+                has_total = has_total && total_here;
+                has_seen = has_seen && seen_here;
             }
-            const uint32 found = target::ballot(all_ready);
-            if (found != 0) {
-                const int nearest = target::first_set_bit(found);
-                CUSCAN_UNROLL
-                for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen[c], nearest);
-                has_carry = true;
-                return group - nearest;
-            }
-            if (group < uint32(target::kWarp)) break;
+            const uint32 missing = target::ballot(inside && !has_total), found = target::ballot(has_seen);
+            const int totals = missing ? target::first_set_bit(missing) : kLanes;  // unbroken from here back
+            if (found && target::first_set_bit(found) <= totals)
+                distance = target::first_set_bit(found);
+            else if (uint32(totals) >= section)
+                distance = int(section);
+            else
+                target::pause();
         }
-        return 0;
-    }
-
-    // Inclusive scans over units 0 ... count - 1 of a group, once they are there, with own[] as the unit at `count`.
-    // Later lanes have no meaning.
-    CUSCAN_DEVICE void scan_group(uint32 group, int count, int lane, const Acc (&own)[kCount], Carry (&scanned)[kCount]) {
-        const uint64* slot = aggregates + (uint64(group) * kGroup + (lane < count ? lane : 0)) * kAccWords;
-        Acc value[kCount];
-        bool all_ready;
-        do {
-            all_ready = true;
+        if (uint32(distance) < section) {
             CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) {
-                const bool ready = Tagged<Acc>::ready(slot + c * units * kAccWords, tag, value[c]);
-                all_ready = all_ready && ready;
-            }
-        } while (target::ballot(all_ready) != ~0u);
-        CUSCAN_UNROLL
-        for (int c = 0; c < kCount; ++c)
-            scanned[c] = warp_inclusive_scan<CarryOp, kGroup>(convert<Carry>(lane < count ? value[c] : own[c]), lane);
+            for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen[c], distance);
+            has_carry = true;
+        }
+        for (int i = distance - 1; i >= 0; --i) fold(has_carry, carry, total, i);
+        return has_carry;
     }
 };
 

@@ -18,7 +18,7 @@ struct Geometry {
     Dimension batch[kBatchDims];   // all others, the fastest first
     uint64 rows;                   // product of the batch sizes
     uint64 units;                  // units of the chain along the axis
-    uint64 workspace_words;        // capacity behind the workspace's header
+    uint64 workspace_words;        // tile-state words of this launch
 };
 
 // The three arrays of a scan, at one row.

@@ -31,11 +31,11 @@ CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
 CUSCAN_DEVICE uint32 block_index() { return blockIdx.x; }
 CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 
-// The block's shared memory as one struct; uninitialised.
+// The block's shared memory as one struct; uninitialised. The launch has to ask for as many bytes.
 template <class Shared>
 CUSCAN_DEVICE Shared& shared_memory() {
-    __shared__ alignas(16) unsigned char bytes[sizeof(Shared)];
-    return *reinterpret_cast<Shared*>(bytes);
+    extern __shared__ uint4 cuscan_shared_memory[];
+    return *reinterpret_cast<Shared*>(cuscan_shared_memory);
 }
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
@@ -138,7 +138,51 @@ CUSCAN_DEVICE void load_relaxed(const uint64* address, uint64& first, uint64& se
 CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
+// ---- bulk copies: a whole tile from global to shared memory, by one instruction of one thread -----------------------
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr bool kHasBulkCopy = true;
+#else
+constexpr bool kHasBulkCopy = false;
+#endif
+
+CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
+
+// Lives in shared memory. One thread calls init, and start for each load; all threads may wait for load number `phase`
+// (counted from 0, its parity is enough) before they read `destination`. The next load into the same place may start
+// after a sync_block that follows the reads.
+struct BulkBarrier {
+    uint64 state;
+
+    CUSCAN_DEVICE void init() {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&state)) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    CUSCAN_DEVICE void expect(uint32 bytes) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes) : "memory");
+    }
+    // `bytes`, source and destination are multiples of 16.
+    CUSCAN_DEVICE void load(void* destination, const void* source, uint32 bytes) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         shared_address(destination)),
+                     "l"(source), "r"(bytes), "r"(shared_address(&state))
+                     : "memory");
+    }
+    CUSCAN_DEVICE void wait(uint32 phase) {
+        uint32 done = 0;
+        while (!done) {
+            asm volatile(
+                "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                : "=r"(done)
+                : "r"(shared_address(&state)), "r"(phase & 1)
+                : "memory");
+        }
+    }
+};
+
 CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
+// Between two looks at a word that is not there yet: leaves the memory to those who will write it.
+CUSCAN_DEVICE void pause() { __nanosleep(40); }
 CUSCAN_DEVICE void fence() { __threadfence(); }
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------

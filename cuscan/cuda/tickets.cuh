@@ -37,9 +37,9 @@ CUSCAN_DEVICE typename Ticket<kChained>::type first_ticket(Shared& shared, Works
 
 // No further tile will be taken: hand the workspace on.
 template <bool kChained>
-CUSCAN_DEVICE void leave(Workspace* workspace, uint64 capacity) {
+CUSCAN_DEVICE void leave(Workspace* workspace, uint64 words_used) {
     if constexpr (kChained) {
-        if (target::thread_index() == 0) workspace->leave(capacity);
+        if (target::thread_index() == 0) workspace->leave(words_used);
     }
 }
 

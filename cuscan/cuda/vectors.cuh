@@ -58,6 +58,22 @@ CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, 
         if (i < count) *advance<kAccess>(item, step, i) = vector.item[i];
 }
 
+// Whole vectors in shared memory, in either direction.
+template <Access kAccess, int kItems, class T>
+CUSCAN_DEVICE Vector<T, kItems> read_shared(const T* item) {
+    using V = Vector<T, kItems>;
+    if (kAccess == Access::kMirrored) return reinterpret_cast<const V*>(item - (kItems - 1))->mirrored();
+    return *reinterpret_cast<const V*>(item);
+}
+template <Access kAccess, int kItems, class T>
+CUSCAN_DEVICE void write_shared(T* item, const Vector<T, kItems>& vector) {
+    using V = Vector<T, kItems>;
+    if (kAccess == Access::kMirrored)
+        *reinterpret_cast<V*>(item - (kItems - 1)) = vector.mirrored();
+    else
+        *reinterpret_cast<V*>(item) = vector;
+}
+
 // min(count, limit) as an int: a 64-bit number of elements, cut to what a tile can use.
 CUSCAN_DEVICE int clamp(int64 count, int limit) { return count < limit ? int(count < 0 ? 0 : count) : limit; }
 

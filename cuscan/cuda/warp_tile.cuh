@@ -27,15 +27,34 @@ struct WarpTile {
         const Value* value = advance<Config::kValueAccess>(row.value, axis.value_stride, position);
         const boolean* mask = advance<Config::kMaskAccess>(row.mask, axis.mask_stride, position);
         items.clear();
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            items.raw[r] = load_vector<Config::kValueAccess, kItems>(
-                advance<Config::kValueAccess>(value, axis.value_stride, r * kStride), axis.value_stride, count - r * kStride);
-            if constexpr (Config::kMaskAccess != Access::kNone)
-                items.set_mask(r, load_vector<Config::kMaskAccess, kItems>(
-                                      advance<Config::kMaskAccess>(mask, axis.mask_stride, r * kStride), axis.mask_stride,
-                                      count - r * kStride));
+        if (whole(axis, first))
+            load_vectors(value, mask, axis, Whole());
+        else
+            load_vectors(value, mask, axis, count);
+    }
+
+    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. The mask is kept in registers: it is read
+    // once, the values as often as they are needed.
+    template <class Stage>
+    CUSCAN_DEVICE void read_mask(Stage& stage, int start, int lane) {
+        items.clear();
+        if constexpr (Config::kMaskAccess != Access::kNone) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r)
+                items.set_mask(r, read_shared<Config::kMaskAccess, kItems>(stage.mask(start + lane * kItems + r * kStride)));
         }
+    }
+    template <class Stage>
+    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane) {
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r)
+            items.raw[r] = read_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride));
+    }
+    template <class Stage>
+    CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane) {
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r)
+            write_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride), items.raw[r]);
     }
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
@@ -65,6 +84,36 @@ struct WarpTile {
         const int64 position = first + lane * kItems;
         const int count = clamp(axis.size - position, kElements);
         Result* result = advance<Config::kResultAccess>(row.result, axis.result_stride, position);
+        if (whole(axis, first))
+            store_vectors(result, axis, Whole(), lane, has_prefix, prefix);
+        else
+            store_vectors(result, axis, count, lane, has_prefix, prefix);
+    }
+
+private:
+    // How many elements remain from a thread's first on: a number, or, where the warp tile lies inside the row, always
+    // enough, so that the compiler drops the tests.
+    struct Whole {
+        CUSCAN_DEVICE constexpr int operator-(int) const { return kItems; }
+    };
+    static CUSCAN_DEVICE bool whole(const Dimension& axis, int64 first) { return axis.size - first >= kElements; }
+
+    template <class Count>
+    CUSCAN_DEVICE void load_vectors(const Value* value, const boolean* mask, const Dimension& axis, Count count) {
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            items.raw[r] = load_vector<Config::kValueAccess, kItems>(
+                advance<Config::kValueAccess>(value, axis.value_stride, r * kStride), axis.value_stride, count - r * kStride);
+            if constexpr (Config::kMaskAccess != Access::kNone)
+                items.set_mask(r, load_vector<Config::kMaskAccess, kItems>(
+                                      advance<Config::kMaskAccess>(mask, axis.mask_stride, r * kStride), axis.mask_stride,
+                                      count - r * kStride));
+        }
+    }
+
+    template <class Count>
+    CUSCAN_DEVICE void store_vectors(Result* result, const Dimension& axis, Count count, int lane, bool has_prefix,
+                                     Accumulator prefix) {
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
             const bool inside = r > 0 || lane > 0;

@@ -11,22 +11,23 @@ struct Workspace {
     uint32 ticket;    // units handed out so far
     uint32 finished;  // blocks that are done
     uint32 epoch;     // launches so far; epoch + 1 is the tag of this one
-    uint32 reserved;
+    uint32 used;      // the most words that any launch has used
 
     CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }
     CUSCAN_DEVICE uint32 tag() const { return epoch + 1; }
 
     // Called by one thread of a block that takes no more tickets. The last block leaves the workspace ready for the
     // next launch in the stream, or the next replay of a graph; when the tags wrap, it forgets all old ones.
-    CUSCAN_DEVICE void leave(uint64 capacity) {
-        uint32 tag_now = tag();
+    CUSCAN_DEVICE void leave(uint64 words_used) {
+        const uint32 tag_now = tag();
         target::fence();
         if (target::atomic_increment(&finished) + 1 != target::block_count()) return;
         ticket = 0;
         finished = 0;
         epoch = tag_now;
+        if (words_used > used) used = uint32(words_used);
         if (tag_now == ~0u) {
-            for (uint64 i = 0; i < capacity; ++i) words()[i] = 0;
+            for (uint64 i = 0; i < used; ++i) words()[i] = 0;
             epoch = 0;
         }
     }

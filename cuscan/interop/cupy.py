@@ -19,6 +19,7 @@ class CuPyLibrary:
     """See `interop.view.Library`."""
 
     name = "cupy"
+    keeps_graph_memory = False
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = DTYPES.get(array.dtype.name)

@@ -25,11 +25,14 @@ class NumPyLibrary:
     """See `interop.view.Library`."""
 
     name = "numpy"
+    keeps_graph_memory = False
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = DTYPES.get(array.dtype.name)
         if dtype is None or not array.dtype.isnative:
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
+        if isinstance(array, np.ma.MaskedArray):
+            raise ScanTypeError(f"{name} is a masked array; pass {name}.data, and ~{name}.mask as mask")
         strides = element_strides(array, dtype.itemsize, name)
         return ArrayView(array, self, dtype, array.shape, strides, array.ctypes.data, CPU, not array.flags.writeable)
 

@@ -29,6 +29,7 @@ class TorchLibrary:
     """See `interop.view.Library`."""
 
     name = "torch"
+    keeps_graph_memory = True
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = _DTYPES.get(array.dtype)

@@ -21,6 +21,8 @@ class Library(Protocol):
     """A tensor library: one object each, in the module of its name."""
 
     name: str
+    # Whether memory allocated while a graph is captured stays the graph's own after it is freed.
+    keeps_graph_memory: bool
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         """See an array of this library; `name` is the argument that errors speak of."""

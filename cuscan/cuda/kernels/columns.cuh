@@ -49,7 +49,7 @@ CUSCAN_DEVICE void scan_chunks(ColumnsShared<Config>& shared, Workspace* workspa
     bool has_carry = Config::kHasInitial;
     if constexpr (Config::kChained) {
         using CarryOp = typename Config::template Op<Carry>;
-        Chains<Accumulator, Carry, CarryOp, kItems> chain(workspace, chains, units, first_chain + column);
+        Chains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> chain(workspace, chains, units, first_chain + column);
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
             aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
@@ -74,6 +74,7 @@ CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> 
     using Op = typename Config::template Op<Accumulator>;
     using Index = typename Ticket<Config::kChained>::type;
     constexpr int kItems = Config::kItems, kSteps = Config::kSteps;
+    static_assert(sizeof(ColumnsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<ColumnsShared<Config>>();
     const int thread = target::thread_index() % Config::kColumnThreads;
     const int chunk = target::thread_index() / Config::kColumnThreads % Config::kChunks;
@@ -102,7 +103,7 @@ CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> 
         const int width = clamp(across.size - column, kItems);
         auto count = [&](int s) { return s < steps ? width : 0; };
 
-        // ---- load; the ticket after this one travels meanwhile
+        // ---- load
         Items<Config, kSteps, kItems> items;
         items.clear();
         CUSCAN_UNROLL
@@ -113,7 +114,6 @@ CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> 
                 items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(here.mask + s * axis.mask_stride,
                                                                            across.mask_stride, count(s)));
         }
-        if (target::thread_index() == 0) shared.ticket = next_ticket<Config::kChained>(ticket, workspace);
 
         // ---- fold the steps; scan over chunks and units
         Running<Config> running[kItems];
@@ -126,10 +126,12 @@ CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> 
             line[thread * kItems + i] = total;
         }
         target::sync_block();
-        ticket = shared.ticket;
+        if (target::thread_index() == 0) ticket = next_ticket<Config::kChained>(ticket, workspace);
         scan_chunks<Config>(shared, workspace, initial, chains, geometry.units,
                             (row * column_blocks + column_block) * Layout::kColumns, unit - place);
+        if (target::thread_index() == 0) shared.ticket = ticket;
         target::sync_block();
+        ticket = shared.ticket;
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
             running[i].present = chunk > 0 || unit > 0 || Config::kHasInitial;

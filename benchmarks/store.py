@@ -1,0 +1,41 @@
+"""Result files: one for each GPU, updated cell by cell."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from cuscan.bench.measure import Record
+from cuscan.bench.report import write_json
+
+RESULTS = Path(__file__).parent / "results"
+QUICK = "-quick"
+
+
+def path_for(facts: dict[str, Any], *, quick: bool) -> Path:
+    """The result file of a machine."""
+    slug = re.sub(r"[^a-z0-9]+", "-", str(facts["gpu"] or "cpu").lower()).strip("-")
+    return RESULTS / f"{slug}{QUICK if quick else ''}.json"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A result file; an empty one where there is none."""
+    if not path.exists():
+        return {"environment": {}, "command": "", "records": []}
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def merge(path: Path, facts: dict[str, Any], command: str, records: list[Record]) -> None:
+    """Put records into a result file; one of the same name and group is replaced, all others stay."""
+    kept = {(record["group"], record["name"]): record for record in load(path)["records"]}
+    kept.update({(record["group"], record["name"]): record for record in records})
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, facts, command, list(kept.values()))
+
+
+def published() -> list[Path]:
+    """The result files that the README shows."""
+    return sorted(path for path in RESULTS.glob("*.json") if not path.stem.endswith(QUICK))

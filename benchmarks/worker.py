@@ -1,0 +1,89 @@
+"""Processes that measure cases and may die doing so: cases go in on stdin, steps come out on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from cuscan.bench.cases import Case
+from cuscan.bench.machine import find_machine
+from cuscan.bench.measure import Record, describe, measure, one_line
+from cuscan.bench.providers import PEERS
+
+ROOT = Path(__file__).resolve().parent.parent
+STEP_SECONDS = 180  # a step that takes longer hangs
+
+
+def work(peers: Sequence[str]) -> int:
+    """Be the worker: one line of JSON before every step, and one with "done" behind every case."""
+    machine = find_machine()
+    for line in sys.stdin.read().splitlines():
+        fields = json.loads(line)
+        case = Case(**{**fields, "shape": tuple(fields["shape"])})
+        for step, record in measure(case, machine, peers):
+            try:
+                machine.synchronize()
+            except Exception as error:  # the GPU's context is lost, and this process with it
+                print(one_line(error), file=sys.stderr)
+                return 3
+            print(json.dumps({"step": step, "record": record}), flush=True)
+    return 0
+
+
+def run(cases: Sequence[Case], peers: Sequence[str]) -> Iterator[tuple[str, Record]]:
+    """Measure cases in worker processes: yields the steps of `measure`, whatever happens in them.
+
+    A case that kills or hangs its process is reported, and the next process goes on behind it.
+    """
+    left = list(cases)
+    while left:
+        before, step, record = len(left), "start", describe(left[0])
+        with tempfile.TemporaryFile("w+") as errors:
+            for step, record in _steps(left, peers, errors):
+                yield step, record
+                if step == "done":
+                    left.pop(0)
+            errors.seek(0)
+            reason = ([line.strip() for line in errors if line.strip()] or ["no message"])[-1]
+        if step != "done" or (left and len(left) == before):
+            left.pop(0)
+            yield "done", _crashed(step, record, reason)
+
+
+def _steps(cases: Sequence[Case], peers: Sequence[str], errors: IO[str]) -> Iterator[tuple[str, Record]]:
+    """The steps of one worker, until it ends or hangs."""
+    command = [sys.executable, "-m", "benchmarks", "worker", "--against", ",".join(peers) or "none"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as child:
+        assert child.stdin and child.stdout
+        with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+            pipe.write("".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases))
+        guard = threading.Timer(STEP_SECONDS, child.kill)
+        guard.start()
+        try:
+            for line in child.stdout:
+                if line.startswith('{"step"'):  # else a library's own output
+                    guard.cancel()
+                    guard = threading.Timer(STEP_SECONDS, child.kill)
+                    guard.start()
+                    message = json.loads(line)
+                    yield message["step"], message["record"]
+        finally:
+            guard.cancel()
+            child.kill()
+
+
+def _crashed(step: str, record: Record, reason: str) -> Record:
+    """The record of a case whose process died in `step`."""
+    text = f"its process died or hung: {reason}"[:300]
+    if step in PEERS:
+        return {**record, "peers": {**record["peers"], step: {"error": text}}}
+    return {**record, "error": f"{step}: {text}"}

@@ -1,0 +1,5 @@
+"""`python -m cuscan`."""
+
+from cuscan.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,136 @@
+"""What a measurement ran on: GPU, driver, versions, commit; and what is missing to run at all."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cuscan
+
+INSTALL_CUPY = "pip install 'cuscan[cuda12]'  (CUDA 13: 'cuscan[cuda13]')"
+
+
+def version(package: str) -> str | None:
+    """The version of an installed package, without importing it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def cupy_version() -> str | None:
+    """The version of CuPy, under whichever of its package names."""
+    return next(filter(None, map(version, ("cupy-cuda12x", "cupy-cuda13x", "cupy"))), None)
+
+
+def environment() -> dict[str, Any]:
+    """The fields of the JSON files."""
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "cuscan": cuscan.__version__,
+        "cupy": cupy_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "commit": commit(),
+    }
+    gpus = devices()
+    if not gpus:
+        return {"gpu": None, "cpu": platform.processor() or platform.machine(), **facts}
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    return {
+        "gpu": gpus[int(cupy.cuda.Device())]["name"],
+        "driver": driver(),
+        "cuda_driver": runtime.driverGetVersion(),
+        "cuda_runtime": runtime.runtimeGetVersion(),
+        "nvrtc": nvrtc(),
+        **facts,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source tree that cuscan runs from, "-dirty" if it was changed; None outside of one."""
+    root = Path(cuscan.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    return _output(["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"])
+
+
+def devices() -> list[dict[str, Any]]:
+    """Every GPU that CuPy finds: name, architecture, SMs, memory."""
+    try:
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        found = [runtime.getDeviceProperties(index) for index in range(runtime.getDeviceCount())]
+    except Exception:  # no package, no driver, no device: `missing` tells them apart
+        return []
+    return [
+        {
+            "name": properties["name"].decode(),
+            "arch": f"sm_{properties['major']}{properties['minor']}",
+            "sms": properties["multiProcessorCount"],
+            "memory": properties["totalGlobalMem"],
+        }
+        for properties in found
+    ]
+
+
+def driver() -> str | None:
+    """The version of the NVIDIA driver."""
+    text = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return text.splitlines()[0] if text else None
+
+
+def nvrtc() -> str | None:
+    """The version of the run-time compiler that CuPy loads."""
+    try:
+        from cupy.cuda import nvrtc as library
+
+        return ".".join(map(str, library.getVersion()))
+    except Exception:  # CuPy or the compiler's library is missing
+        return None
+
+
+def cache_folder() -> str | None:
+    """Where compiled kernels are kept."""
+    try:
+        from cuscan.compile import module
+
+        return str(module.cache_dir())
+    except ImportError:
+        return None
+
+
+def missing() -> list[tuple[str, str]]:
+    """What keeps scans off the GPU, each with what to do about it."""
+    if cupy_version() is None:
+        return [("CuPy", INSTALL_CUPY)]
+    lacks = []
+    cuda12 = version("cupy-cuda13x") is None
+    if nvrtc() is None:
+        lacks.append(("NVRTC", f"pip install {'nvidia-cuda-nvrtc-cu12' if cuda12 else 'nvidia-cuda-nvrtc'}"))
+    runtime = "nvidia-cuda-runtime-cu12" if cuda12 else "nvidia-cuda-runtime"
+    if version(runtime) is None and not _toolkit():
+        lacks.append(("CUDA headers", f"pip install {runtime}"))
+    if not devices():
+        lacks.append(("a CUDA GPU", "CuPy finds none; arrays on the CPU are scanned by NumPy"))
+    return lacks
+
+
+def _toolkit() -> bool:
+    """Whether CuPy finds an installed CUDA toolkit."""
+    cupy = sys.modules["cupy"]
+    return cupy.cuda.get_cuda_path() is not None
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,109 @@
+"""Timing on the current GPU. Importing this module imports CuPy."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+
+from cuscan.bench.machine import Array, Run
+from cuscan.bench.timing import Timing, sample
+from cuscan.plan import Target
+
+BLOCK = 256
+COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times
+MAX_TURNS = 256
+
+# 16 bytes a thread, one thread a vector, the whole grid at once: nothing measured here copies faster.
+_COPY = r"""
+extern "C" __global__ void cuscan_bench_copy(const uint4* source, uint4* target, long long vectors) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < vectors) target[i] = source[i];
+}
+"""
+
+# Keeps the stream busy while the host queues the runs behind it: then their time is the GPU's alone.
+_HOLD = r"""
+extern "C" __global__ void cuscan_bench_hold(long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while ((long long)(now - start) < nanoseconds);
+}
+"""
+
+# A multiplicative hash of the index. CuPy's own random numbers need cuRAND, which wheels do not bring.
+_UNIFORM = """
+unsigned long long h = (seed + i + 1) * 0x9E3779B97F4A7C15ull;
+h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9ull;
+u = float((h ^ (h >> 32)) >> 40 & 0xFFFFFF) / 16777216.0f;
+"""
+
+
+class Gpu:
+    """The current GPU; see `machine.Machine`."""
+
+    xp = cupy
+
+    def __init__(self) -> None:
+        self._copy = cupy.RawKernel(_COPY, "cuscan_bench_copy")
+        self._hold = cupy.RawKernel(_HOLD, "cuscan_bench_hold")
+        self._uniform = cupy.ElementwiseKernel("uint64 seed", "float32 u", _UNIFORM, "cuscan_bench_uniform")
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+        self._cache_bytes = int(properties["l2CacheSize"])
+        self.target = Target(10 * properties["major"] + properties["minor"], properties["multiProcessorCount"])
+
+    def uniform(self, count: int, seed: int) -> Array:
+        return self._uniform(cupy.uint64(seed), cupy.empty(count, cupy.float32))
+
+    def time(self, runs: Sequence[Run]) -> Timing:
+        turn = itertools.cycle(runs)
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        queueing = 0.0  # seconds that the host takes to queue one run
+
+        def once(launches: int) -> float:
+            nonlocal queueing
+            self._hold((1,), (1,), (int(1.5e9 * queueing * launches) + 10_000,))
+            start = time.perf_counter()
+            begin.record()
+            for _ in range(launches):
+                next(turn)()
+            end.record()
+            queueing = (time.perf_counter() - start) / launches
+            end.synchronize()
+            return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3 / launches
+
+        self.synchronize()
+        start = time.perf_counter()
+        next(turn)()
+        self.synchronize()
+        return sample(time.perf_counter() - start, once, next(turn))
+
+    def copy(self, nbytes: int) -> Timing:
+        vectors = max(nbytes // 32, 1)
+        turns = [cupy.zeros((2, vectors * 16), cupy.uint8) for _ in range(self.turns(nbytes))]
+        grid = (-(-vectors // BLOCK),)
+
+        def run(source: Any, target: Any) -> Run:
+            return lambda: self._copy(grid, (BLOCK,), (source, target, vectors))
+
+        return self.time([run(*pair) for pair in turns])
+
+    def turns(self, nbytes: int) -> int:
+        return min(max(-(-COLD_CACHES * self._cache_bytes // max(nbytes, 1)), 1), MAX_TURNS)
+
+    def synchronize(self) -> None:
+        cupy.cuda.Device().synchronize()
+
+    def release(self) -> None:
+        cupy.get_default_memory_pool().free_all_blocks()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()
+
+    def free_bytes(self) -> int:
+        return int(cupy.cuda.Device().mem_info[0])

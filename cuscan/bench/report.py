@@ -1,0 +1,110 @@
+"""Records as a table in the terminal, as a plot, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cuscan.bench.measure import Record
+
+
+def table(records: list[Record], peers: list[str], title: str) -> Any:
+    """A rich table: one row a record, one column a peer."""
+    from rich.table import Table
+
+    grid = Table(title=title, title_justify="left")
+    grid.add_column("array")
+    grid.add_column("scan")
+    for heading in ("median", "spread", "GB/s", "of copy", *peers):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for record in records:
+        grid.add_row(record["array"], record["scan"], *_cells(record), *(_peer(record, peer) for peer in peers))
+    return grid
+
+
+def _cells(record: Record) -> list[str]:
+    if "time" not in record:
+        return ["failed", "", "", ""]
+    time = record["time"]
+    return [
+        duration(time["median_us"]),
+        spread(time),
+        f"{record['gb_per_s']:.0f}" if record["gb_per_s"] >= 10 else f"{record['gb_per_s']:.1f}",
+        share(record["of_copy"]),
+    ]
+
+
+def _peer(record: Record, peer: str) -> str:
+    result = record.get("peers", {}).get(peer)
+    return "" if result is None else "failed" if "error" in result else ratio(result["ratio"])
+
+
+def duration(microseconds: float) -> str:
+    """A time with three digits and its unit."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds:.3g} us"
+
+
+def spread(time: dict[str, float]) -> str:
+    """The distance of the quartiles, as a share of the median."""
+    return f"{(time['p75_us'] - time['p25_us']) / time['median_us']:.1%}"
+
+
+def share(value: float) -> str:
+    """A share of copy speed."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.1g}"
+
+
+def ratio(value: float) -> str:
+    """How many times as long a peer takes."""
+    return f"{value:.0f} x" if value >= 10 else f"{value:.2f} x"
+
+
+def failures(records: list[Record]) -> list[str]:
+    """One line for everything that did not work."""
+    lines = [f"{record['name']}: {record['error']}" for record in records if "error" in record]
+    for record in records:
+        for peer, result in record.get("peers", {}).items():
+            if "error" in result:
+                lines.append(f"{peer}, {record['name']}: {result['error']}")
+    return lines
+
+
+def write_json(path: Path, environment: dict[str, Any], command: str, records: list[Record]) -> None:
+    """Write a result file."""
+    text = json.dumps({"environment": environment, "command": command, "records": records}, indent=1)
+    path.write_text(text + "\n")
+
+
+def plot(path: Path, records: list[Record], peers: list[str], title: str) -> None:
+    """Draw the share of copy speed of every record, cuscan's and the peers'; the suffix chooses the format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = [record for record in records if "time" in record][::-1]
+    who = ["cuscan", *peers]
+    height = 0.8 / len(who)
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.28 * len(shown) * max(len(who), 2) / 2), layout="constrained")
+    for place, name in enumerate(who):
+        heights = [row + 0.4 - height * (place + 0.5) for row in range(len(shown))]
+        axes.barh(heights, [_of_copy(record, name) for record in shown], height, label=name)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(shown)), [record["name"] for record in shown], fontsize=8)
+    axes.set_xlim(0, max([1.05, *(record["of_copy"] * 1.05 for record in shown)]))
+    axes.set_xlabel("speed, as a share of a copy of the same bytes")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=8, loc="lower right")
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def _of_copy(record: Record, name: str) -> float:
+    if name == "cuscan":
+        return float(record["of_copy"])
+    result = record.get("peers", {}).get(name, {})
+    return record["of_copy"] / result["ratio"] if result.get("ratio") else 0.0

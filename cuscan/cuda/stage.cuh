@@ -1,0 +1,57 @@
+// A tile in shared memory, from the time it is sent for until its result is stored. Where the hardware copies in bulk
+// and the layout allows it (Config::kStaged), whole tiles are sent for ahead of time by one thread; others are put there
+// by the threads that will need them. Each thread reads back only what is its own, so that takes no barrier.
+#pragma once
+#include "vectors.cuh"
+
+namespace cuscan {
+
+template <class Config, int kElements>
+struct Stage {
+    using Value = typename Config::Value;
+    using Place = Row<Value, typename Config::Result>;
+    static constexpr bool kBulk = Config::kStaged && target::kHasBulkCopy;
+    static constexpr bool kBulkMask = kBulk && Config::kMaskAccess != Access::kNone;
+    // The elements keep their order in memory, as a bulk copy leaves them.
+    static constexpr Access kAccess = Config::kValueAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
+
+    alignas(16) Value values[kElements];
+    alignas(16) boolean masks[kBulkMask ? kElements : 1];
+    target::BulkBarrier barrier;
+
+    // ---- one thread
+    CUSCAN_DEVICE void init() {
+        if constexpr (kBulk) barrier.init();
+    }
+    // The tile whose first element in scan order is at position `first` of the row.
+    CUSCAN_DEVICE void send_for(const Place& row, int64 first) {
+        if constexpr (kBulk) {
+            barrier.expect(sizeof(values) + (kBulkMask ? sizeof(masks) : 0));
+            barrier.load(values, lowest<Config::kValueAccess>(row.value, first), sizeof(values));
+            if constexpr (kBulkMask) barrier.load(masks, lowest<Config::kMaskAccess>(row.mask, first), sizeof(masks));
+        }
+    }
+
+    // ---- all threads
+    static CUSCAN_DEVICE bool is_sent_for(const Dimension& axis, int64 first) { return kBulk && axis.size - first >= kElements; }
+    CUSCAN_DEVICE void wait(uint32 load) {
+        if constexpr (kBulk) barrier.wait(load);
+    }
+    // The element at scan position `index` of the tile.
+    CUSCAN_DEVICE Value* value(int index) { return advance<kAccess>(start<kAccess>(values), 0, index); }
+    CUSCAN_DEVICE const boolean* mask(int index) {
+        return advance<Config::kMaskAccess>(start<Config::kMaskAccess>(masks), 0, index);
+    }
+
+private:
+    template <Access kOrder, class T>
+    static CUSCAN_DEVICE T* start(T* elements) {
+        return kOrder == Access::kMirrored ? elements + (kElements - 1) : elements;
+    }
+    template <Access kOrder, class T>
+    static CUSCAN_DEVICE const T* lowest(const T* row, int64 first) {
+        return kOrder == Access::kMirrored ? row - first - (kElements - 1) : row + first;
+    }
+};
+
+}  // namespace cuscan

@@ -1,0 +1,30 @@
+"""What all tests share: tests marked `gpu` run where CuPy finds a GPU, and are skipped elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@functools.cache
+def has_gpu() -> bool:
+    """Whether CuPy is installed and finds a GPU."""
+    try:
+        import cupy
+
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # a missing package, driver or device: each says so in its own way
+        return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))

@@ -1,0 +1,64 @@
+"""An operator that knows where its operands come from: intervals of positions, which combine only where they meet.
+
+An element is [begin, end), begin in the low 32 bits. The scan of [0, 1), [1, 2), ... is [0, 1), [0, 2), ...; an element
+that is lost, taken twice or out of order poisons every result that it enters. Addition forgives all of this to a
+test whose numbers happen to cancel; intervals never do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuscan.dtypes import Kind
+from cuscan.operators import Operator
+
+Array = np.ndarray[Any, Any]
+
+IDENTITY = 2**64 - 1
+POISON = 2**64 - 2
+
+_SOURCE = """
+namespace cuscan {
+template <class T>
+struct Interval {
+    static constexpr T kIdentity = ~T(0), kPoison = ~T(0) - 1;
+
+    static CUSCAN_DEVICE T combine(T earlier, T later) {
+        if (earlier == kPoison || later == kPoison) return kPoison;
+        if (earlier == kIdentity) return later;
+        if (later == kIdentity) return earlier;
+        if (earlier >> 32 != (later & 0xffffffffu)) return kPoison;
+        return (later >> 32 << 32) | (earlier & 0xffffffffu);
+    }
+    template <class Result>
+    static CUSCAN_DEVICE T identity() { return kIdentity; }
+};
+}  // namespace cuscan
+"""
+
+
+def intervals(begin: Any, end: Any) -> Array:
+    """The elements [begin, end), of two arrays that broadcast."""
+    return np.asarray(begin, np.uint64) | np.asarray(end, np.uint64) << np.uint64(32)
+
+
+def _combine(earlier: Array, later: Array) -> Array:
+    low = np.uint64(2**32 - 1)
+    meet = earlier >> np.uint64(32) == later & low
+    joined = np.where(meet, intervals(earlier & low, later >> np.uint64(32)), np.uint64(POISON))
+    joined = np.where(later == IDENTITY, earlier, np.where(earlier == IDENTITY, later, joined))
+    return np.where((earlier == POISON) | (later == POISON), np.uint64(POISON), joined)
+
+
+INTERVAL = Operator(
+    name="interval",
+    functor="Interval",
+    kinds=frozenset({Kind.UNSIGNED}),
+    promotes=False,
+    wide_carry=False,
+    combine=_combine,
+    identity=lambda _: IDENTITY,
+    source=_SOURCE,
+)

@@ -1,0 +1,211 @@
+// The simulator's stand-in for cuscan/cuda/target.cuh: the same names, on fibers of the CPU (runtime.hpp). Every access
+// to memory that others may share is a point where the scheduler can turn to another thread.
+#pragma once
+#include "runtime.hpp"
+
+#define CUSCAN_DEVICE inline
+#define CUSCAN_KERNEL(threads, blocks_per_sm) static void
+#define CUSCAN_CONSTANT_ARGUMENT const
+#define CUSCAN_UNROLL
+
+namespace cuscan {
+
+using int8 = signed char;
+using int16 = short;
+using int32 = int;
+using int64 = long long;
+using uint8 = unsigned char;
+using uint16 = unsigned short;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+using float32 = float;
+using float64 = double;
+
+namespace target {
+
+constexpr int kWarp = simulator::kWarp;
+
+// ---- where am I ----------------------------------------------------------------------------------------------------
+inline int thread_index() { return simulator::current->warp->index * kWarp + simulator::current->lane; }
+inline uint32 block_index() { return simulator::current->warp->block->index; }
+inline uint32 block_count() { return simulator::grid->blocks; }
+
+template <class Shared>
+Shared& shared_memory() {
+    static_assert(sizeof(Shared) <= simulator::kSharedBytes, "more shared memory than a block has");
+    return *reinterpret_cast<Shared*>(simulator::current->warp->block->shared.get());
+}
+
+// ---- collectives ---------------------------------------------------------------------------------------------------
+inline void sync_block() { simulator::grid->barrier(); }
+inline void sync_warp() {
+    simulator::Offer offer{simulator::Collective::kSyncWarp, 0, 0, {}};
+    simulator::grid->meet(offer);
+}
+inline uint32 ballot(bool predicate) {
+    simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
+    simulator::grid->meet(offer);
+    return offer.word[0];
+}
+
+template <class T>
+struct Words {
+    static constexpr int kCount = int((sizeof(T) + 3) / 4);
+    uint32 word[kCount];
+};
+template <class T>
+Words<T> to_words(const T& value) {
+    Words<T> words = {};
+    memcpy(&words, &value, sizeof(T));
+    return words;
+}
+template <class T>
+T from_words(const Words<T>& words) {
+    T value;
+    memcpy(&value, &words, sizeof(T));
+    return value;
+}
+
+template <class T>
+T exchanged(const T& value, simulator::Collective kind, int argument) {
+    static_assert(sizeof(T) <= sizeof(simulator::Offer::word), "a larger value than lanes exchange");
+    simulator::Offer offer{kind, argument, Words<T>::kCount, {}};
+    memcpy(offer.word, &value, sizeof(T));
+    simulator::grid->meet(offer);
+    T other;
+    memcpy(&other, offer.word, sizeof(T));
+    return other;
+}
+template <class T>
+T shuffle_up(const T& value, int distance) {
+    return exchanged(value, simulator::Collective::kShuffleUp, distance);
+}
+template <class T>
+T broadcast(const T& value, int lane) {
+    return exchanged(value, simulator::Collective::kBroadcast, lane);
+}
+
+inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+inline void check_aligned(const void* address, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+        simulator::grid->fail("misaligned access of %zu bytes at an address that is %zu modulo %zu", bytes,
+                              size_t(reinterpret_cast<uintptr_t>(address) % bytes), bytes);
+}
+
+template <class T>
+T load_streaming(const T* address) {
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such load");
+    check_aligned(address, sizeof(T));
+    simulator::grid->maybe_suspend(8);
+    T value;
+    memcpy(&value, reinterpret_cast<const char*>(address), sizeof(T));
+    return value;
+}
+template <class T>
+void store_streaming(T* address, const T& value) {
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
+    check_aligned(address, sizeof(T));
+    simulator::grid->maybe_suspend(8);
+    memcpy(reinterpret_cast<char*>(address), &value, sizeof(T));
+}
+
+// The compiler must not keep what another fiber may change: volatile.
+inline uint64 load_relaxed(const uint64* address) {
+    check_aligned(address, 8);
+    simulator::grid->maybe_suspend(2);
+    return *const_cast<const volatile uint64*>(address);
+}
+inline void store_relaxed(uint64* address, uint64 value) {
+    check_aligned(address, 8);
+    simulator::grid->maybe_suspend(2);
+    *const_cast<volatile uint64*>(address) = value;
+    simulator::grid->stored(address);
+}
+// Pairs tear, and either word can be the earlier one.
+inline void load_relaxed(const uint64* address, uint64& first, uint64& second) {
+    check_aligned(address, 16);
+    if (simulator::grid->random().one_in(2)) {
+        first = load_relaxed(address);
+        second = load_relaxed(address + 1);
+    } else {
+        second = load_relaxed(address + 1);
+        first = load_relaxed(address);
+    }
+}
+inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
+    check_aligned(address, 16);
+    if (simulator::grid->random().one_in(2)) {
+        store_relaxed(address, first);
+        store_relaxed(address + 1, second);
+    } else {
+        store_relaxed(address + 1, second);
+        store_relaxed(address, first);
+    }
+}
+
+// ---- bulk copies: they arrive some time after they were sent for ----------------------------------------------------
+constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
+
+struct BulkBarrier {
+    simulator::BulkPhase state;
+
+    void init() { state = {}; }
+    void expect(uint32 bytes) { state.expected += bytes; }
+    void load(void* destination, const void* source, uint32 bytes) {
+        check_aligned(destination, 16);
+        check_aligned(source, 16);
+        if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
+        simulator::grid->send_for(destination, source, bytes, state);
+    }
+    void wait(uint32 phase) {
+        while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
+    }
+};
+
+inline uint32 atomic_increment(uint32* address) {
+    simulator::grid->maybe_suspend(2);
+    simulator::grid->progress();
+    return (*address)++;
+}
+inline void pause() { simulator::grid->suspend(); }
+inline void fence() { simulator::grid->maybe_suspend(2); }
+
+// ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
+inline float32 bits_to_float(uint32 bits) {
+    float32 value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+inline uint32 float_to_bits(float32 value) {
+    uint32 bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+
+inline float32 half_to_float(uint16 half) {
+    const uint32 sign = uint32(half & 0x8000u) << 16, magnitude = half & 0x7fffu;
+    if (magnitude >= 0x7c00u) return bits_to_float(sign | 0x7f800000u | magnitude << 13);
+    if (magnitude >= 0x0400u) return bits_to_float(sign | ((magnitude << 13) + (112u << 23)));
+    const float32 subnormal = float32(magnitude) * 0x1p-24f;
+    return sign ? -subnormal : subnormal;
+}
+inline uint16 float_to_half(float32 value) {
+    const uint32 bits = float_to_bits(value), magnitude = bits & 0x7fffffffu;
+    const uint16 sign = uint16(bits >> 16 & 0x8000u);
+    if (magnitude > 0x7f800000u) return 0x7fff;
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00;  // from 65520 on, halfway to 2^16
+    if (magnitude < 0x38800000u)  // below 2^-14: the unit of 0.5f is that of a subnormal half, so this sum rounds right
+        return uint16(sign | (float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3f000000u));
+    return uint16(sign | ((magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13));
+}
+
+// The file is compiled without contraction.
+inline float32 add_rn(float32 a, float32 b) { return a + b; }
+inline float64 add_rn(float64 a, float64 b) { return a + b; }
+inline float32 mul_rn(float32 a, float32 b) { return a * b; }
+inline float64 mul_rn(float64 a, float64 b) { return a * b; }
+
+}  // namespace target
+}  // namespace cuscan

@@ -1,0 +1,159 @@
+"""The command line, in process on the CPU, and once from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuscan
+from cuscan import cli
+from cuscan.bench import environment, machine
+
+ONE = ["bench", "--shape", "40x30"]
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure on the CPU, whatever the machine has."""
+    pytest.importorskip("rich", reason="rich is not installed")
+    monkeypatch.setattr(machine, "find_machine", machine.Host)
+    monkeypatch.setattr(environment, "devices", list)
+
+
+@pytest.mark.usefixtures("cpu")
+class TestBench:
+    def test_built_in_set(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+        results, picture = tmp_path / "results.json", tmp_path / "plot.png"
+        assert cli.main(["bench", "--json", str(results), "--plot", str(picture)]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith("No CUDA GPU found")
+        for word in ("add reverse", "add exclusive", "add masked", "axis 0", "of copy", "numpy"):
+            assert word in text
+        records = json.loads(results.read_text())["records"]
+        assert len(records) == 5
+        assert all(record["error_of_tolerance"] <= 1 and record["of_copy"] > 0 for record in records)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+    def test_one_case(self, tmp_path: Path) -> None:
+        results = tmp_path / "results.json"
+        options = ["--axis", "0", "--dtype", "int16", "--result", "int32", "--op", "mul", "--mask", "--exclusive"]
+        assert cli.main([*ONE, *options, "--reverse", "--against", "none", "--json", str(results)]) == 0
+        loaded = json.loads(results.read_text())
+        (record,) = loaded["records"]
+        assert record["shape"] == [40, 30]
+        assert (record["axis"], record["dtype"], record["result"], record["op"]) == (0, "int16", "int32", "mul")
+        assert record["reverse"] and record["exclusive"] and record["masked"]
+        assert record["bytes"] == 40 * 30 * (2 + 1 + 4)
+        assert record["peers"] == {}
+        assert {"median_us", "min_us", "max_us", "p25_us", "p75_us"} <= record["time"].keys()
+        assert loaded["environment"]["cuscan"] == cuscan.__version__
+        assert loaded["command"].startswith("cuscan bench --shape 40x30 --axis 0 --dtype int16 --op mul")
+
+    def test_the_noted_command_repeats_the_case(self, tmp_path: Path) -> None:
+        first, second = tmp_path / "1.json", tmp_path / "2.json"
+        cli.main([*ONE, "--reverse", "--dtype", "float64", "--against", "none", "--json", str(first)])
+        command = json.loads(first.read_text())["command"]
+        cli.main([*command.split()[1:], "--json", str(second)])
+        one, two = (json.loads(path.read_text())["records"][0]["name"] for path in (first, second))
+        assert one == two
+
+    def test_failing_peer_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main([*ONE, "--op", "max", "--mask", "--against", "numpy"]) == 0
+        text = capsys.readouterr().out
+        assert "failed" in text
+        assert "numpy has no identity for max" in text
+
+    def test_torch_is_a_peer(self, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("torch", reason="torch is not installed")
+        assert cli.main([*ONE, "--reverse", "--against", "torch"]) == 0
+        assert "failed" not in capsys.readouterr().out
+
+    def test_failing_case_ends_with_1(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(cuscan, "scan", lambda x, op, *, out, **_: out.fill(1))
+        assert cli.main([*ONE, "--against", "none"]) == 1
+        assert "WrongResultError" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--reverse"], "cuscan bench: the built-in set takes no options of a scan; give --shape too"),
+            (["--shape", "4", "--axis", "1"], "cuscan bench: --axis 1 is out of range"),
+            (["--shape", "4", "--op", "xor"], "cuscan bench: --op xor is not defined on float32"),
+        ],
+    )
+    def test_options_that_do_not_fit(
+        self, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.main(["bench", *options]) == 2
+        captured = capsys.readouterr()
+        assert captured.err.startswith(message)
+        assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "--shape", "4x"], "'4x' is no shape"),
+        (["bench", "--shape", "0"], "'0' is no shape"),
+        (["bench", "--dtype", "float99"], "invalid choice: 'float99'"),
+        (["bench", "--against", "torch,nobody"], "'nobody' is no peer"),
+        (["bench", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        ([], "required: command"),
+    ],
+)
+def test_wrong_options_get_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    text = capsys.readouterr().err
+    assert message in text
+    assert text.count("\n") == 1
+
+
+def test_shapes() -> None:
+    assert cli.shape("32768x32768") == (32768, 32768)
+    assert cli.shape("2^28") == (2**28,)
+    assert cli.shape("8x2^12x1") == (8, 4096, 1)
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    for word in ("cuscan", "driver", "CuPy", "NVRTC", "NumPy", "kernel cache"):
+        assert word in text
+
+
+def test_info_names_the_missing_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(environment, "cupy_version", lambda: None)
+    assert cli.main(["info"]) == 0
+    assert "missing: CuPy: pip install 'cuscan[cuda12]'" in capsys.readouterr().out
+
+
+def test_module_without_a_gpu() -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    words = [sys.executable, "-m", "cuscan", *ONE, "--against", "numpy"]
+    root, variables = Path(cuscan.__file__).parent.parent, {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(words, cwd=root, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("No CUDA GPU found")
+
+
+@pytest.mark.gpu
+def test_bench_on_the_gpu(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    against = ["--against", "cupy"]
+    assert cli.main(["bench", "--shape", "512x4096", "--mask", *against, "--json", str(results)]) == 0
+    loaded = json.loads(results.read_text())
+    assert loaded["environment"]["gpu"]
+    (record,) = loaded["records"]
+    assert record["family"] in ("rows", "tiles", "columns")
+    assert "time" in record["peers"]["cupy"]

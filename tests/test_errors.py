@@ -1,0 +1,418 @@
+"""Every wrong call gets an error that names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import re
+import sys
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+import cuscan
+from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan.interop.view import Device
+
+
+def refused(kind, *texts, **call):
+    """The call raises `kind`, a ScanError, and the message holds every text."""
+    x = call.pop("x", np.arange(6.0))
+    with pytest.raises(kind) as caught:
+        cuscan.scan(x, **call)
+    message = str(caught.value)
+    for text in texts:
+        assert re.search(text, message), f"{text!r} is not in {message!r}"
+
+
+def test_the_errors_are_the_built_in_ones_too():
+    assert issubclass(ScanValueError, ValueError) and issubclass(ScanTypeError, TypeError)
+    assert issubclass(MissingDependencyError, ImportError) and issubclass(cuscan.CompileError, RuntimeError)
+    for error in (ScanValueError, ScanTypeError, MissingDependencyError, cuscan.CompileError):
+        assert issubclass(error, ScanError)
+
+
+# ---- x -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x", [[1, 2, 3], 5, None, "abc", (1.0,), range(4)], ids=repr)
+def test_x_is_no_array(x):
+    refused(ScanTypeError, "^x must be", "CuPy", "NumPy", "torch", "__dlpack__", f"got {type(x).__name__}", x=x)
+
+
+def test_x_has_no_dimensions():
+    refused(ScanValueError, "^x has no dimensions", "at least one", x=np.array(3.0))
+
+
+@pytest.mark.parametrize(
+    "x, name",
+    [
+        (np.array([object()]), "object|'O'"),
+        (np.array(["a"]), "<U1"),
+        (np.array([b"a"]), "S1"),
+        (np.array(["2020-01-01"], "datetime64[D]"), "M8"),
+        (np.array([1], "timedelta64[s]"), "m8"),
+        (np.array([1], np.longdouble), "float128|longdouble|g"),
+        (np.array([1], np.clongdouble), "complex256|clongdouble|G"),
+        (np.array([(1, 2)], "i4,i4"), "i4"),
+        (np.array([1], ">f4"), ">f4"),
+        (np.array([1], ">i8"), ">i8"),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", "")),
+)
+def test_x_has_a_dtype_that_is_not_supported(x, name):
+    refused(ScanTypeError, "^x has dtype", name, "supported: bool, int8, .*complex128", x=x)
+
+
+def test_x_is_a_masked_array():
+    x = np.ma.masked_array([1.0, 2.0], [True, False])
+    refused(ScanTypeError, "^x is a masked array", r"x\.data", r"~x\.mask", x=x)
+
+
+def test_x_has_strides_between_elements():
+    x = np.zeros(4, [("a", "i1"), ("b", "f4")])["b"]
+    refused(ScanValueError, "^x has strides", r"\(5,\)", "item size \\(4\\)", x=x)
+
+
+# ---- op, axis, flags -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["sum", "ADD", "", None, 3, np.add, ["add"]], ids=repr)
+def test_op_is_unknown(op):
+    names = "^op must be one of 'add', 'mul', 'min', 'max', 'and', 'or', 'xor'"
+    refused(ScanValueError, names, re.escape(repr(op)), op=op)
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_complex_numbers_have_no_order(op):
+    refused(ScanTypeError, f"op='{op}'", "floating point", "complex64", x=np.ones(3, "complex64"), op=op)
+
+
+@pytest.mark.parametrize("op", ["and", "or", "xor"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+def test_bitwise_operators_want_integers(op, dtype):
+    refused(ScanTypeError, f"op='{op}'", "bool, signed integer, unsigned integer", dtype, x=np.ones(3, dtype), op=op)
+    refused(ScanTypeError, f"op='{op}'", dtype, x=np.ones(3, "int8"), op=op, dtype=dtype)
+
+
+@pytest.mark.parametrize("axis", [2, -3, 100])
+def test_axis_is_out_of_range(axis):
+    refused(ScanValueError, f"^axis={axis} is out of range", r"\(2, 3\)", "2 dimensions", x=np.ones((2, 3)), axis=axis)
+
+
+@pytest.mark.parametrize("axis", [1.0, "0", None, (0,), [0]], ids=repr)
+def test_axis_is_no_integer(axis):
+    refused(ScanTypeError, "^axis must be an integer", re.escape(repr(axis)), axis=axis)
+
+
+@pytest.mark.parametrize("flag", ["reverse", "exclusive"])
+@pytest.mark.parametrize("value", [1, 0, None, "yes", 1.0], ids=repr)
+def test_flags_are_true_or_false(flag, value):
+    refused(ScanTypeError, f"^{flag} must be True or False", re.escape(repr(value)), **{flag: value})
+    assert cuscan.scan(np.ones(2), **{flag: np.bool_(True)}).shape == (2,)
+
+
+def test_the_options_are_keywords():
+    with pytest.raises(TypeError):
+        cuscan.scan(np.ones(3), "add", 0)
+    with pytest.raises(TypeError):
+        cuscan.scan(np.ones(3), keepdims=True)
+
+
+# ---- dtype ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float128", "object", "nonsense", object, "datetime64[s]", 7, "U5", ">f4"], ids=repr)
+def test_dtype_is_not_supported(dtype):
+    refused(ScanTypeError, "^dtype must be one of bool, int8", re.escape(repr(dtype)), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_complex_numbers_do_not_become_real(dtype):
+    refused(ScanTypeError, "^x has dtype complex64", dtype, "imaginary", x=np.ones(3, "complex64"), dtype=dtype)
+    refused(ScanTypeError, "complex64", dtype, x=np.ones(3, "complex64"), out=np.empty(3, dtype))
+
+
+# ---- mask ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_mask_is_not_bool(dtype):
+    refused(ScanTypeError, "^mask must have dtype bool", dtype, mask=np.ones(6, dtype))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 6), (1, 6), (7, 1), (0,)])
+def test_mask_does_not_broadcast(shape):
+    texts = "^mask of shape", re.escape(str(shape)), "does not broadcast", r"x of shape \(6,\)"
+    refused(ScanValueError, *texts, mask=np.ones(shape, bool))
+
+
+def test_mask_is_no_array():
+    refused(ScanTypeError, "^mask must be", "got list", mask=[True] * 6)
+    refused(ScanTypeError, "^mask has dtype", mask=np.array([object()] * 6))
+
+
+# ---- out -----------------------------------------------------------------------------------------------
+
+
+def test_out_has_another_shape():
+    for shape in [(5,), (1, 6), (6, 1), ()]:
+        refused(ScanValueError, "^out has shape", re.escape(str(shape)), r"\(6,\)", out=np.empty(shape))
+
+
+def test_out_has_another_dtype():
+    refused(ScanTypeError, "^out has dtype float32", "float64", out=np.empty(6, "float32"), dtype="float64")
+
+
+def test_out_is_no_array():
+    refused(ScanTypeError, "^out must be", "got list", out=[0.0] * 6)
+
+
+def test_out_is_read_only():
+    out = np.empty(6)
+    out.flags.writeable = False
+    refused(ScanValueError, "^out is read-only", out=out)
+
+
+def test_out_overlaps_itself():
+    out = np.lib.stride_tricks.as_strided(np.empty(20), (2, 6), (8, 8))
+    refused(ScanValueError, "^out overlaps itself", r"\(2, 6\)", x=np.ones((2, 6)), out=out)
+    refused(ScanValueError, "^out", x=np.ones((2, 6)), out=np.lib.stride_tricks.as_strided(np.empty(6), (2, 6), (0, 8)))
+
+
+def test_out_overlaps_x_in_part():
+    base = np.arange(20.0)
+    for out in (base[1:11], base[:20:2], base[9::-1], base[9:19]):
+        refused(ScanValueError, "^out overlaps x in part", "x itself", x=base[:10], out=out)
+    bytewise = np.arange(12, dtype="u1")
+    refused(ScanValueError, "^out overlaps x in part", x=bytewise[:3], out=bytewise.view("i4"))
+    square = np.arange(9.0).reshape(3, 3)
+    refused(ScanValueError, "^out overlaps x in part", x=square, out=square.T)
+
+
+def test_out_between_the_elements_of_x_is_no_overlap():
+    base = np.arange(20.0)
+    out = cuscan.scan(base[::2], out=base[1::2])
+    assert out.tolist() == np.cumsum(np.arange(0, 20.0, 2)).tolist()
+    words = np.arange(4, dtype="f4")
+    bits = cuscan.scan(words, "max", out=words.view("i4"), dtype="int32")  # x itself, in another dtype of its size
+    assert bits.tolist() == [0, 1, 2, 3]
+
+
+def test_out_overlaps_mask():
+    x = np.ones(6, bool)
+    mask = np.ones(6, bool)
+    refused(ScanValueError, "^out overlaps mask", x=x, mask=mask, out=mask, dtype=bool)
+    refused(ScanValueError, "^out overlaps mask", x=x, mask=x, out=x, dtype=bool)
+    assert cuscan.scan(x, mask=x, dtype=bool).all()
+
+
+# ---- initial -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "initial, dtype, low, high",
+    [
+        (300, "int8", -128, 127),
+        (-1, "uint8", 0, 255),
+        (2**63, "int64", -(2**63), 2**63 - 1),
+        (2**64, "uint64", 0, 2**64 - 1),
+        (1.5, "int32", -(2**31), 2**31 - 1),
+        (float("nan"), "int32", -(2**31), 2**31 - 1),
+        (float("inf"), "int64", -(2**63), 2**63 - 1),
+        (2, "bool", 0, 1),
+    ],
+)
+def test_initial_does_not_fit_an_integer(initial, dtype, low, high):
+    texts = f"^initial={re.escape(repr(initial))}", dtype, f"{low} to {high}"
+    refused(ScanValueError, *texts, x=np.ones(3, dtype), dtype=dtype, initial=initial)
+
+
+def test_initial_is_complex_and_the_result_is_not():
+    for dtype in ("float32", "int8"):
+        refused(ScanTypeError, "^initial is complex", dtype, x=np.ones(3, dtype), dtype=dtype, initial=1j)
+
+
+@pytest.mark.parametrize(
+    "initial", ["1", b"1", [1], (1,), np.ones(1), np.ones((2, 2)), object()], ids=lambda v: type(v).__name__
+)
+def test_initial_is_no_scalar(initial):
+    refused(ScanTypeError, "^initial must be a scalar", type(initial).__name__, initial=initial)
+    refused(ScanTypeError, "^initial must be a scalar", initial=initial, x=np.ones(2, int))
+
+
+@pytest.mark.parametrize("initial", [np.str_("a"), np.datetime64("2020-01-01"), np.array("b")], ids=repr)
+def test_initial_is_a_numpy_scalar_that_is_no_number(initial):
+    for dtype in (float, int, complex):
+        refused(ScanTypeError, "^initial must be a scalar", initial=initial, x=np.ones(2, dtype))
+
+
+def test_initial_is_larger_than_any_float():
+    refused(ScanValueError, "^initial", "float64", initial=10**400)
+    refused(ScanValueError, "^initial", "complex128", initial=10**400, x=np.ones(2, complex))
+
+
+@pytest.mark.parametrize("initial", [True, 2, 2.0, np.int8(2), np.float32(2), np.array(2), Decimal(2)], ids=repr)
+def test_initial_is_any_number(initial):
+    for dtype in (int, float, complex):
+        assert cuscan.scan(np.ones(1, dtype), initial=initial).tolist() == [1 + int(initial)]
+
+
+def test_an_error_leaves_out_as_it_was():
+    out = np.full(3, 7, np.int8)
+    refused(ScanValueError, "initial", x=np.ones(3, "int8"), out=out, initial=1000)
+    assert out.tolist() == [7] * 3
+
+
+# ---- libraries and devices -----------------------------------------------------------------------------
+
+
+class Stranger:
+    """An array of a library that cuscan does not know."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Elsewhere:
+    """Claims a device in DLPack's terms; nobody may ask for its memory."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __dlpack__(self, **keywords):
+        raise AssertionError("the device came first")
+
+    def __dlpack_device__(self):
+        return self.kind, 0
+
+
+class OnlyCuda:
+    """An array that only has the CUDA array interface."""
+
+    def __init__(self):
+        self.__cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+def test_a_stranger_on_the_cpu_is_adopted_without_a_copy():
+    array = np.arange(5, dtype="i4")
+    got = cuscan.scan(Stranger(array), mask=Stranger(np.array([True, False] * 2 + [True])))
+    assert type(got) is np.ndarray and got.tolist() == [0, 0, 2, 2, 6]
+    out = np.empty(5, "i8")
+    cuscan.scan(Stranger(array), out=Stranger(out))
+    assert out.tolist() == [0, 1, 3, 6, 10]
+
+
+@pytest.mark.parametrize("kind", [4, 7, 8, 10, 14])
+def test_a_stranger_on_another_device_is_refused(kind):
+    refused(ScanTypeError, f"^x is on a device of DLPack type {kind}", "CUDA", "CPU", x=Elsewhere(kind))
+
+
+@pytest.fixture
+def no_cupy(monkeypatch):
+    """A Python without CuPy."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "cupy"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "cuscan.interop.cupy", raising=False)
+    monkeypatch.delitem(sys.modules, "cuscan.backends.cuda", raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+
+
+@pytest.mark.usefixtures("no_cupy")
+@pytest.mark.parametrize("name", ["x", "mask", "out"])
+@pytest.mark.parametrize("array", [Elsewhere(2), Elsewhere(13), OnlyCuda()], ids=["cuda", "managed", "interface"])
+def test_an_array_on_a_gpu_needs_cupy(name, array):
+    with pytest.raises(MissingDependencyError, match=rf"^{name} is on a GPU.*pip install 'cuscan\[cuda12\]'") as caught:
+        cuscan.scan(**{"x": np.ones(3), name: array})
+    assert isinstance(caught.value, ImportError) and "cuscan[cuda13]" in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_cupy")
+def test_arrays_on_the_cpu_need_no_cupy(monkeypatch):
+    real, asked = builtins.__import__, []
+
+    def spy(name, *arguments):
+        asked.append(name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", spy)
+    assert cuscan.scan(np.ones(3)).tolist() == [1, 2, 3]
+    assert not [name for name in asked if name.split(".")[0] in ("cupy", "torch")]
+
+
+def test_a_mask_or_out_on_another_device_is_refused(monkeypatch):
+    from cuscan.interop import numpy as door
+
+    devices = itertools.cycle([Device("cpu", 0), Device("cpu", 1)])
+    adopt = door.NumPyLibrary.adopt
+    monkeypatch.setattr(door.NumPyLibrary, "adopt", lambda *a: adopt(*a)._replace(device=next(devices)))
+    refused(ScanValueError, "^mask is on", "x on", "one device", mask=np.ones(6, bool))
+    refused(ScanValueError, "^out is on", "x on", "one device", out=np.ones(6))
+
+
+# ---- torch ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def test_libraries_do_not_mix(torch):
+    x, mask = np.ones(3), np.ones(3, bool)
+    refused(ScanTypeError, "^mask is of torch and x of numpy", x=x, mask=torch.ones(3, dtype=torch.bool))
+    refused(ScanTypeError, "^out is of torch and x of numpy", x=x, out=torch.ones(3, dtype=torch.float64))
+    refused(ScanTypeError, "^mask is of numpy and x of torch", x=torch.ones(3), mask=mask)
+    refused(ScanTypeError, "^out is of numpy and x of torch", x=torch.ones(3), out=np.ones(3, "f4"))
+
+
+def test_gradients_are_not_lost_in_silence(torch):
+    x = torch.ones(3, requires_grad=True)
+    refused(ScanTypeError, "^x requires grad", r"torch\.no_grad\(\)", r"x\.detach\(\)", x=x)
+    refused(ScanTypeError, "^out requires grad", r"out\.detach\(\)", x=torch.ones(3), out=x)
+    assert cuscan.scan(x.detach()).tolist() == [1, 2, 3]
+    for off in (torch.no_grad(), torch.inference_mode()):
+        with off:
+            got = cuscan.scan(x)
+            assert got.tolist() == [1, 2, 3] and not got.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_layouts_and_devices_that_are_not_supported(torch):
+    refused(ScanTypeError, "^x is a tensor", "sparse_coo", "strided", x=torch.eye(3).to_sparse())
+    refused(ScanTypeError, "^x is a tensor", "sparse_csr", "strided", x=torch.eye(3).to_sparse_csr())
+    refused(ScanTypeError, "^x is on device meta", "cuda and cpu", x=torch.ones(3, device="meta"))
+    refused(ScanTypeError, "^x is a tensor of dtype torch.float8", "supported", x=torch.ones(3).to(torch.float8_e4m3fn))
+    refused(ScanTypeError, "^x is a tensor of dtype torch.complex32", x=torch.ones(3, dtype=torch.complex32))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_tensors_are_refused(torch):
+    x = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    refused(ScanTypeError, "^x is a tensor of dtype torch.qint8", "supported", x=x)
+
+
+def test_an_out_with_a_conjugate_or_negative_bit_is_refused(torch):
+    x = torch.ones(3, dtype=torch.complex64)
+    refused(ScanTypeError, "^out has its conjugate or negative bit set", x=x, out=x.clone().conj())
+
+
+def test_torch_errors_name_torch_dtypes(torch):
+    refused(ScanTypeError, "^dtype must be one of", "torch.complex32", x=torch.ones(3), dtype=torch.complex32)
+    mask = torch.ones(3, dtype=torch.uint8)
+    refused(ScanTypeError, "^mask must have dtype bool", "uint8", x=torch.ones(3), mask=mask)
+    refused(ScanTypeError, "^initial must be a scalar", "Tensor", x=torch.ones(3), initial=torch.ones(3))
+    refused(ScanValueError, "^out overlaps itself", x=torch.ones(2, 3), out=torch.ones(3).expand(2, 3))
+
+
+def test_wrapped_tensors_that_hold_no_memory_of_their_own(torch):
+    """Transforms trace with tensors whose memory cannot be read: an error, never a crash."""
+    with pytest.raises((ScanError, RuntimeError)):
+        torch.func.vmap(cuscan.scan)(torch.ones(2, 3))

@@ -1,0 +1,90 @@
+"""Imports go one way, and `import cuscan` brings no framework along."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cuscan
+
+PACKAGE = Path(cuscan.__file__).parent
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+# Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
+LAYERS = [
+    "errors", "dtypes", "order", "operators", "tuning", "interop", "request", "plan", "compile", "backends", "api",
+    "cuscan", "bench", "cli", "__main__",
+]  # fmt: skip
+
+GUESTS = {
+    "torch": ("interop/torch.py", "bench/"),
+    "cupy": ("interop/cupy.py", "compile/module.py", "backends/cuda.py", "backends/workspace.py", "bench/"),
+    "rich": ("bench/", "cli.py"),
+    "matplotlib": ("bench/",),
+    "jax": ("bench/",),
+}
+
+
+def layer_of(module: str) -> str:
+    """The layer of a file: "request.py", "interop/numpy.py", "__init__.py"."""
+    head = module.split("/", maxsplit=1)[0].removesuffix(".py")
+    return "cuscan" if head == "__init__" else head
+
+
+def imports(source: str) -> Iterator[str]:
+    """The dotted names that a module imports at run time, whether at its top or in a function."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def wrong_ways(module: str, source: str) -> list[str]:
+    """The imports of a module that go up."""
+    own = layer_of(module)
+    wrong = []
+    for name in imports(source):
+        head, *rest = name.split(".")
+        if head != "cuscan":
+            continue
+        other = rest[0] if rest and rest[0] in LAYERS else "cuscan"
+        if other != own and LAYERS.index(other) > LAYERS.index(own):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    assert layer_of(module) in LAYERS, f"{module} has no place among the layers"
+    assert wrong_ways(module, (PACKAGE / module).read_text()) == []
+
+
+def test_the_wrong_way_is_noticed() -> None:
+    assert wrong_ways("plan.py", "def f():\n    from cuscan.backends import host") == ["cuscan.backends.host"]
+    assert wrong_ways("request.py", "if TYPE_CHECKING:\n    from cuscan.plan import Target") == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_guests_stay_in_their_rooms(module: str) -> None:
+    for name in imports((PACKAGE / module).read_text()):
+        rooms = GUESTS.get(name.split(".")[0])
+        assert rooms is None or module.startswith(rooms), f"{module} imports {name}"
+
+
+def test_import_brings_no_framework() -> None:
+    code = (
+        "import sys, cuscan, numpy; cuscan.cumsum(numpy.ones(3));"
+        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'torch', 'jax', 'rich', 'matplotlib'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

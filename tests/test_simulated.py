@@ -1,0 +1,282 @@
+"""The kernels on the simulator, bit for bit against NumPy's way through the same order (`cuscan.backends.host`)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import simulator
+from simulator import CODE, Simulation, SimulationError, prepare, simulate, small_units
+
+import cuscan
+from cuscan.dtypes import DTYPES, EXACT, REAL
+from cuscan.operators import OPERATORS
+from cuscan.plan import Target
+
+pytestmark = pytest.mark.skipif(not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call, and how it is simulated. `units` are the (warps, vectors) of a small unit; None is the real tuning."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    op: str = "add"
+    layout: str = "c"
+    masked: bool | str = False
+    in_place: bool = False
+    units: tuple[int, int] | None = (2, 2)
+    arch: int = 90
+    seeds: int = 3
+    call: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, Any] = field(default_factory=dict)
+
+    def tuning(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.units is None else small_units(*self.units)
+
+    def arrays(self) -> tuple[Array, dict[str, Any]]:
+        """The array, and all keywords of the call."""
+        rng = np.random.default_rng(len(self.name))
+        value = LAYOUTS[self.layout](numbers(rng, self.dtype, self.op), self.shape)
+        keywords = {**self.call}
+        if self.masked:
+            shape = (value.shape[-1],) if self.masked == "broadcast" else value.shape
+            keywords["mask"] = LAYOUTS[self.layout](lambda shape: rng.random(shape) < 0.7, shape)
+        return value, keywords
+
+    def prepare(self) -> Simulation:
+        value, keywords = self.arrays()
+        if self.in_place:
+            keywords["out"] = value
+        with self.tuning():
+            return prepare(value, self.op, target=Target(self.arch, 4), **keywords)
+
+    def expected(self) -> Array:
+        value, keywords = self.arrays()
+        if self.in_place:
+            keywords["out"] = value
+        with self.tuning():
+            return cuscan.scan(value, self.op, **keywords)
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+def numbers(rng: np.random.Generator, dtype: str, op: str) -> Any:
+    """A source of arrays of any shape: all bits of integers, floats that products do not drive out of range."""
+
+    def draw(shape: tuple[int, ...]) -> Array:
+        if dtype == "bool":
+            return rng.choice(np.array([0, 1, 2, 255], np.uint8), shape).view(bool)
+        if dtype.startswith(("int", "uint")):
+            limits = np.iinfo(dtype)
+            return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        real = rng.standard_normal(shape)
+        if op == "mul":
+            real = 1 + real / 64
+        if dtype.startswith("complex"):
+            return (real + 0.1j * rng.standard_normal(shape)).astype(dtype)
+        return real.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    return draw
+
+
+def _misaligned(draw: Any, shape: tuple[int, ...]) -> Array:
+    count = int(np.prod(shape))
+    return draw((count + 1,))[1:].reshape(shape)
+
+
+def _padded_rows(draw: Any, shape: tuple[int, ...]) -> Array:
+    return draw((*shape[:-1], shape[-1] + 3))[..., : shape[-1]]
+
+
+def _broadcast_rows(draw: Any, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(draw(shape[-1:]), shape)
+
+
+# How an array of a shape comes to lie in memory.
+LAYOUTS: dict[str, Any] = {
+    "c": lambda draw, shape: draw(shape),
+    "f": lambda draw, shape: np.asfortranarray(draw(shape)),
+    "negative": lambda draw, shape: draw(shape)[..., ::-1],
+    "every-third": lambda draw, shape: draw((*shape[:-1], 3 * shape[-1]))[..., ::3],
+    "misaligned": _misaligned,
+    "padded-rows": _padded_rows,
+    "broadcast-rows": _broadcast_rows,
+    "broadcast-elements": lambda draw, shape: np.broadcast_to(draw((*shape[:-1], 1)), shape),
+}
+
+
+def same_bits(one: Array, other: Array) -> Array:
+    """Where two arrays agree: in all bits, or both in being NaN."""
+    assert one.dtype == other.dtype
+    assert one.shape == other.shape
+    parts = {"complex64": np.float32, "complex128": np.float64}.get(one.dtype.name, one.dtype)
+    one, other = (np.ascontiguousarray(a).reshape(-1).view(parts) for a in (one, other))
+    bits = np.dtype(f"u{one.itemsize}")
+    return (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
+
+
+# ---- cases ---------------------------------------------------------------------------------------
+
+# One shape for each kernel family, with several units where it has a chain.
+FAMILIES = {
+    "rows": {"shape": (37, 100)},
+    "tile-a-row": {"shape": (5, 500)},
+    "tiles": {"shape": (3, 1700)},
+    "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
+    "columns-chained": {"shape": (2, 700, 9), "call": {"axis": 1}},
+}
+
+
+def of_family(family: str, name: str, call: dict[str, Any] | None = None, **fields: Any) -> Case:
+    base = FAMILIES[family]
+    return Case(f"{family}-{name}", **{**base, "call": {**base.get("call", {}), **(call or {})}, **fields})
+
+
+def every_row_length() -> list[Case]:
+    lengths = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33, 64, 100, 127, 128, 129, 255, 256, 257, 511, 513, 1000, 1024)
+    return [Case(f"rows-of-{n}", (rows, n), units=None) for n, rows in zip(lengths, itertools.cycle((1, 7, 150)))]
+
+
+def every_length() -> list[Case]:
+    """Around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384 elements."""
+    lengths = (257, 260, 511, 512, 513, 767, 1023, 1024, 1025, 1026, 5 * 512 - 1, 32 * 512, 33 * 512 + 5, 65 * 512)
+    return [Case(f"tiles-of-{n}", (n,)) for n in lengths]
+
+
+def every_dtype() -> list[Case]:
+    tiles = [
+        of_family("tiles", f"{op.name}-{dtype.name}", dtype=dtype.name, op=op.name, units=(2, 1))
+        for op in OPERATORS.values()
+        for dtype in DTYPES.values()
+        if dtype.kind in op.kinds
+    ]
+    others = [
+        of_family(family, dtype.name, dtype=dtype.name)
+        for family in ("rows", "columns", "columns-chained")
+        for dtype in DTYPES.values()
+    ]
+    return tiles + others
+
+
+def every_option() -> list[Case]:
+    def named(family: str, reverse: bool, exclusive: bool, masked: bool, initial: bool) -> Case:
+        chosen = zip(("reverse", "exclusive", "masked", "initial"), (reverse, exclusive, masked, initial), strict=True)
+        call = {"reverse": reverse, "exclusive": exclusive, "initial": 2.5 if initial else None}
+        return of_family(family, "-".join(n for n, on in chosen if on) or "plain", call, masked=masked)
+
+    return [named(family, *on) for family in FAMILIES for on in itertools.product((False, True), repeat=4)]
+
+
+def every_layout() -> list[Case]:
+    layouts = [
+        of_family(family, f"{layout}{'-reverse' * reverse}{'-masked' * masked}", {"reverse": reverse}, layout=layout, masked=masked)
+        for family in FAMILIES
+        for layout in LAYOUTS
+        for reverse, masked in ((False, False), (True, True))
+    ]
+    in_place = [
+        of_family(family, f"in-place-{layout}", {"exclusive": True}, layout=layout, in_place=True)
+        for family in FAMILIES
+        for layout in ("c", "negative", "padded-rows")
+    ]
+    masks = [of_family(family, "mask-broadcast", masked="broadcast") for family in FAMILIES]
+    return layouts + in_place + masks
+
+
+def every_conversion() -> list[Case]:
+    pairs = (
+        ("bool", "int64"),
+        ("bool", "float32"),
+        ("int8", "int16"),
+        ("int64", "int8"),
+        ("uint8", "float16"),
+        ("int32", "bool"),
+        ("float16", "float32"),
+        ("float32", "bfloat16"),
+        ("float64", "float16"),
+        ("float64", "float32"),
+        ("float32", "complex64"),
+        ("int16", "complex128"),
+        ("complex64", "complex128"),
+    )
+    return [
+        of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
+        for source, result in pairs
+        for family in ("tiles", "columns-chained")
+    ]
+
+
+def long_chains() -> list[Case]:
+    """Chains of one group, of many, and of more than one section of groups, where a unit is 32 or 128 elements."""
+    return [
+        Case("chain-of-32-units", (32 * 128,), units=(1, 1), seeds=20),
+        Case("chain-of-33-units", (33 * 128 - 1,), units=(1, 1), seeds=20),
+        Case("chain-of-100-units-initial", (2, 100 * 128 + 7), units=(1, 1), seeds=20, call={"initial": 0.5}),
+        Case("chain-of-100-units-complex128", (100 * 32,), "complex128", units=(1, 1), seeds=20),
+        Case("chain-of-3-sections", (3 * 1024 * 32 + 5,), "complex128", units=(1, 1), seeds=10),
+        Case("chain-of-3-sections-float32", (2500 * 128,), units=(1, 1), seeds=10),
+        Case("chain-of-3-sections-initial", (2500 * 64,), "int64", units=(1, 1), call={"initial": 9}),
+        Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
+        Case("chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, seeds=2),
+        Case("wide-chained-columns", (300, 300), call={"axis": 0}),
+        Case("many-short-chains", (200, 600), call={"axis": 1}),
+    ]
+
+
+def real_tuning() -> list[Case]:
+    real: dict[str, Any] = {"units": None, "seeds": 2}
+    return [
+        Case("real-tile-a-row", (3, 8192), **real),
+        Case("real-half-a-tile-a-row", (3, 4096), **real),
+        Case("real-tiles", (3 * 8192 + 77,), **real),
+        Case("real-tiles-masked", (2, 2 * 8192 + 77), masked=True, **real),
+        Case("real-tiles-mirrored", (2 * 8192 + 64,), masked=True, call={"reverse": True}, **real),
+        Case("real-tiles-before-bulk-copies", (2 * 8192 + 77,), masked=True, arch=80, **real),
+        Case("real-tiles-bool", (16384 + 1,), "bool", **real),
+        Case("real-tiles-uint8", (2 * 16384,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("real-tiles-complex128", (2, 3000), "complex128", **real),
+    ]
+
+
+CASES = [
+    *every_row_length(),
+    *every_length(),
+    *every_dtype(),
+    *every_option(),
+    *every_layout(),
+    *every_conversion(),
+    *long_chains(),
+    *real_tuning(),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request: pytest.FixtureRequest) -> None:
+    """The kernels of all selected cases, compiled side by side."""
+    here = (item for item in request.session.items if item.module is request.module)
+    chosen = [item.callspec.params["case"] for item in here if "case" in getattr(item, "callspec", _NONE).params]
+    CODE.build(case.prepare() for case in chosen)
+
+
+class _NONE:
+    params: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_scan(case: Case) -> None:
+    expected, simulation = case.expected(), case.prepare()
+    for seed in range(case.seeds):
+        result = simulation.run(seed, **case.run)
+        same = same_bits(result, expected)
+        assert same.all(), f"seed {seed}: {np.count_nonzero(~same)} differ, first {int(np.argmin(same))}"
