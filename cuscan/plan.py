@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ALIGNMENT, ArraySpec, ScanRequest
-from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, VECTOR_BYTES
+from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
 STAGES = 3  # tiles that a block of the tiles family holds (kStages)
 SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
-BULK_BYTES = 16  # the alignment of bulk copies
-MAX_TICKETS = 2**32 - 2**20  # tiles of a chained launch: tickets are 32 bits, and every block takes one too many
+BULK_ARCH = 90  # the first architecture with bulk copies
+BULK_BYTES = 16  # their alignment
+SHARED_PER_SM = 227 * 1024  # bytes of shared memory, on an architecture with bulk copies
+COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
+MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Config:
     mask_access: str
     exclusive: bool
     has_initial: bool
-    chained: bool
+    grid: bool
     levels: int
     staged: bool
     batch_dims: int
@@ -174,7 +177,9 @@ def _accesses(
     ]
 
 
-def _geometry(axis: Dimension, column: Dimension, batch: tuple[Dimension, ...], units: int, words: int) -> tuple[int, ...]:
+def _geometry(
+    axis: Dimension, column: Dimension, batch: tuple[Dimension, ...], units: int, words: int
+) -> tuple[int, ...]:
     rows = 1
     for dim in batch:
         rows *= dim.size
@@ -190,18 +195,18 @@ def _plan(
     column: Dimension = UNIT_DIMENSION,
     accesses: list[str],
     items: int,
-    units: int,
-    chains: int,
-    block: int,
-    grid: int,
     constants: dict[str, int],
+    block: int,
+    blocks_per_sm: int,
+    grid: int,
     shared_bytes: int = 0,
-    chained: bool = False,
+    units: int = 1,
+    chains: int = 0,
     staged: bool = False,
 ) -> ScanPlan:
-    accumulator = DTYPES[request.result.dtype.accumulator]
-    carry = DTYPES[request.carry]
-    words = _chain_words(chains, units, accumulator.itemsize, carry.itemsize) if chained else 0
+    """A plan; `chains` of `units` each go through memory if there are any."""
+    accumulator, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
+    words = _chain_words(chains, units, accumulator.itemsize, carry.itemsize)
     config = Config(
         family=family,
         functor=request.op.functor,
@@ -215,19 +220,35 @@ def _plan(
         mask_access=accesses[2],
         exclusive=request.exclusive,
         has_initial=request.has_initial,
-        chained=chained,
-        levels=1 + (units > GROUP) + (units > SECTION),
+        grid=chains > 0,
+        levels=(units > 1) + (units > GROUP) + (units > SECTION),
         staged=staged,
         batch_dims=len(batch),
         items=items,
         constants=tuple(constants.items()),
         block=block,
-        blocks_per_sm=max(THREADS_PER_SM[family, accumulator.itemsize] // block, 1),
+        blocks_per_sm=blocks_per_sm,
         shared_bytes=shared_bytes,
     )
-    return ScanPlan(
-        config, grid, _geometry(layout.axis, column, batch, units, words), *layout.offsets, workspace_words=words
-    )
+    geometry = _geometry(layout.axis, column, batch, units, words)
+    return ScanPlan(config, grid, geometry, *layout.offsets, workspace_words=words)
+
+
+def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
+    return max(THREADS_PER_SM[family, nbytes] // block, 1)
+
+
+def _share_strips(strips: int, slots: int) -> bool:
+    """Whether blocks do better to share strips: too few for `slots` blocks, or too uneven."""
+    waves = -(-strips // slots)
+    return strips < (1 - IDLE) * waves * slots
+
+
+def _check_tickets(tickets: int) -> None:
+    if tickets > MAX_TICKETS:
+        raise ScanValueError(
+            f"x is too large for one call: it takes {tickets} tiles, and at most {MAX_TICKETS} are possible"
+        )
 
 
 def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
@@ -243,12 +264,10 @@ def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
 def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
-    length = layout.axis.size
+    length, accumulator = layout.axis.size, DTYPES[request.result.dtype.accumulator].itemsize
     lanes = min(_power_of_two(-(-length // order.items)), LANES)
     vectors = _power_of_two(-(-length // order.vector))
-    rows_per_thread = max(4 // vectors, 1)
-    warps = 4
-    rows = _product(batch)
+    warps, rows_per_thread = 4, max(4 // vectors, 1)
     rows_per_block = warps * (WARP // lanes) * rows_per_thread
     return _plan(
         request,
@@ -257,65 +276,79 @@ def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
         batch=batch,
         accesses=_accesses(request, layout, layout.axis, list(batch), order.items),
         items=order.items,
-        units=1,
-        chains=rows,
-        block=warps * WARP,
-        grid=-(-rows // rows_per_block),
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
+        block=warps * WARP,
+        blocks_per_sm=_blocks_per_sm("rows", accumulator, warps * WARP),
+        grid=-(-_product(batch) // rows_per_block),
     )
 
 
 def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Target) -> ScanPlan:
-    """Rows of one tile or many, a block a tile: tiles.cuh."""
+    """Rows of one tile or many: tiles.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
     length, rows = layout.axis.size, _product(batch)
+    accumulator = DTYPES[request.result.dtype.accumulator].itemsize
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
-    accesses = _accesses(request, layout, layout.axis, list(batch), order.items)
-    bulk = _accesses(request, layout, layout.axis, list(batch), order.items, least=BULK_BYTES)
-    staged = length >= warps * order.warp_tile and "Element" not in (bulk[0], bulk[2])
-    element_bytes = request.value.dtype.itemsize + (staged and request.mask is not None)
-    plan = _plan(
+    block = (warps + 1) * WARP
+    tile = warps * order.warp_tile
+    along, others = layout.axis, list(batch)
+    bulk = _accesses(request, layout, along, others, order.items, least=BULK_BYTES)
+    staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in (bulk[0], bulk[2])
+    shared_bytes = SHARED_REST
+    if target.arch >= BULK_ARCH:
+        shared_bytes += STAGES * tile * (request.value.dtype.itemsize + (staged and request.mask is not None))
+        blocks_per_sm = min(_blocks_per_sm("tiles", accumulator, block), SHARED_PER_SM // shared_bytes)
+    else:  # two tiles in registers
+        blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
+    slots = target.sm_count * blocks_per_sm
+    shared = units > 1 and _share_strips(rows, slots)
+    if shared:
+        _check_tickets(rows * units)
+    return _plan(
         request,
         layout,
         "tiles",
         batch=batch,
-        accesses=accesses,
+        accesses=_accesses(request, layout, along, others, order.items),
         items=order.items,
-        units=units,
-        chains=rows,
-        block=(warps + 1) * WARP,
-        grid=1,
         constants={"Vectors": order.vectors, "Warps": warps},
-        shared_bytes=STAGES * warps * order.warp_tile * element_bytes + SHARED_REST,
-        chained=units > 1,
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(rows * units if shared else rows, slots),
+        shared_bytes=shared_bytes,
+        units=units,
+        chains=rows if shared else 0,
         staged=staged,
     )
-    return _persistent(plan, rows * units, target)
 
 
 def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> ScanPlan:
     """The scanned axis is not the contiguous one: columns.cuh."""
     across, batch = layout.others[0], layout.others[1:] or (UNIT_DIMENSION,)
-    length, rows = layout.axis.size, _product(batch)
-    order = COLUMNS
-    widest = max(request.value.dtype.itemsize, request.result.dtype.itemsize, DTYPES[request.result.dtype.accumulator].itemsize)
+    along, rows = [layout.axis, *batch], _product(batch)
+    accumulator = DTYPES[request.result.dtype.accumulator].itemsize
+    widest = max(request.value.dtype.itemsize, request.result.dtype.itemsize, accumulator)
     items = min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True))
-    accesses = _accesses(request, layout, across, [layout.axis, *batch], items)
+    accesses = _accesses(request, layout, across, along, items)
     if "Element" in accesses[:2]:
         items = 1
-        accesses = _accesses(request, layout, across, [layout.axis, *batch], items)
-    units = -(-length // order.unit)
-    chunks = LANES if units > 1 else _power_of_two(-(-length // order.items))
+        accesses = _accesses(request, layout, across, along, items)
+    units = -(-layout.axis.size // COLUMNS.unit)
+    chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
     threads = min(_power_of_two(-(-across.size // items)), 8 if items > 1 else 16)
-    places = max(256 // (chunks * threads), 1)
-    if units > 1:
-        places = min(places, _power_of_two(units))
+    places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
-    column_blocks = -(-across.size // (threads * items))
-    tiles = column_blocks * (rows * -(-units // places) if units > 1 else -(-rows // places))
-    plan = _plan(
+    blocks_per_sm = _blocks_per_sm("columns", items * accumulator, block)
+    slots = target.sm_count * blocks_per_sm
+    side_by_side = -(-across.size // (threads * items))
+    strips = -(-rows // places) * side_by_side
+    shared = units > 1 and _share_strips(strips, slots)
+    turns = rows * -(-units // places) * side_by_side if shared else strips
+    if shared:
+        _check_tickets(turns)
+    return _plan(
         request,
         layout,
         "columns",
@@ -323,22 +356,14 @@ def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> Scan
         column=across,
         accesses=accesses,
         items=items,
-        units=units,
-        chains=rows * column_blocks * threads * items,
-        shared_bytes=places * chunks * (threads * items + 1) * DTYPES[request.result.dtype.accumulator].itemsize + SHARED_REST,
+        constants={"ColumnThreads": threads, "Chunks": chunks, "Steps": COLUMNS.items, "Places": places},
         block=block,
-        grid=1,
-        constants={"ColumnThreads": threads, "Chunks": chunks, "Steps": order.items, "Places": places},
-        chained=units > 1,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(turns, slots),
+        shared_bytes=places * chunks * (threads * items + 1) * accumulator + SHARED_REST,
+        units=units,
+        chains=rows * side_by_side * threads * items if shared else 0,
     )
-    return _persistent(plan, tiles, target)
-
-
-def _persistent(plan: ScanPlan, tiles: int, target: Target) -> ScanPlan:
-    """Blocks that stay: as many as the GPU holds, no more than there are tiles."""
-    if plan.config.chained and tiles > MAX_TICKETS:
-        raise ScanValueError(f"x has too many elements for one call: {tiles} tiles, and at most {MAX_TICKETS} are possible")
-    return replace(plan, grid=min(tiles, target.sm_count * plan.config.blocks_per_sm))
 
 
 def _product(dims: tuple[Dimension, ...]) -> int:

@@ -123,11 +123,11 @@ def make_request(
         the_op = OPERATORS[the_op.on_bool]
     if result_dtype.kind not in the_op.kinds:
         allowed = ", ".join(sorted(kind.value for kind in the_op.kinds))
-        raise ScanTypeError(
-            f"op={the_op.name!r} is defined on {allowed}; the result here has dtype {result_dtype}"
-        )
+        raise ScanTypeError(f"op={the_op.name!r} is defined on {allowed}; the result here has dtype {result_dtype}")
     if value.dtype.kind is Kind.COMPLEX and result_dtype.kind is not Kind.COMPLEX:
-        raise ScanTypeError(f"x has dtype {value.dtype}; it cannot become {result_dtype} without loss of its imaginary part")
+        raise ScanTypeError(
+            f"x has dtype {value.dtype}; it cannot become {result_dtype} without loss of its imaginary part"
+        )
     if out is None:
         result = ArraySpec(result_dtype, value.shape, dense_strides(value.shape, value.strides), 0)
     else:
@@ -157,7 +157,12 @@ def check_initial(initial: object, result: DType) -> complex:
         raise ScanTypeError(f"initial is complex ({number}) and the result has dtype {result}")
     if result.kind in EXACT:
         low, high = (0, 1) if result.kind is Kind.BOOL else _int_range(result)
-        if number != number or number in (float("inf"), float("-inf")) or int(number) != number or not low <= number <= high:
+        if (
+            number != number
+            or number in (float("inf"), float("-inf"))
+            or int(number) != number
+            or not low <= number <= high
+        ):
             raise ScanValueError(f"initial={number!r} does not fit dtype {result} ({low} to {high})")
         return int(number)
     try:
@@ -168,11 +173,7 @@ def check_initial(initial: object, result: DType) -> complex:
 
 def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself."""
-    same = (
-        out.pointer == value.pointer
-        and out.strides == value.strides
-        and out.dtype.itemsize == value.dtype.itemsize
-    )
+    same = out.pointer == value.pointer and out.strides == value.strides and out.dtype.itemsize == value.dtype.itemsize
     if not same and _overlap(value, out):
         raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
     if mask is not None and _overlap(mask, out):
@@ -220,7 +221,9 @@ def _result_dtype(op: Operator, value: ArrayView, dtype: object, out: ArrayView 
 
 def _same_place(name: str, view: ArrayView, value: ArrayView) -> None:
     if view.library is not value.library:
-        raise ScanTypeError(f"{name} is of {view.library.name} and x of {value.library.name}; they must be of one library")
+        raise ScanTypeError(
+            f"{name} is of {view.library.name} and x of {value.library.name}; they must be of one library"
+        )
     if view.device != value.device:
         raise ScanValueError(f"{name} is on {view.device} and x on {value.device}; they must be on one device")
 

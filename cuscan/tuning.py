@@ -18,16 +18,20 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
-# Threads of an SM, by kernel family and item size of the accumulator: 65,536 registers are shared
-# among them.
+# Threads of an SM, which share its 65,536 registers: by kernel family and bytes of an accumulator, or, for columns, of
+# the accumulators of a thread's columns.
 THREADS_PER_SM = {
     ("rows", 4): 768,
     ("rows", 8): 768,
     ("rows", 16): 512,
     ("tiles", 4): 576,
     ("tiles", 8): 576,
-    ("tiles", 16): 576,
-    ("columns", 4): 768,
+    ("tiles", 16): 288,
+    ("columns", 4): 1024,
     ("columns", 8): 768,
     ("columns", 16): 512,
 }
+
+# The share of time that blocks with strips of their own may idle at most: where the strips do not divide evenly among
+# the blocks, blocks share them.
+IDLE = 0.1

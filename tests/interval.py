@@ -62,3 +62,29 @@ INTERVAL = Operator(
     identity=lambda _: IDENTITY,
     source=_SOURCE,
 )
+
+
+class Example:
+    """An array of intervals whose scan is known: the kept elements of each row, numbered in scan order from a base on.
+
+    Rows have bases of their own, so that no row can pass for another; a scan with an `initial` value needs a common one.
+    Masked elements hold poison, which must not be touched.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], axis: int = -1, *, reverse: bool = False, mask: Array | None = None, initial: bool = False
+    ) -> None:
+        kept = np.ones(shape, np.uint64) if mask is None else mask.astype(np.uint64)
+        inclusive = np.flip(np.cumsum(np.flip(kept, axis), axis), axis) if reverse else np.cumsum(kept, axis)
+        rows = np.delete(shape, axis)
+        base = np.arange(int(np.prod(rows)), dtype=np.uint64) * np.uint64(not initial) * np.uint64(shape[axis]) + np.uint64(7)
+        self._base = np.expand_dims(base.reshape(rows), axis)
+        self._before, self._after = self._base + inclusive - kept, self._base + inclusive
+        self._start = np.uint64(0) if initial else self._base
+        self.initial = int(intervals(0, 7)) if initial else None
+        self.value = np.where(kept != 0, intervals(self._before, self._after), np.uint64(POISON))
+
+    def scanned(self, *, exclusive: bool = False) -> Array:
+        """What the scan of `value` must be."""
+        end = self._before if exclusive else self._after
+        return np.where(end == self._start, np.uint64(IDENTITY), intervals(self._start, end))

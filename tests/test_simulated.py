@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Simulation, SimulationError, prepare, simulate, small_units
+from simulator import CODE, Simulation, new_workspace, prepare, simulate, small_units
 
 import cuscan
 from cuscan.dtypes import DTYPES, EXACT, REAL
@@ -36,9 +36,9 @@ class Case:
     in_place: bool = False
     units: tuple[int, int] | None = (2, 2)
     arch: int = 90
+    sms: int = 4
     seeds: int = 3
     call: dict[str, Any] = field(default_factory=dict)
-    run: dict[str, Any] = field(default_factory=dict)
 
     def tuning(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.units is None else small_units(*self.units)
@@ -58,7 +58,7 @@ class Case:
         if self.in_place:
             keywords["out"] = value
         with self.tuning():
-            return prepare(value, self.op, target=Target(self.arch, 4), **keywords)
+            return prepare(value, self.op, target=Target(self.arch, self.sms), **keywords)
 
     def expected(self) -> Array:
         value, keywords = self.arrays()
@@ -116,25 +116,29 @@ LAYOUTS: dict[str, Any] = {
 }
 
 
-def same_bits(one: Array, other: Array) -> Array:
-    """Where two arrays agree: in all bits, or both in being NaN."""
-    assert one.dtype == other.dtype
-    assert one.shape == other.shape
-    parts = {"complex64": np.float32, "complex128": np.float64}.get(one.dtype.name, one.dtype)
-    one, other = (np.ascontiguousarray(a).reshape(-1).view(parts) for a in (one, other))
+def assert_same(result: Array, expected: Array) -> None:
+    """All bits agree, but those of a NaN."""
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    part = {"complex64": np.float32, "complex128": np.float64}.get(result.dtype.name, result.dtype)
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(part) for array in (result, expected))
     bits = np.dtype(f"u{one.itemsize}")
-    return (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
+    same = (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
+    assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, the first is number {int(np.argmin(same))}"
 
 
 # ---- cases ---------------------------------------------------------------------------------------
 
-# One shape for each kernel family, with several units where it has a chain.
+# One shape for each kernel family and way to share the work out: rows of several units are shared by all blocks, or,
+# where there are more rows than a GPU has room for blocks, each is a block's own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
     "tile-a-row": {"shape": (5, 500)},
-    "tiles": {"shape": (3, 1700)},
+    "tiles-shared": {"shape": (3, 1700)},
+    "tiles-own": {"shape": (18, 1700), "sms": 1},
     "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
-    "columns-chained": {"shape": (2, 700, 9), "call": {"axis": 1}},
+    "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
+    "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
 }
 
 
@@ -156,14 +160,14 @@ def every_length() -> list[Case]:
 
 def every_dtype() -> list[Case]:
     tiles = [
-        of_family("tiles", f"{op.name}-{dtype.name}", dtype=dtype.name, op=op.name, units=(2, 1))
+        of_family("tiles-shared", f"{op.name}-{dtype.name}", dtype=dtype.name, op=op.name, units=(2, 1))
         for op in OPERATORS.values()
         for dtype in DTYPES.values()
         if dtype.kind in op.kinds
     ]
     others = [
         of_family(family, dtype.name, dtype=dtype.name)
-        for family in ("rows", "columns", "columns-chained")
+        for family in ("rows", "tiles-own", "columns", "columns-shared", "columns-own")
         for dtype in DTYPES.values()
     ]
     return tiles + others
@@ -213,23 +217,30 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("tiles", "columns-chained")
+        for family in ("tiles-shared", "columns-shared")
     ]
 
 
 def long_chains() -> list[Case]:
-    """Chains of one group, of many, and of more than one section of groups, where a unit is 32 or 128 elements."""
+    """Chains of one group of units, of many, and of more than one section of groups."""
+    tiny: dict[str, Any] = {"units": (1, 1), "seeds": 10}
     return [
-        Case("chain-of-32-units", (32 * 128,), units=(1, 1), seeds=20),
-        Case("chain-of-33-units", (33 * 128 - 1,), units=(1, 1), seeds=20),
-        Case("chain-of-100-units-initial", (2, 100 * 128 + 7), units=(1, 1), seeds=20, call={"initial": 0.5}),
-        Case("chain-of-100-units-complex128", (100 * 32,), "complex128", units=(1, 1), seeds=20),
-        Case("chain-of-3-sections", (3 * 1024 * 32 + 5,), "complex128", units=(1, 1), seeds=10),
-        Case("chain-of-3-sections-float32", (2500 * 128,), units=(1, 1), seeds=10),
-        Case("chain-of-3-sections-initial", (2500 * 64,), "int64", units=(1, 1), call={"initial": 9}),
+        Case("chain-of-32-units", (32 * 128,), **tiny),
+        Case("chain-of-33-units", (33 * 128 - 1,), **tiny),
+        Case("chain-of-100-units-initial", (2, 100 * 128 + 7), call={"initial": 0.5}, **tiny),
+        Case("chain-of-100-units-complex128", (100 * 32,), "complex128", **tiny),
+        Case("chain-of-3-sections", (2500 * 128,), **tiny),
+        Case("chain-of-3-sections-complex128", (2049 * 32 + 5,), "complex128", **tiny),
+        Case("chain-of-3-sections-initial", (2500 * 64,), "int64", call={"initial": 9}, **tiny),
+        Case("own-chains-of-33-units", (9, 33 * 128 - 1), sms=1, **tiny),
+        Case("own-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
+        Case("own-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
         Case("chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, seeds=2),
-        Case("wide-chained-columns", (300, 300), call={"axis": 0}),
+        Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
+        Case("own-chains-of-1030-column-units", (3, 1030 * 256, 2), "int32", call={"axis": 1, "dtype": "int32"}, sms=1, seeds=1),
+        Case("wide-shared-columns", (300, 300), call={"axis": 0}),
+        Case("wide-own-columns", (300, 300), call={"axis": 0}, sms=1),
         Case("many-short-chains", (200, 600), call={"axis": 1}),
     ]
 
@@ -264,19 +275,65 @@ CASES = [
 @pytest.fixture(scope="module", autouse=True)
 def compiled(request: pytest.FixtureRequest) -> None:
     """The kernels of all selected cases, compiled side by side."""
-    here = (item for item in request.session.items if item.module is request.module)
-    chosen = [item.callspec.params["case"] for item in here if "case" in getattr(item, "callspec", _NONE).params]
-    CODE.build(case.prepare() for case in chosen)
-
-
-class _NONE:
-    params: dict[str, Any] = {}
+    here = [item for item in request.session.items if getattr(item, "originalname", "") == "test_scan"]
+    CODE.build(item.callspec.params["case"].prepare() for item in here if item.module is request.module)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):
-        result = simulation.run(seed, **case.run)
-        same = same_bits(result, expected)
-        assert same.all(), f"seed {seed}: {np.count_nonzero(~same)} differ, first {int(np.argmin(same))}"
+        assert_same(simulation.run(seed), expected)
+
+
+# ---- the workspace -------------------------------------------------------------------------------
+
+
+def chained(length: int) -> tuple[Simulation, Array]:
+    """A chained scan with units of 128 elements, and its result."""
+    value = np.arange(length, dtype=np.float32)
+    with small_units(1, 1):
+        return prepare(value), cuscan.scan(value)
+
+
+def test_workspace_is_ready_for_the_next_launch() -> None:
+    simulation, expected = chained(2000)
+    assert_same(simulation.run(launches=5), expected)
+
+
+def test_workspace_serves_launches_of_all_sizes() -> None:
+    (large, large_result), (small, small_result) = chained(40 * 128), chained(3 * 128)
+    workspace = new_workspace(large.plan.workspace_bytes)
+    for seed in range(3):
+        assert_same(large.run(seed, workspace=workspace), large_result)
+        assert_same(small.run(seed, workspace=workspace), small_result)
+
+
+def test_workspace_forgets_all_tags_when_they_wrap() -> None:
+    (large, large_result), (small, small_result) = chained(40 * 128), chained(3 * 128)
+    workspace = new_workspace(large.plan.workspace_bytes)
+    large.run(workspace=workspace)
+    workspace.array[2] = 2**32 - 2
+    assert_same(small.run(workspace=workspace), small_result)
+    assert workspace.array[2] == 0
+    assert not workspace.array[4:].any()
+    assert_same(large.run(launches=2, workspace=workspace), large_result)
+
+
+# ---- conversions, value by value -----------------------------------------------------------------
+
+
+def test_every_float16_widens_exactly() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(-1, 1)
+    assert_same(simulate(halves, "max", dtype="float32"), halves.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_float32_rounds_to_nearest_even(name: str) -> None:
+    narrow = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    every = np.arange(2**16, dtype=np.uint16).view(narrow).astype(np.float32)
+    bits = every.view(np.uint32)[:, None] + np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFF, 0x1000, 0x1001], np.uint32)
+    floats = bits.view(np.float32).reshape(-1, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = floats.astype(narrow)
+    assert_same(simulate(floats, "max", dtype=name), expected)

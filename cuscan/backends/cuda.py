@@ -36,7 +36,7 @@ class _Launch:
         self.empty = 0 in request.value.shape
         if self.empty:
             return
-        target = _target(device.index)
+        target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.function = load_kernel(plan.config, target.arch)
         self.grid = (plan.grid,)
@@ -69,7 +69,7 @@ def run(
     out: ArrayView | None,
 ) -> Any:
     """Run one call; the keywords are those of `api.scan`, with views for arrays."""
-    current, wanted = _get_device(), value.device.index
+    current, wanted = _get_device(), value.device.ordinal
     if current != wanted:
         _set_device(wanted)
     try:
@@ -97,7 +97,9 @@ def _shape_of(view: ArrayView | None) -> Any:
     return (view.library, view.dtype, view.shape, view.strides, view.pointer & 15, view.device)
 
 
-def _prepare(call: Any, value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None, key: Any) -> _Launch:
+def _prepare(
+    call: Any, value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None, key: Any
+) -> _Launch:
     op, axis, reverse, exclusive, dtype = call
     request = make_request(
         op=op,

@@ -27,7 +27,7 @@ struct Config {{
     static constexpr Access kMaskAccess = Access::k{mask_access};
     static constexpr bool kExclusive = {exclusive};
     static constexpr bool kHasInitial = {has_initial};
-    static constexpr bool kChained = {chained};
+    static constexpr bool kGrid = {grid};
     static constexpr int kLevels = {levels};
     static constexpr bool kStaged = {staged};
     static constexpr int kBatchDims = {batch_dims};

@@ -1,6 +1,7 @@
-// A tile in shared memory, from the time it is sent for until its result is stored. Where the hardware copies in bulk
-// and the layout allows it (Config::kStaged), whole tiles are sent for ahead of time by one thread; others are put there
-// by the threads that will need them. Each thread reads back only what is its own, so that takes no barrier.
+// A tile's elements, from the time it is sent for until its result is stored. On hardware that copies in bulk they wait in
+// shared memory: where the layout allows it (Config::kStaged) one thread sends for whole tiles ahead of time, others are
+// put there by the threads that will need them. Each thread reads back only what is its own, so that takes no barrier.
+// On older hardware there is no stage, and the threads keep the elements in registers.
 #pragma once
 #include "vectors.cuh"
 
@@ -10,12 +11,13 @@ template <class Config, int kElements>
 struct Stage {
     using Value = typename Config::Value;
     using Place = Row<Value, typename Config::Result>;
-    static constexpr bool kBulk = Config::kStaged && target::kHasBulkCopy;
+    static constexpr bool kShared = target::kHasBulkCopy;
+    static constexpr bool kBulk = Config::kStaged && kShared;
     static constexpr bool kBulkMask = kBulk && Config::kMaskAccess != Access::kNone;
     // The elements keep their order in memory, as a bulk copy leaves them.
     static constexpr Access kAccess = Config::kValueAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
 
-    alignas(16) Value values[kElements];
+    alignas(16) Value values[kShared ? kElements : 1];
     alignas(16) boolean masks[kBulkMask ? kElements : 1];
     target::BulkBarrier barrier;
 
@@ -33,7 +35,8 @@ struct Stage {
     }
 
     // ---- all threads
-    static CUSCAN_DEVICE bool is_sent_for(const Dimension& axis, int64 first) { return kBulk && axis.size - first >= kElements; }
+    // Whether a tile is sent for, with so many elements of its row from its start on.
+    static CUSCAN_DEVICE bool takes(int64 elements) { return kBulk && elements >= kElements; }
     CUSCAN_DEVICE void wait(uint32 load) {
         if constexpr (kBulk) barrier.wait(load);
     }

@@ -46,15 +46,19 @@ struct WarpTile {
     }
     template <class Stage>
     CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane) {
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r)
-            items.raw[r] = read_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride));
+        if constexpr (Stage::kShared) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r)
+                items.raw[r] = read_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride));
+        }
     }
     template <class Stage>
     CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane) {
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r)
-            write_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride), items.raw[r]);
+        if constexpr (Stage::kShared) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r)
+                write_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride), items.raw[r]);
+        }
     }
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).

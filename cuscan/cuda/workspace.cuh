@@ -6,7 +6,7 @@
 
 namespace cuscan {
 
-// The header; the tile states (chain.cuh) follow it: aggregates, then carries.
+// The header; the tile states (grid_chain.cuh) follow it: aggregates, then carries.
 struct Workspace {
     uint32 ticket;    // units handed out so far
     uint32 finished;  // blocks that are done

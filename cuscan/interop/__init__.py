@@ -13,8 +13,7 @@ _HOST_DEVICES = {1, 3}  # DLPack: kDLCPU, kDLCUDAHost
 _CUDA_DEVICES = {2, 13}  # DLPack: kDLCUDA, kDLCUDAManaged
 
 CUPY_MISSING = (
-    "{what} is on a GPU, and scans there need CuPy: "
-    "pip install 'cuscan[cuda12]' (or 'cuscan[cuda13]' for CUDA 13)"
+    "{what} is on a GPU, and scans there need CuPy: pip install 'cuscan[cuda12]' (or 'cuscan[cuda13]' for CUDA 13)"
 )
 
 

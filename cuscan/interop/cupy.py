@@ -35,20 +35,20 @@ class CuPyLibrary:
         return self.adopt(cupy.asarray(array), name)
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        with cupy.cuda.Device(device.index):
+        with cupy.cuda.Device(device.ordinal):
             order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
             base = cupy.empty([shape[axis] for axis in order], numpy_dtype(dtype))
             return base.transpose([int(axis) for axis in np.argsort(order)])
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        with cupy.cuda.Device(device.index):
+        with cupy.cuda.Device(device.ordinal):
             return cupy.zeros(nbytes, np.uint8)
 
     def pointer(self, array: Any) -> int:
         return int(array.data.ptr)
 
     def stream(self, device: Device) -> int:
-        return int(cupy.cuda.get_current_stream(device.index).ptr)
+        return int(cupy.cuda.get_current_stream(device.ordinal).ptr)
 
     def as_numpy(self, view: ArrayView) -> Any:
         raise AssertionError("a CuPy array is never on the CPU")

@@ -59,17 +59,17 @@ class TorchLibrary:
         raise AssertionError("strangers are adopted by CuPy and NumPy")
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        where = f"{device.type}:{device.index}"
+        where = f"{device.type}:{device.ordinal}"
         return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=where)
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        return torch.zeros(nbytes, dtype=torch.uint8, device=f"{device.type}:{device.index}")
+        return torch.zeros(nbytes, dtype=torch.uint8, device=f"{device.type}:{device.ordinal}")
 
     def pointer(self, array: Any) -> int:
         return int(array.data_ptr())
 
     def stream(self, device: Device) -> int:
-        return int(_stream(device.index))
+        return int(_stream(device.ordinal))
 
     def as_numpy(self, view: ArrayView) -> Any:
         tensor = view.owner.detach()

@@ -8,13 +8,13 @@ from cuscan.dtypes import DType
 
 
 class Device(NamedTuple):
-    """A device: type "cuda" or "cpu", and its index."""
+    """A device: type "cuda" or "cpu", and its ordinal."""
 
     type: str
-    index: int
+    ordinal: int
 
     def __str__(self) -> str:
-        return self.type if self.type == "cpu" else f"{self.type}:{self.index}"
+        return self.type if self.type == "cpu" else f"{self.type}:{self.ordinal}"
 
 
 class Library(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import random
 import shutil
@@ -45,7 +46,7 @@ _MARGIN = 256  # bytes of canaries before and after an array
 _HEADER_WORDS, _EPOCH = 4, 2  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
-_FLAGS = ["-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
+_FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
 
 _LAUNCHER = """
@@ -77,7 +78,7 @@ class Schedule(ctypes.Structure):
         ("shuffled", ctypes.c_uint32),
         ("stall_odds", ctypes.c_uint32),
         ("stall_turns", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32),
         ("hold_from", ctypes.c_uint64),
         ("hold_to", ctypes.c_uint64),
     )
@@ -86,7 +87,7 @@ class Schedule(ctypes.Structure):
     def of(cls, seed: int, workspace: Memory, hold: tuple[int, int] | None = None, **chosen: int) -> Schedule:
         """The schedule of a seed: what is not `chosen` is drawn.
 
-        `hold` are the tile-state words, from and to, whose writers are held up: an eighth of them where none are given.
+        `hold` are the tile-state words, from and to, whose writers are held up; by default a random eighth of all.
         """
         draw = random.Random(seed)
         words = max(workspace.array.size - _HEADER_WORDS, 0) // 2
@@ -117,7 +118,7 @@ class DeviceCode:
         self._kernels: dict[tuple[Config, int], Kernel] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
         for name, text in texts.items():
-            path = Path(self._folder.name, name)
+            path = self._path(name)
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
 
@@ -135,25 +136,53 @@ class DeviceCode:
         return self._kernels[key]
 
     def build(self, simulations: Iterable[Simulation]) -> None:
-        """Compile what is not compiled yet, two at a time."""
+        """Compile many kernels, two at a time, from headers that are compiled first."""
+        keys = {(s.plan.config, s.arch) for s in simulations} - self._kernels.keys()
+        _runtime()
+        for arch in {arch for _, arch in keys}:
+            self._precompile(arch)
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda key: self.kernel(*key), {(s.plan.config, s.arch) for s in simulations}))
+            list(pool.map(lambda key: self.kernel(*key), keys))
+
+    def _path(self, name: str) -> Path:
+        return Path(self._folder.name, name)
+
+    def _prelude(self, arch: int) -> Path:
+        """A header that includes all kernels; the compiler takes its precompiled form if there is one."""
+        prelude = self._path(f"prelude_{arch}.hpp")
+        prelude.write_text("".join(f'#include "{name}"\n' for name in self._texts if name.startswith("kernels/")))
+        return prelude
+
+    def _precompile(self, arch: int) -> None:
+        prelude = self._prelude(arch)
+        _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
 
     def _compile(self, text: str, arch: int) -> Kernel:
-        source = Path(self._folder.name, hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
+        source = self._path(hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
         source.write_text(text)
         library = source.with_suffix(".so")
-        command = ["g++", *_FLAGS, f"-DSIMULATED_ARCH={arch}", str(source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        include = ("-include", self._prelude(arch))
+        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *include, source, _runtime(), "-o", library)
         launch = ctypes.CDLL(str(library)).launch
         launch.restype = ctypes.c_char_p
         return launch
 
 
-CODE = DeviceCode(
-    {**headers(), **{name: (_HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}},
-)
+@functools.cache
+def _runtime() -> Path:
+    """The compiled runtime.cpp, which all kernels link to."""
+    library = CODE._path("runtime.so")
+    _compile("-shared", _HERE / "runtime.cpp", "-o", library)
+    return library
+
+
+def _compile(*arguments: str | Path) -> None:
+    done = subprocess.run(["g++", *_FLAGS, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+HEADERS = {**headers(), **{name: (_HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
+CODE = DeviceCode(HEADERS)
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -198,6 +227,14 @@ class Memory(NamedTuple):
         return int(self.array.ctypes.data - self.raw.ctypes.data)
 
 
+def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
+    """A workspace that has seen `epoch` launches."""
+    workspace = Memory.empty((nbytes // 4,), (4,), np.uint32)
+    workspace.array[...] = 0
+    workspace.array[_EPOCH : _EPOCH + 1] = epoch
+    return workspace
+
+
 # ---- simulation ----------------------------------------------------------------------------------
 
 
@@ -214,18 +251,23 @@ class Simulation:
     out: Array | None
 
     def run(
-        self, seed: int = 0, *, launches: int = 1, epoch: int = 0, code: DeviceCode | None = None, **chosen: Any
+        self,
+        seed: int = 0,
+        *,
+        launches: int = 1,
+        workspace: Memory | None = None,
+        code: DeviceCode | None = None,
+        **chosen: Any,
     ) -> Array:
         """The result of the kernel, of `launches` launches one after the other in one workspace.
 
-        `epoch` is what the workspace counts from; `chosen` goes to `Schedule.of`. Raises `SimulationError` for what a
-        GPU would answer with a hang, or not at all.
+        `chosen` goes to `Schedule.of`. Raises `SimulationError` for what a GPU would answer with a hang, or not at all.
         """
-        workspace = Memory.empty((self.plan.workspace_bytes // 4,), (4,), np.uint32)
-        workspace.array[...] = 0
-        workspace.array[_EPOCH : _EPOCH + 1] = epoch
+        if workspace is None:
+            workspace = new_workspace(self.plan.workspace_bytes)
         kernel = (code or CODE).kernel(self.plan.config, self.arch)
-        schedules = [Schedule.of(seed + launch, workspace, **chosen) for launch in range(launches)]
+        shared = self.plan.config.shared_bytes
+        schedules = [Schedule.of(seed + i, workspace, shared_bytes=shared, **chosen) for i in range(launches)]
         results = [self._launch(kernel, workspace, schedule) for schedule in schedules]
         if any(result.tobytes() != results[0].tobytes() for result in results):
             raise SimulationError("two launches gave different bits")

@@ -6,12 +6,8 @@
 // collectives, a barrier that a thread left the kernel without, misaligned access, waiting that has no end.
 #pragma once
 #include <setjmp.h>
-#include <ucontext.h>
 
-#include <algorithm>
-#include <cstdarg>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -20,9 +16,8 @@
 namespace simulator {
 
 constexpr int kWarp = 32;
-constexpr int kWords = 4;                     // of the largest value that lanes exchange
+constexpr int kWords = 4;  // of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
-constexpr size_t kSharedBytes = 48 << 10;     // what a kernel may have without asking
 constexpr unsigned char kPoison = 0xA5;
 
 // How a launch is scheduled; __init__.py has the same struct.
@@ -33,7 +28,7 @@ struct Schedule {
     uint32_t shuffled;       // 1: blocks start in random order
     uint32_t stall_odds;     // after one turn in so many, somebody stalls; 0: never
     uint32_t stall_turns;    // the longest stall
-    uint32_t reserved;
+    uint32_t shared_bytes;        // of a block
     uint64_t hold_from, hold_to;  // addresses; who makes a relaxed store between them stalls for that long
 };
 
@@ -52,7 +47,6 @@ struct Random {  // splitmix64
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
 enum class Collective { kShuffleUp, kBroadcast, kBallot, kSyncWarp };
-constexpr const char* kNames[] = {"shuffle_up", "broadcast", "ballot", "sync_warp"};
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
@@ -108,14 +102,7 @@ struct BulkCopy {
 
 class Grid {
 public:
-    Grid(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel)
-        : blocks(blocks), schedule_(schedule), threads_(threads), kernel_(kernel), random_{schedule.seed} {
-        for (uint32_t i = 0; i < blocks; ++i) waiting_.push_back(blocks - 1 - i);
-        if (schedule.shuffled)
-            for (uint32_t i = blocks; i > 1; --i) std::swap(waiting_[i - 1], waiting_[random_.below(i)]);
-    }
-
-    // Runs everything; an empty message is success.
+    Grid(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel);
     void run();
 
     // ---- called from fibers
@@ -132,7 +119,8 @@ public:
     Random& random() { return random_; }
 
     const uint32_t blocks;
-    char message[512] = "";
+    const size_t shared_bytes;
+    char message[512] = "";  // what went wrong
 
 private:
     static void fiber_main();
@@ -164,251 +152,10 @@ private:
 };
 
 // The one simulated launch of the process, and the fiber that runs now.
-inline Grid* grid;
-inline Fiber* current;
-
-// ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber --------------------------------
-
-inline void Grid::fiber_main() {
-    for (;;) {
-        grid->suspend();
-        grid->kernel_();
-        current->state = State::kExited;
-        ++current->warp->block->exited;
-        grid->progress();
-    }
-}
-
-inline Fiber* Grid::take_fiber() {
-    if (idle_.empty()) {
-        fibers_.push_back(std::make_unique<Fiber>());
-        current = fibers_.back().get();
-        ucontext_t start;
-        getcontext(&start);
-        start.uc_stack.ss_sp = current->stack.get();
-        start.uc_stack.ss_size = kStackBytes;
-        makecontext(&start, fiber_main, 0);
-        if (_setjmp(scheduler_) == 0) setcontext(&start);
-        idle_.push_back(fibers_.back().get());
-    }
-    Fiber* fiber = idle_.back();
-    idle_.pop_back();
-    return fiber;
-}
-
-__attribute__((noinline)) inline void Grid::suspend() {
-    if (_setjmp(current->context) == 0) _longjmp(scheduler_, 1);
-}
-
-__attribute__((noinline)) inline void Grid::resume(Fiber& fiber) {
-    current = &fiber;
-    if (_setjmp(scheduler_) == 0) _longjmp(fiber.context, 1);
-}
-
-inline void Grid::fail(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int used = snprintf(message, sizeof(message), "thread %d of block %u: ",
-                              current->warp->index * kWarp + current->lane, current->warp->block->index);
-    vsnprintf(message + used, sizeof(message) - used, format, arguments);
-    va_end(arguments);
-    for (;;) suspend();
-}
-
-inline void Grid::report(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof(message), format, arguments);
-    va_end(arguments);
-}
-
-// ---- blocks ------------------------------------------------------------------------------------------------------------
-
-inline void Grid::start_block() {
-    resident_.push_back(std::make_unique<Block>());
-    Block& block = *resident_.back();
-    block.index = waiting_.back();
-    waiting_.pop_back();
-    block.arrived = block.exited = 0;
-    block.shared.reset(new unsigned char[kSharedBytes]);
-    memset(block.shared.get(), kPoison, kSharedBytes);
-    block.warps.resize(threads_ / kWarp);
-    for (int w = 0; w < int(block.warps.size()); ++w) {
-        Warp& warp = block.warps[w];
-        warp.block = &block;
-        warp.index = w;
-        warp.asleep_until = 0;
-        warp.blocked = false;
-        for (int lane = 0; lane < kWarp; ++lane) {
-            Fiber* fiber = take_fiber();
-            fiber->state = State::kRunnable;
-            fiber->warp = &warp;
-            fiber->lane = lane;
-            warp.lanes[lane] = fiber;
-        }
-    }
-}
-
-inline void Grid::retire(Block& block) {
-    for (const BulkCopy& copy : on_their_way_)
-        if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
-    for (Warp& warp : block.warps)
-        for (Fiber* fiber : warp.lanes) idle_.push_back(fiber);
-    resident_.erase(std::find_if(resident_.begin(), resident_.end(), [&](auto& held) { return held.get() == &block; }));
-}
-
-// ---- the scheduler -----------------------------------------------------------------------------------------------------
-
-inline void Grid::run() {
-    grid = this;
-    while (!message[0] && (!resident_.empty() || !waiting_.empty())) {
-        while (!waiting_.empty() && resident_.size() < schedule_.resident) start_block();
-        Warp& warp = *pick();
-        Block& block = *warp.block;
-        for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
-        if (clock_ - last_progress_ > schedule_.patience)
-            report("hang: no thread got on in %llu turns", (unsigned long long)schedule_.patience);
-        if (random_.one_in(schedule_.stall_odds)) stall(warp);
-        if (random_.one_in(4)) deliver();
-        if (block.exited == threads_) retire(block);
-    }
-    grid = nullptr;
-}
-
-// A random warp that can go on and is awake; if all sleep, the time passes.
-inline Warp* Grid::pick() {
-    std::vector<Warp*> ready;
-    for (;;) {
-        uint64_t alarm = ~uint64_t(0);
-        for (auto& block : resident_)
-            for (Warp& warp : block->warps) {
-                if (!warp.blocked) alarm = std::min(alarm, warp.asleep_until);
-                if (can_go_on(warp)) ready.push_back(&warp);
-            }
-        if (!ready.empty()) return ready[random_.below(uint32_t(ready.size()))];
-        last_progress_ += alarm - clock_;
-        clock_ = alarm;
-    }
-}
-
-// One of the bulk copies arrives, whichever.
-inline void Grid::deliver() {
-    if (on_their_way_.empty()) return;
-    std::swap(on_their_way_[random_.below(uint32_t(on_their_way_.size()))], on_their_way_.back());
-    const BulkCopy copy = on_their_way_.back();
-    on_their_way_.pop_back();
-    memcpy(copy.destination, copy.source, copy.bytes);
-    copy.phase->expected -= copy.bytes;
-    if (copy.phase->expected == 0) ++copy.phase->completed;
-}
-
-inline void Grid::stall(Warp& warp) {
-    const uint64_t until = clock_ + 1 + random_.below(schedule_.stall_turns);
-    if (random_.one_in(2)) {
-        warp.asleep_until = until;
-    } else {
-        for (Warp& other : warp.block->warps) other.asleep_until = until;
-    }
-}
-
-// Every lane that can run goes on to its next scheduling point.
-inline void Grid::turn(Warp& warp) {
-    ++clock_;
-    const uint32_t first = random_.below(kWarp);
-    for (uint32_t i = 0; i < kWarp; ++i) {
-        Fiber& fiber = *warp.lanes[(first + i) % kWarp];
-        if (fiber.state == State::kRunnable) resume(fiber);
-        if (message[0]) return;
-    }
-    settle(warp);
-}
-
-inline void Grid::settle(Warp& warp) {
-    uint32_t in[4] = {};  // the lanes in each state
-    for (int lane = 0; lane < kWarp; ++lane) in[int(warp.lanes[lane]->state)] |= 1u << lane;
-    const uint32_t met = in[int(State::kCollective)];
-    if (in[int(State::kRunnable)] && !in[int(State::kExited)] && !in[int(State::kBarrier)]) return;
-    if (met == ~0u) return exchange(warp);
-    if (met != 0)
-        return report("warp %d of block %u: lanes %08x are in a collective, %08x at sync_block, %08x have returned",
-                      warp.index, warp.block->index, met, in[int(State::kBarrier)], in[int(State::kExited)]);
-    if (in[int(State::kRunnable)]) return;
-    warp.blocked = true;
-    settle_block(*warp.block);
-}
-
-inline void Grid::exchange(Warp& warp) {
-    Offer given[kWarp];
-    for (int lane = 0; lane < kWarp; ++lane) given[lane] = warp.lanes[lane]->offer;
-    uint32_t votes = 0;
-    for (int lane = 0; lane < kWarp; ++lane) {
-        if (!given[lane].fits(given[0]))
-            return report("warp %d of block %u: lane 0 is in %s(%d) and lane %d in %s(%d)", warp.index,
-                          warp.block->index, kNames[int(given[0].kind)], given[0].argument, lane,
-                          kNames[int(given[lane].kind)], given[lane].argument);
-        votes |= given[lane].word[0] << lane;
-    }
-    for (int lane = 0; lane < kWarp; ++lane) {
-        Fiber& fiber = *warp.lanes[lane];
-        fiber.state = State::kRunnable;
-        const int argument = fiber.offer.argument;
-        switch (fiber.offer.kind) {
-            case Collective::kShuffleUp: fiber.offer = given[lane < argument ? lane : lane - argument]; break;
-            case Collective::kBroadcast: fiber.offer = given[argument % kWarp]; break;
-            case Collective::kBallot: fiber.offer.word[0] = votes; break;
-            case Collective::kSyncWarp: break;
-        }
-    }
-}
-
-inline void Grid::settle_block(Block& block) {
-    if (block.arrived + block.exited != threads_ || block.arrived == 0) return;
-    if (block.exited != 0)
-        return report("block %u: %d threads are at sync_block and %d have returned", block.index, block.arrived,
-                      block.exited);
-    block.arrived = 0;
-    for (Warp& warp : block.warps) {
-        warp.blocked = false;
-        for (Fiber* fiber : warp.lanes) fiber->state = State::kRunnable;
-    }
-}
-
-// ---- called from fibers ------------------------------------------------------------------------------------------------
-
-inline void Grid::meet(Offer& offer) {
-    current->offer = offer;
-    current->state = State::kCollective;
-    suspend();
-    offer = current->offer;
-}
-
-inline void Grid::barrier() {
-    ++current->warp->block->arrived;
-    current->state = State::kBarrier;
-    suspend();
-}
-
-inline void Grid::stored(const void* address) {
-    progress();
-    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    if (schedule_.hold_from <= at && at < schedule_.hold_to)
-        current->warp->asleep_until = clock_ + schedule_.stall_turns;
-}
-
-// Whoever reads the destination before the copy has arrived finds poison.
-inline void Grid::send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase) {
-    memset(destination, kPoison, bytes);
-    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase});
-    maybe_suspend(2);
-}
+extern Grid* grid;
+extern Fiber* current;
 
 // Runs one launch; null, or what went wrong.
-inline const char* launch(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel) {
-    static char message[sizeof(Grid::message)];
-    Grid launched(schedule, blocks, threads, kernel);
-    launched.run();
-    memcpy(message, launched.message, sizeof(message));
-    return message[0] ? message : nullptr;
-}
+const char* launch(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel);
 
 }  // namespace simulator

@@ -32,7 +32,9 @@ inline uint32 block_count() { return simulator::grid->blocks; }
 
 template <class Shared>
 Shared& shared_memory() {
-    static_assert(sizeof(Shared) <= simulator::kSharedBytes, "more shared memory than a block has");
+    if (sizeof(Shared) > simulator::grid->shared_bytes)
+        simulator::grid->fail("%zu bytes of shared memory, and the launch asked for %zu", sizeof(Shared),
+                              simulator::grid->shared_bytes);
     return *reinterpret_cast<Shared*>(simulator::current->warp->block->shared.get());
 }
 

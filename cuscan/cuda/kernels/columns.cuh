@@ -1,153 +1,221 @@
 // columns: the scanned axis is not the contiguous one. Neighbouring threads take neighbouring columns (kItems of them
-// each), kSteps elements along the axis a thread; kChunks threads above each other make a unit of the chain. A block
-// holds kPlaces units of one row, or, where a unit is a whole row, kPlaces rows. The order of the scan, per column: the
-// steps of a thread one by one, the chunks of a unit by warp_inclusive_scan, the units through the chain.
+// each), kSteps elements along the axis a thread; kChunks threads above each other make a unit. The order of the scan, per
+// column: the steps of a thread one by one, the chunks of a unit by warp_inclusive_scan, the units along the chain.
+//
+// A strip is as many columns as a block has side by side. A block holds kPlaces units at a time: of different rows, or,
+// where many blocks share a strip (schedule.cuh), consecutive ones of one row.
 #pragma once
-#include "../chain.cuh"
+#include "../block_chain.cuh"
 #include "../elements.cuh"
-#include "../tickets.cuh"
+#include "../grid_chain.cuh"
+#include "../schedule.cuh"
 
 namespace cuscan {
 
 template <class Config>
-struct ColumnsLayout {
-    static constexpr int kColumns = Config::kColumnThreads * Config::kItems;  // of a block
-    static constexpr int kThreads = Config::kColumnThreads * Config::kChunks * Config::kPlaces;
-    static constexpr int kUnit = Config::kChunks * Config::kSteps;
-};
-
-template <class Config>
 struct ColumnsShared {
-    typename Ticket<Config::kChained>::type ticket;
+    uint32 ticket;
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
-    typename Config::Accumulator exchange[Config::kPlaces][Config::kChunks][ColumnsLayout<Config>::kColumns + 1];
+    typename Config::Accumulator exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
 };
 
-// From the threads' totals to their prefixes, in place: a group of kChunks lanes takes kItems columns of a unit.
 template <class Config>
-CUSCAN_DEVICE void scan_chunks(ColumnsShared<Config>& shared, Workspace* workspace, const typename Config::Carry& initial,
-                               uint64 chains, uint64 units, uint64 first_chain, uint32 first_unit) {
+struct Columns {
+    static constexpr int kItems = Config::kItems, kSteps = Config::kSteps, kPlaces = Config::kPlaces;
+    static constexpr int kWidth = Config::kColumnThreads * kItems;  // columns of a strip
+    static constexpr int kUnit = Config::kChunks * kSteps;
+    using Value = typename Config::Value;
+    using Result = typename Config::Result;
     using Accumulator = typename Config::Accumulator;
     using Carry = typename Config::Carry;
     using Op = typename Config::template Op<Accumulator>;
-    constexpr int kItems = Config::kItems;
-    const int chunk = target::thread_index() % Config::kChunks;
-    const int group = target::thread_index() / Config::kChunks;
-    const int column = group % Config::kColumnThreads * kItems;
-    const int place = group / Config::kColumnThreads;
-    const uint32 unit = first_unit + place;
-    auto& line = shared.exchange[place][chunk];
+    using CarryOp = typename Config::template Op<Carry>;
+    static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
 
-    Accumulator inclusive[kItems], aggregate[kItems];
-    Carry carry[kItems];
-    CUSCAN_UNROLL
-    for (int i = 0; i < kItems; ++i) {
-        inclusive[i] = warp_inclusive_scan<Op, Config::kChunks>(line[column + i], chunk);
-        carry[i] = initial;
+    // A thread's elements of a unit: where they are, and they themselves.
+    struct Share {
+        Row<Value, Result> at;
+        int steps, width;  // how many of them exist
+        Items<Config, kSteps, kItems> items;
+    };
+
+    ColumnsShared<Config>& shared;
+    const Row<Value, Result>& origin;
+    Workspace* workspace;
+    const Carry& initial;
+    const Geometry<Config::kBatchDims>& geometry;
+    const int thread, chunk, place;  // of the columns, of the steps, of the units of this block
+    BlockChains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> block_chain;
+
+    CUSCAN_DEVICE uint32 side_by_side() const { return uint32((geometry.column.size + kWidth - 1) / kWidth); }  // strips
+    CUSCAN_DEVICE Turn turn(uint32 number) const {
+        const uint64 lanes = Config::kGrid ? geometry.rows : (geometry.rows + kPlaces - 1) / kPlaces;
+        const uint64 turns = Config::kGrid ? (geometry.units + kPlaces - 1) / kPlaces : geometry.units;
+        const Schedule<Config::kGrid> schedule{lanes * side_by_side(), uint32(turns), side_by_side()};
+        return schedule.turn(number);
     }
-    bool has_carry = Config::kHasInitial;
-    if constexpr (Config::kChained) {
-        using CarryOp = typename Config::template Op<Carry>;
-        Chains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> chain(workspace, chains, units, first_chain + column);
+    CUSCAN_DEVICE uint64 row(const Turn& turn, int at_place) const {
+        const uint64 lane = turn.strip / side_by_side();
+        return Config::kGrid ? lane : lane * kPlaces + at_place;
+    }
+    static CUSCAN_DEVICE uint32 unit(const Turn& turn, int at_place) {
+        return Config::kGrid ? turn.unit * kPlaces + at_place : turn.unit;
+    }
+
+    CUSCAN_DEVICE void load(const Turn& turn, Share& share) const {
+        const Dimension& axis = geometry.axis;
+        const Dimension& across = geometry.column;
+        const uint64 row_index = row(turn, place);
+        const int64 first = int64(unit(turn, place)) * kUnit + chunk * kSteps;
+        const int64 column = int64(turn.strip % side_by_side()) * kWidth + thread * kItems;
+        share.at = origin.at(geometry, row_index);
+        share.at.advance(axis, first);
+        share.at.value = advance<Config::kValueAccess>(share.at.value, across.value_stride, column);
+        share.at.result = advance<Config::kResultAccess>(share.at.result, across.result_stride, column);
+        share.at.mask = advance<Config::kMaskAccess>(share.at.mask, across.mask_stride, column);
+        share.width = clamp(across.size - column, kItems);
+        share.steps = row_index < geometry.rows && share.width > 0 ? clamp(axis.size - first, kSteps) : 0;
+        if (share.steps == kSteps && share.width == kItems)
+            load_steps(share, [](int) { return kItems; });
+        else
+            load_steps(share, [&](int s) { return s < share.steps ? share.width : 0; });
+    }
+    template <class Count>
+    CUSCAN_DEVICE void load_steps(Share& share, Count count) const {
+        share.items.clear();
+        CUSCAN_UNROLL
+        for (int s = 0; s < kSteps; ++s) {
+            share.items.raw[s] = load_vector<Config::kValueAccess, kItems>(
+                share.at.value + s * geometry.axis.value_stride, geometry.column.value_stride, count(s));
+            if constexpr (Config::kMaskAccess != Access::kNone)
+                share.items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(share.at.mask + s * geometry.axis.mask_stride,
+                                                                                 geometry.column.mask_stride, count(s)));
+        }
+    }
+
+    // The totals of the thread's columns, for scan_chunks.
+    CUSCAN_DEVICE void fold_steps(const Share& share) {
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
-            aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
-            if (chunk == 0 && unit < units) chain.publish(i, unit, aggregate[i]);
+            Accumulator total = share.items.get(0, i);
+            CUSCAN_UNROLL
+            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, share.items.get(s, i));
+            shared.exchange[place][chunk][thread * kItems + i] = total;
         }
-        if (unit < units) has_carry = chain.prefix(unit, aggregate, has_carry, carry);
     }
-    CUSCAN_UNROLL
-    for (int i = 0; i < kItems; ++i) {
-        const Accumulator prefix = convert<Accumulator>(carry[i]);
-        const Accumulator exclusive = target::shuffle_up(inclusive[i], 1);
-        line[column + i] = chunk > 0 ? join<Op>(has_carry, prefix, exclusive) : prefix;
+
+    // From totals to prefixes, in place. The threads are regrouped: kChunks lanes take kItems columns of a unit.
+    CUSCAN_DEVICE void scan_chunks(const Turn& turn) {
+        const int my_chunk = target::thread_index() % Config::kChunks, group = target::thread_index() / Config::kChunks;
+        const int my_column = group % Config::kColumnThreads * kItems, my_place = group / Config::kColumnThreads;
+        auto& line = shared.exchange[my_place][my_chunk];
+
+        Accumulator inclusive[kItems], aggregate[kItems];
+        Carry carry[kItems];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) {
+            inclusive[i] = warp_inclusive_scan<Op, Config::kChunks>(line[my_column + i], my_chunk);
+            carry[i] = initial;
+            if constexpr (Config::kLevels > 0) aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
+        }
+        bool has_carry = Config::kHasInitial;
+        const uint32 my_unit = unit(turn, my_place);
+        if constexpr (Config::kGrid) {
+            if (my_unit < geometry.units) {
+                GridChains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> chain(
+                    workspace, geometry.rows * side_by_side() * kWidth, geometry.units, turn.strip * kWidth + my_column);
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i)
+                    if (my_chunk == 0) chain.publish(i, my_unit, aggregate[i]);
+                has_carry = chain.prefix(my_unit, aggregate, has_carry, carry);
+            }
+        } else if constexpr (Config::kLevels > 0) {
+            has_carry = block_chain.prefix(my_unit, aggregate, has_carry, carry);
+        }
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) {
+            const Accumulator prefix = convert<Accumulator>(carry[i]);
+            const Accumulator exclusive = target::shuffle_up(inclusive[i], 1);
+            line[my_column + i] = my_chunk > 0 ? join<Op>(has_carry, prefix, exclusive) : prefix;
+        }
     }
-}
+
+    CUSCAN_DEVICE void store(const Turn& turn, const Share& share) const {
+        Running<Config> running[kItems];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) {
+            running[i].present = chunk > 0 || unit(turn, place) > 0 || Config::kHasInitial;
+            running[i].value = shared.exchange[place][chunk][thread * kItems + i];
+        }
+        if (share.steps == kSteps && share.width == kItems)
+            store_steps(share, running, [](int) { return kItems; });
+        else
+            store_steps(share, running, [&](int s) { return s < share.steps ? share.width : 0; });
+    }
+    template <class Count>
+    CUSCAN_DEVICE void store_steps(const Share& share, Running<Config> (&running)[kItems], Count count) const {
+        CUSCAN_UNROLL
+        for (int s = 0; s < kSteps; ++s) {
+            Vector<Result, kItems> output;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) output.item[i] = running[i].step(share.items.get(s, i));
+            store_vector<Config::kResultAccess>(share.at.result + s * geometry.axis.result_stride,
+                                                geometry.column.result_stride, count(s), output);
+        }
+    }
+
+    // A block with strips of its own: the next unit is loaded while this one is scanned.
+    CUSCAN_DEVICE void run_strips() {
+        Share share, next_share;
+        Turn now = turn(0);
+        if (now.exists) load(now, share);
+        for (uint32 k = 0; now.exists; ++k) {
+            const Turn next = turn(k + 1);
+            if (next.exists) load(next, next_share);
+            fold_steps(share);
+            target::sync_block();
+            scan_chunks(now);
+            target::sync_block();
+            store(now, share);
+            now = next;
+            share = next_share;
+        }
+    }
+
+    // Blocks that share strips. A ticket is taken when the block is ready for it: a tile that is only waiting for its
+    // turn would hold up all that come after it.
+    CUSCAN_DEVICE void run_tickets() {
+        const bool leader = target::thread_index() == 0;
+        if (leader) shared.ticket = target::atomic_increment(&workspace->ticket);
+        target::sync_block();
+        for (Turn now = turn(shared.ticket); now.exists; now = turn(shared.ticket)) {
+            Share share;
+            load(now, share);
+            fold_steps(share);
+            target::sync_block();
+            scan_chunks(now);
+            if (leader) shared.ticket = target::atomic_increment(&workspace->ticket);
+            target::sync_block();
+            store(now, share);
+        }
+    }
+};
 
 template <class Config>
 CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> origin, Workspace* workspace,
                            const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
-    using Layout = ColumnsLayout<Config>;
-    using Accumulator = typename Config::Accumulator;
-    using Result = typename Config::Result;
-    using Op = typename Config::template Op<Accumulator>;
-    using Index = typename Ticket<Config::kChained>::type;
-    constexpr int kItems = Config::kItems, kSteps = Config::kSteps;
     static_assert(sizeof(ColumnsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<ColumnsShared<Config>>();
     const int thread = target::thread_index() % Config::kColumnThreads;
     const int chunk = target::thread_index() / Config::kColumnThreads % Config::kChunks;
     const int place = target::thread_index() / (Config::kColumnThreads * Config::kChunks);
-    const Dimension axis = geometry.axis, across = geometry.column;
-    const Index column_blocks = (across.size + Layout::kColumns - 1) / Layout::kColumns;
-    const Index place_blocks =
-        ((Config::kChained ? geometry.units : geometry.rows) + Config::kPlaces - 1) / Config::kPlaces;
-    const uint64 tiles = (Config::kChained ? geometry.rows : 1) * place_blocks * column_blocks;
-    const uint64 chains = geometry.rows * column_blocks * Layout::kColumns;
-
-    Index ticket = first_ticket<Config::kChained>(shared, workspace);
-    while (ticket < tiles) {
-        const Index column_block = ticket % column_blocks;
-        const Index at = ticket / column_blocks % place_blocks * Config::kPlaces + place;
-        const uint64 row = Config::kChained ? ticket / column_blocks / place_blocks : at;
-        const uint32 unit = Config::kChained ? uint32(at) : 0;
-        const int64 first = int64(unit) * Layout::kUnit + chunk * kSteps;
-        const int64 column = int64(column_block) * Layout::kColumns + thread * kItems;
-        auto here = origin.at(geometry, row);
-        here.advance(axis, first);
-        here.value = advance<Config::kValueAccess>(here.value, across.value_stride, column);
-        here.result = advance<Config::kResultAccess>(here.result, across.result_stride, column);
-        here.mask = advance<Config::kMaskAccess>(here.mask, across.mask_stride, column);
-        const int steps = row < geometry.rows ? clamp(axis.size - first, kSteps) : 0;
-        const int width = clamp(across.size - column, kItems);
-        auto count = [&](int s) { return s < steps ? width : 0; };
-
-        // ---- load
-        Items<Config, kSteps, kItems> items;
-        items.clear();
-        CUSCAN_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-            items.raw[s] = load_vector<Config::kValueAccess, kItems>(here.value + s * axis.value_stride,
-                                                                     across.value_stride, count(s));
-            if constexpr (Config::kMaskAccess != Access::kNone)
-                items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(here.mask + s * axis.mask_stride,
-                                                                           across.mask_stride, count(s)));
-        }
-
-        // ---- fold the steps; scan over chunks and units
-        Running<Config> running[kItems];
-        auto& line = shared.exchange[place][chunk];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            Accumulator total = items.get(0, i);
-            CUSCAN_UNROLL
-            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, items.get(s, i));
-            line[thread * kItems + i] = total;
-        }
-        target::sync_block();
-        if (target::thread_index() == 0) ticket = next_ticket<Config::kChained>(ticket, workspace);
-        scan_chunks<Config>(shared, workspace, initial, chains, geometry.units,
-                            (row * column_blocks + column_block) * Layout::kColumns, unit - place);
-        if (target::thread_index() == 0) shared.ticket = ticket;
-        target::sync_block();
-        ticket = shared.ticket;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            running[i].present = chunk > 0 || unit > 0 || Config::kHasInitial;
-            running[i].value = line[thread * kItems + i];
-        }
-
-        // ---- store
-        CUSCAN_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-            Vector<Result, kItems> output;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) output.item[i] = running[i].step(items.get(s, i));
-            store_vector<Config::kResultAccess>(here.result + s * axis.result_stride, across.result_stride, count(s), output);
-        }
-    }
-    leave<Config::kChained>(workspace, geometry.workspace_words);
+    Columns<Config> kernel{shared, origin, workspace, initial, geometry, thread, chunk, place, {}};
+    if constexpr (Config::kGrid)
+        kernel.run_tickets();
+    else
+        kernel.run_strips();
+    leave<Config::kGrid>(workspace, geometry.workspace_words);
 }
 
 }  // namespace cuscan

@@ -84,7 +84,7 @@ struct ChainTables {
 // CarryOp is the operator on the Carry type; kLevels says how far up the chains reach: 1, no more than a group; 2, no more
 // than a section; 3, any length.
 template <class Acc, class Carry, class CarryOp, int kLevels, int kCount = 1>
-struct Chains {
+struct GridChains {
     static constexpr int kLanes = target::kWarp;
 
     ChainTables<Acc, Carry> tables;
@@ -93,7 +93,7 @@ struct Chains {
     int lane;
 
     // `chains`: all of the launch, of `units` each.
-    CUSCAN_DEVICE Chains(Workspace* workspace, uint64 chains, uint64 units, uint64 first_chain)
+    CUSCAN_DEVICE GridChains(Workspace* workspace, uint64 chains, uint64 units, uint64 first_chain)
         : tables(workspace->words(), chains, units), first(first_chain), tag(workspace->tag()),
           lane(target::thread_index() % kLanes) {}
 

@@ -1,0 +1,144 @@
+"""Device code with one mistake each, put there on purpose: the simulator must notice every one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import simulator
+from interval import INTERVAL, Example
+from simulator import CODE, DeviceCode, Simulation, SimulationError, new_workspace, prepare, small_units
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+SHAPES = {"rows": ((9, 101), -1), "tiles": ((2, 70 * 256 + 4), -1), "columns": ((35 * 256 + 9, 6), 0)}
+SEEDS = 8
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, and what to put in the place of what in which header, for the scans of which family."""
+
+    name: str
+    family: str
+    header: str
+    old: str
+    new: str
+
+
+MISTAKES = (
+    Mistake(
+        "operands-swapped-in-join",
+        "tiles",
+        "scans.cuh",
+        "Op::combine(earlier, later) : later",
+        "Op::combine(later, earlier) : later",
+    ),
+    Mistake(
+        "operands-swapped-in-warp-scan",
+        "rows",
+        "scans.cuh",
+        "Op::combine(earlier, value)",
+        "Op::combine(value, earlier)",
+    ),
+    Mistake("warp-scan-stops-early", "rows", "scans.cuh", "distance < kLanes", "2 * distance < kLanes"),
+    Mistake(
+        "aggregate-published-before-it-is-complete",
+        "tiles",
+        "kernels/tiles.cuh",
+        "for (int w = 1; w < Config::kWarps; ++w) aggregate[0]",
+        "for (int w = 1; w + 1 < Config::kWarps; ++w) aggregate[0]",
+    ),
+    Mistake(
+        "tiles-without-a-barrier",
+        "tiles",
+        "kernels/tiles.cuh",
+        "next_tile);\n            target::sync_block();",
+        "next_tile);",
+    ),
+    Mistake("one-stage-too-few", "tiles", "kernels/tiles.cuh", "kStages = 3", "kStages = 2"),
+    Mistake(
+        "nobody-waits-for-the-bulk-copy",
+        "tiles",
+        "kernels/tiles.cuh",
+        "stage(k).wait(sent >> k % kStages);",
+        "",
+    ),
+    Mistake(
+        "columns-without-the-first-barrier",
+        "columns",
+        "kernels/columns.cuh",
+        "target::sync_block();\n        if (target::thread_index() == 0) ticket =",
+        "if (target::thread_index() == 0) ticket =",
+    ),
+    Mistake(
+        "columns-without-the-second-barrier",
+        "columns",
+        "kernels/columns.cuh",
+        "target::sync_block();\n        ticket = shared.ticket;",
+        "ticket = shared.ticket;",
+    ),
+    Mistake(
+        "the-walk-does-not-wait-for-all",
+        "tiles",
+        "chain.cuh",
+        "target::ballot(ready) == ~0u",
+        "target::ballot(ready) != 0",
+    ),
+    Mistake("tags-are-not-looked-at", "columns", "chain.cuh", "uint32(words[i] >> 32) == tag", "true"),
+    Mistake(
+        "lanes-part-in-the-walk",
+        "tiles",
+        "chain.cuh",
+        "if (target::ballot(ready) == ~0u) return;",
+        "if (lane == 0 || target::ballot(ready) == ~0u) return;",
+    ),
+    Mistake("group-totals-not-published", "tiles", "chain.cuh", "if (ends_group) publish_all", "if (false) publish_all"),
+    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
+    Mistake("finished-not-reset", "columns", "workspace.cuh", "        finished = 0;\n", ""),
+    Mistake("tag-not-changed", "tiles", "workspace.cuh", "epoch = tag_now;", ""),
+    Mistake(
+        "one-item-too-many-stored",
+        "rows",
+        "vectors.cuh",
+        "if (i < count) *advance",
+        "if (i < count || (count > 0 && i == count)) *advance",
+    ),
+)
+
+
+def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
+    """Scans with and without an initial value, and their results. Rows are aligned, so that tiles are copied in bulk."""
+    shape, axis = SHAPES[family]
+    examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
+    with small_units(2, 2):
+        return [
+            (prepare(example.value, INTERVAL, axis=axis, initial=example.initial), example.scanned())
+            for example in examples
+        ]
+
+
+def check(family: str, code: DeviceCode) -> None:
+    """What each copy of the device code has to pass: scans after each other in one workspace, under many schedules."""
+    planned = scans(family)
+    nbytes = max(simulation.plan.workspace_bytes for simulation, _ in planned)
+    for seed in range(SEEDS):
+        workspace = new_workspace(nbytes)
+        for simulation, expected in 2 * planned:
+            np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace), expected)
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_good_code_passes(family: str) -> None:
+    check(family, CODE)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_noticed(mistake: Mistake) -> None:
+    code = CODE.broken(mistake.header, mistake.old, mistake.new)
+    with pytest.raises(AssertionError) as caught:
+        check(mistake.family, code)
+    assert isinstance(caught.value, SimulationError) or "not equal" in str(caught.value)
