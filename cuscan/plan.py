@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
 from cuscan.order import GROUP, LANES, SECTION, Order
-from cuscan.request import ALIGNMENT, ArraySpec, ScanRequest
+from cuscan.request import ArraySpec, ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
 
 WARP = 32

@@ -21,8 +21,8 @@ COLUMNS = Order(items=8, vectors=1, warps=1)
 # Threads of an SM, which share its 65,536 registers: by kernel family and bytes of an accumulator, or, for columns, of
 # the accumulators of a thread's columns.
 THREADS_PER_SM = {
-    ("rows", 4): 768,
-    ("rows", 8): 768,
+    ("rows", 4): 640,
+    ("rows", 8): 512,
     ("rows", 16): 512,
     ("tiles", 4): 576,
     ("tiles", 8): 576,

@@ -72,12 +72,20 @@ class Example:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], axis: int = -1, *, reverse: bool = False, mask: Array | None = None, initial: bool = False
+        self,
+        shape: tuple[int, ...],
+        axis: int = -1,
+        *,
+        reverse: bool = False,
+        mask: Array | None = None,
+        initial: bool = False,
     ) -> None:
         kept = np.ones(shape, np.uint64) if mask is None else mask.astype(np.uint64)
         inclusive = np.flip(np.cumsum(np.flip(kept, axis), axis), axis) if reverse else np.cumsum(kept, axis)
         rows = np.delete(shape, axis)
-        base = np.arange(int(np.prod(rows)), dtype=np.uint64) * np.uint64(not initial) * np.uint64(shape[axis]) + np.uint64(7)
+        base = np.arange(int(np.prod(rows)), dtype=np.uint64) * np.uint64(not initial) * np.uint64(
+            shape[axis]
+        ) + np.uint64(7)
         self._base = np.expand_dims(base.reshape(rows), axis)
         self._before, self._after = self._base + inclusive - kept, self._base + inclusive
         self._start = np.uint64(0) if initial else self._base

@@ -10,11 +10,20 @@ import simulator
 from interval import INTERVAL, Example
 from simulator import CODE, DeviceCode, Simulation, SimulationError, new_workspace, prepare, small_units
 
+from cuscan.plan import Target
+
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-SHAPES = {"rows": ((9, 101), -1), "tiles": ((2, 70 * 256 + 4), -1), "columns": ((35 * 256 + 9, 6), 0)}
+# Shape, axis and SMs. Rows are aligned, so that tiles are copied in bulk.
+SHAPES = {
+    "rows": ((9, 101), -1, 4),
+    "tiles": ((2, 70 * 256 + 4), -1, 4),
+    "tiles-own": ((12, 34 * 256 + 4), -1, 1),
+    "columns": ((35 * 256 + 9, 6), 0, 4),
+    "columns-own": ((8, 35 * 256 + 9, 4), 1, 1),
+}
 SEEDS = 8
 
 
@@ -68,35 +77,60 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "columns-without-the-first-barrier",
-        "columns",
+        "own-columns-without-the-first-barrier",
+        "columns-own",
         "kernels/columns.cuh",
-        "target::sync_block();\n        if (target::thread_index() == 0) ticket =",
-        "if (target::thread_index() == 0) ticket =",
+        "target::sync_block();\n            scan_chunks(now);\n            target::sync_block();",
+        "scan_chunks(now);\n            target::sync_block();",
     ),
     Mistake(
-        "columns-without-the-second-barrier",
+        "own-columns-without-the-second-barrier",
+        "columns-own",
+        "kernels/columns.cuh",
+        "scan_chunks(now);\n            target::sync_block();",
+        "scan_chunks(now);",
+    ),
+    Mistake(
+        "shared-columns-without-the-first-barrier",
         "columns",
         "kernels/columns.cuh",
-        "target::sync_block();\n        ticket = shared.ticket;",
-        "ticket = shared.ticket;",
+        "target::sync_block();\n            scan_chunks(now);\n            if (leader)",
+        "scan_chunks(now);\n            if (leader)",
     ),
+    Mistake(
+        "shared-columns-without-the-second-barrier",
+        "columns",
+        "kernels/columns.cuh",
+        "->ticket);\n            target::sync_block();",
+        "->ticket);",
+    ),
+    Mistake(
+        "group-ended-too-early",
+        "tiles-own",
+        "block_chain.cuh",
+        "place == kLanes - 1) end_group",
+        "place == kLanes - 2) end_group",
+    ),
+    Mistake("group-before-forgotten", "columns-own", "block_chain.cuh", "group > 0) fold", "group > 1) fold"),
+    Mistake("unit-not-remembered", "tiles-own", "block_chain.cuh", "if (lane >= place)", "if (lane > place)"),
     Mistake(
         "the-walk-does-not-wait-for-all",
         "tiles",
-        "chain.cuh",
+        "grid_chain.cuh",
         "target::ballot(ready) == ~0u",
         "target::ballot(ready) != 0",
     ),
-    Mistake("tags-are-not-looked-at", "columns", "chain.cuh", "uint32(words[i] >> 32) == tag", "true"),
+    Mistake("tags-are-not-looked-at", "columns", "grid_chain.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake(
         "lanes-part-in-the-walk",
         "tiles",
-        "chain.cuh",
+        "grid_chain.cuh",
         "if (target::ballot(ready) == ~0u) return;",
         "if (lane == 0 || target::ballot(ready) == ~0u) return;",
     ),
-    Mistake("group-totals-not-published", "tiles", "chain.cuh", "if (ends_group) publish_all", "if (false) publish_all"),
+    Mistake(
+        "group-totals-not-published", "tiles", "grid_chain.cuh", "if (ends_group) publish_all", "if (false) publish_all"
+    ),
     Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
     Mistake("finished-not-reset", "columns", "workspace.cuh", "        finished = 0;\n", ""),
     Mistake("tag-not-changed", "tiles", "workspace.cuh", "epoch = tag_now;", ""),
@@ -111,12 +145,15 @@ MISTAKES = (
 
 
 def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
-    """Scans with and without an initial value, and their results. Rows are aligned, so that tiles are copied in bulk."""
-    shape, axis = SHAPES[family]
+    """Scans with and without an initial value, and their results."""
+    shape, axis, sms = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     with small_units(2, 2):
         return [
-            (prepare(example.value, INTERVAL, axis=axis, initial=example.initial), example.scanned())
+            (
+                prepare(example.value, INTERVAL, axis=axis, initial=example.initial, target=Target(90, sms)),
+                example.scanned(),
+            )
             for example in examples
         ]
 

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import simulator
 from interval import INTERVAL, Example
-from simulator import prepare, small_units
+from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_units
 
 import cuscan
+from cuscan.order import GROUP, SECTION
+from cuscan.plan import Target, _chain_words
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-# Shapes and axes by kernel family; units of contiguous axes are 256 elements here, of columns 256 steps.
+# Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. Rows are aligned in some, so
+# that tiles are copied in bulk. "own": enough rows that each is a block's own.
 FAMILIES = {
-    "rows": ((40, 60), -1),
-    "tile-a-row": ((5, 250), -1),
-    "tiles": ((3, 1300), -1),
-    "tiles-in-groups": ((2, 70 * 256 + 3), -1),
-    "columns": ((4, 50, 9), 1),
-    "columns-chained": ((2, 700, 9), 1),
-    "columns-in-groups": ((35 * 256 + 9, 4), 0),
+    "rows": ((40, 60), -1, 4),
+    "tile-a-row": ((5, 250), -1, 4),
+    "tiles-shared": ((3, 1300), -1, 4),
+    "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
+    "tiles-own": ((18, 35 * 256 + 2), -1, 1),
+    "columns": ((4, 50, 9), 1, 4),
+    "columns-shared": ((2, 700, 9), 1, 4),
+    "columns-shared-groups": ((35 * 256 + 9, 4), 0, 4),
+    "columns-own": ((8, 35 * 256 + 9, 4), 1, 1),
 }
 OPTIONS = list(itertools.product((False, True), repeat=4))
 
@@ -37,7 +43,7 @@ def name_of(options: tuple[bool, ...]) -> str:
 
 def example(family: str, options: tuple[bool, ...]) -> tuple[Example, dict[str, Any]]:
     """The array, and the keywords of the call."""
-    (shape, axis), (reverse, exclusive, masked, initial) = FAMILIES[family], options
+    (shape, axis, _), (reverse, exclusive, masked, initial) = FAMILIES[family], options
     mask = np.random.default_rng(1).random(shape) < 0.8 if masked else None
     scan = Example(shape, axis, reverse=reverse, mask=mask, initial=initial)
     call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "mask": mask, "initial": scan.initial}
@@ -52,12 +58,61 @@ def test_host(family: str, options: tuple[bool, ...]) -> None:
     np.testing.assert_array_equal(result, scan.scanned(exclusive=options[1]))
 
 
+def planned(family: str, options: tuple[bool, ...]) -> Simulation:
+    scan, call = example(family, options)
+    with small_units(2, 2):
+        return prepare(scan.value, INTERVAL, target=Target(90, FAMILIES[family][2]), **call)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """The kernels, compiled side by side."""
+    CODE.build(planned(family, options) for family in FAMILIES for options in OPTIONS)
+
+
 @needs_compiler
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("options", OPTIONS, ids=name_of)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_simulated(family: str, options: tuple[bool, ...]) -> None:
-    scan, call = example(family, options)
-    with small_units(2, 2):
-        simulation = prepare(scan.value, INTERVAL, **call)
-    for seed in range(6):
+    scan, _ = example(family, options)
+    simulation = planned(family, options)
+    for seed in range(4):
         np.testing.assert_array_equal(simulation.run(seed), scan.scanned(exclusive=options[1]))
+
+
+# ---- a chain and nothing else --------------------------------------------------------------------
+
+
+def chain(units: int) -> Simulation:
+    """A launch of chain_only.cuh, made from the plan of a scan of the same types."""
+    simulation = prepare(Example((units,)).value, INTERVAL)
+    words = _chain_words(1, units, 8, 8)
+    config = replace(
+        simulation.plan.config, family="chain_only", grid=True, levels=3, block=32, shared_bytes=0, constants=()
+    )
+    geometry = (*simulation.plan.geometry[:-2], units, words)
+    plan = replace(simulation.plan, config=config, geometry=geometry, workspace_words=words, grid=64)
+    return replace(simulation, plan=plan)
+
+
+CHAIN_ONLY = DeviceCode({**HEADERS, "kernels/chain_only.cuh": (simulator.HERE / "chain_only.cuh").read_text()})
+
+
+@needs_compiler
+@pytest.mark.parametrize("units", [31, 33, 1023, 1025, 5000])
+def test_chain(units: int) -> None:
+    expected = Example((units,)).scanned(exclusive=True)
+    for seed in range(10):
+        np.testing.assert_array_equal(chain(units).run(seed, code=CHAIN_ONLY), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("sections", [3, 36])
+def test_chain_whose_section_carries_are_late(sections: int) -> None:
+    """Walks over many section totals, and from the 33rd section on there is nothing to do but wait."""
+    units = sections * SECTION
+    carries = 2 * (units + units // GROUP + sections)  # the words before them
+    schedule = {"resident": 40, "stall_odds": 0, "stall_turns": 1_000_000, "patience": 10_000_000}
+    result = chain(units).run(code=CHAIN_ONLY, hold=(carries, carries + 2 * sections), **schedule)
+    np.testing.assert_array_equal(result, Example((units,)).scanned(exclusive=True))

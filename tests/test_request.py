@@ -190,7 +190,7 @@ def test_results_of_broadcast_and_empty_arrays_are_contiguous():
 
 def test_a_short_row_is_a_warp():
     made = planned(view((1000,)))
-    assert made.config.family == "rows" and not made.config.chained
+    assert made.config.family == "rows" and not made.config.grid
     assert dict(made.config.constants)["Vectors"] == 8 and dict(made.config.constants)["Lanes"] == 32
     assert made.geometry == (1000, 1, 1, 0, *ONE, *ONE, 1, 1, 0)
     assert (made.value_offset, made.result_offset, made.mask_offset) == (0, 0, 0)
@@ -225,9 +225,9 @@ def test_every_row_of_a_batch_is_covered():
 )
 def test_longer_rows_are_tiles(length, family, warps, units):
     made = planned(view((length,)))
-    assert (made.config.family, made.config.chained, made.geometry[-2]) == (family, units > 1, units)
+    assert (made.config.family, made.config.grid, made.geometry[-2]) == (family, units > 1, units)
     if warps:
-        assert dict(made.config.constants)["Warps"] == warps and made.config.block == 32 * warps
+        assert dict(made.config.constants)["Warps"] == warps and made.config.block == 32 * (warps + 1)
 
 
 @pytest.mark.parametrize(
@@ -262,22 +262,59 @@ def test_the_wider_of_value_and_result_fixes_the_order(dtype, result, order):
 )
 def test_the_workspace_of_a_chain(call, units, words):
     made = planned(**call)
-    assert made.config.chained and made.geometry[-2] == units
+    assert made.config.grid and made.geometry[-2] == units
     assert made.workspace_words == made.geometry[-1] == words
     assert made.workspace_bytes == plan.HEADER_BYTES + 8 * words
 
 
 def test_blocks_stay_where_there_are_more_tiles_than_fit():
     made = planned(view((2**28,)))
-    assert made.config.block == 256 and made.config.blocks_per_sm == 4 and made.grid == 132 * 4
+    assert made.config.block == 288 and made.config.blocks_per_sm == 2 and made.grid == 132 * 2
     assert planned(view((5 * 8192,))).grid == 5
-    assert make_plan(request(view((2**28,))), Target(80, 10)).grid == 40
+    assert make_plan(request(view((2**28,))), Target(90, 10)).grid == 20
+
+
+def test_blocks_share_rows_only_where_rows_are_few_or_uneven():
+    slots = 132 * 2
+    for rows, shared in [(1, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
+        made = planned(view((rows, 32768)))
+        assert (made.config.grid, made.workspace_words > 0) == (shared, shared), rows
+        assert made.grid == slots if rows >= slots else rows * 4
+
+
+def test_the_carry_climbs_no_more_levels_than_the_row_has():
+    units = [1, 2, 32, 33, 1024, 1025]
+    assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
+
+
+def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned():
+    staged = {
+        name: planned(view(shape, **where)).config.staged
+        for name, (shape, where) in {
+            "row": ((2**20,), {}),
+            "rows": ((9, 10000), {}),
+            "odd rows": ((9, 10001), {}),
+            "misaligned": ((2**20,), {"pointer": 4}),
+            "no whole tile": ((5000,), {}),
+            "strided": ((2**20,), {"strides": (2,)}),
+        }.items()
+    }
+    assert [name for name, bulk in staged.items() if bulk] == ["row", "rows"]
+    old = make_plan(request(view((2**20,))), Target(80, 108)).config
+    assert not old.staged and old.shared_bytes == plan.SHARED_REST
+
+
+def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
+    for dtype, masked in itertools.product(DTYPES, (False, True)):
+        mask = view((2**20,), "bool") if masked else None
+        config = planned(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
+        assert config.blocks_per_sm * config.shared_bytes <= plan.SHARED_PER_SM, (dtype, masked)
 
 
 def test_more_tiles_than_tickets_are_refused():
-    with pytest.raises(ScanValueError, match="x has too many elements"):
-        planned(view((2**32, 8193)))
-    assert planned(view((2**32, 8192))).config.chained is False
+    with pytest.raises(ScanValueError, match="x is too large"):
+        planned(view((2**46,)))
+    assert planned(view((2**32, 8193))).config.grid is False
 
 
 def test_axes_that_one_stride_walks_are_merged():
@@ -365,13 +402,13 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
 def test_columns_by_hand():
     made = planned(view((1000, 64)), axis=0)
     constants = dict(made.config.constants)
-    assert made.config.family == "columns" and made.config.items == 4 and made.config.chained
+    assert made.config.family == "columns" and made.config.items == 4 and made.config.grid
     assert (constants["Chunks"], constants["Steps"]) == (32, 8)
     assert accesses(made) == ("Vector", "Vector", "None")
     assert made.geometry[-3:-1] == (1, 4)
     assert made.workspace_words == 64 * (4 + 2 + 2 + 2)
     short = planned(view((10, 64)), axis=0)
-    assert dict(short.config.constants)["Chunks"] == 2 and not short.config.chained and short.workspace_words == 0
+    assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
     uneven = planned(view((10, 63)), axis=0)
     assert uneven.config.items == 1 and accesses(uneven)[:2] == ("Vector", "Vector")  # of one item
 
@@ -386,14 +423,13 @@ def test_blocks_of_columns_cover_every_column_and_unit(length, width):
     assert chunks * constants["Steps"] >= min(length, 256)
     blocks = -(-width // (threads * made.config.items))
     units = -(-length // 256)
-    tiles = blocks * (7 * -(-units // places) if units > 1 else -(-7 // places))
+    tiles = blocks * (7 * -(-units // places) if made.config.grid else -(-7 // places))
     assert made.grid == min(tiles, 132 * made.config.blocks_per_sm)
-    if units > 1:
-        assert made.workspace_words >= 7 * width * units
+    assert made.workspace_words >= (7 * width * units if made.config.grid else 0)
 
 
 def test_a_kernel_is_compiled_once_for_many_sizes():
-    configs = {planned(view((rows, length))).config for rows in (1, 7, 1000) for length in (2**19, 2**20 + 4, 2**22)}
+    configs = {planned(view((rows, length))).config for rows in (1, 7, 100) for length in (2**19, 2**20 + 4, 2**22)}
     assert len(configs) == 1
     assert planned(view((2**20,)), exclusive=True).config not in configs
     assert planned(view((2**20,)), has_initial=True).config not in configs

@@ -18,7 +18,9 @@ from cuscan.dtypes import DTYPES, EXACT, REAL
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target
 
-pytestmark = pytest.mark.skipif(not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing")
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -184,7 +186,13 @@ def every_option() -> list[Case]:
 
 def every_layout() -> list[Case]:
     layouts = [
-        of_family(family, f"{layout}{'-reverse' * reverse}{'-masked' * masked}", {"reverse": reverse}, layout=layout, masked=masked)
+        of_family(
+            family,
+            f"{layout}{'-reverse' * reverse}{'-masked' * masked}",
+            {"reverse": reverse},
+            layout=layout,
+            masked=masked,
+        )
         for family in FAMILIES
         for layout in LAYOUTS
         for reverse, masked in ((False, False), (True, True))
@@ -238,7 +246,14 @@ def long_chains() -> list[Case]:
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
         Case("chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, seeds=2),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
-        Case("own-chains-of-1030-column-units", (3, 1030 * 256, 2), "int32", call={"axis": 1, "dtype": "int32"}, sms=1, seeds=1),
+        Case(
+            "own-chains-of-1030-column-units",
+            (3, 1030 * 256, 2),
+            "int32",
+            call={"axis": 1, "dtype": "int32"},
+            sms=1,
+            seeds=1,
+        ),
         Case("wide-shared-columns", (300, 300), call={"axis": 0}),
         Case("wide-own-columns", (300, 300), call={"axis": 0}, sms=1),
         Case("many-short-chains", (200, 600), call={"axis": 1}),

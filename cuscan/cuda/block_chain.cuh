@@ -15,58 +15,60 @@ public:
     // lane. Called for unit 0, 1, 2, ... of a chain, then for the next chain.
     CUSCAN_DEVICE bool prefix(uint32 unit, const Acc (&own)[kCount], bool has_carry, Carry (&carry)[kCount]) {
         const int lane = target::thread_index() % kLanes;
-        const int place = int(unit % kLanes);
-        if (unit == 0) {
-            has_section_ = has_carry;
-            CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) section_[c] = carry[c];
-        }
-        CUSCAN_UNROLL
-        for (int c = 0; c < kCount; ++c) {
-            carry[c] = section_[c];
-            if (lane >= place) units_[c] = own[c];
-        }
-        has_carry = before_group(unit, carry);
-
-        Carry scanned[kCount];
+        const int place = int(unit % kLanes), group = int(unit / kLanes % kLanes);
+        if constexpr (kLevels > 2) has_carry = before_section(unit, has_carry, carry);
+        if (kLevels > 1 && group > 0) fold_scanned(has_carry, carry, groups_, group - 1);
         CUSCAN_UNROLL
         for (int c = 0; c < kCount; ++c)
-            scanned[c] = warp_inclusive_scan<CarryOp, kLanes>(convert<Carry>(units_[c]), lane);
-        if (kLevels > 1 && place == kLanes - 1) end_group(unit, scanned);
-        if (place > 0) fold(has_carry, carry, scanned, place - 1);
+            if (lane >= place) units_[c] = own[c];
+        if (kLevels > 1 && place == kLanes - 1) end_group(group);
+        if (place > 0) fold_scanned(has_carry, carry, units_, place - 1);
         return has_carry;
     }
 
 private:
-    // carry[]: from what precedes the section to what precedes the group.
-    CUSCAN_DEVICE bool before_group(uint32 unit, Carry (&carry)[kCount]) {
-        const int group = int(unit / kLanes % kLanes);
-        bool has_carry = has_section_;
-        if (kLevels > 1 && group > 0) fold(has_carry, carry, scanned_groups_, group - 1);
-        return has_carry;
+    CUSCAN_DEVICE bool before_section(uint32 unit, bool has_initial, Carry (&carry)[kCount]) {
+        constexpr uint32 kSection = kLanes * kLanes;
+        if (unit % kSection == 0) {
+            if (unit == 0) {
+                has_section_ = has_initial;
+                CUSCAN_UNROLL
+                for (int c = 0; c < kCount; ++c) section_[c] = carry[c];
+            } else {
+                fold_scanned(has_section_, section_, groups_, kLanes - 1);
+            }
+        }
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) carry[c] = section_[c];
+        return has_section_;
     }
 
-    CUSCAN_DEVICE void end_group(uint32 unit, const Carry (&scanned_units)[kCount]) {
+    CUSCAN_DEVICE void end_group(int group) {
         const int lane = target::thread_index() % kLanes;
-        const int group = int(unit / kLanes % kLanes);
         CUSCAN_UNROLL
         for (int c = 0; c < kCount; ++c) {
-            const Carry total = target::broadcast(scanned_units[c], kLanes - 1);
+            const Carry total = target::broadcast(scan(units_[c]), kLanes - 1);
             if (lane >= group) groups_[c] = total;
-            scanned_groups_[c] = warp_inclusive_scan<CarryOp, kLanes>(groups_[c], lane);
         }
-        if (kLevels > 2 && group == kLanes - 1) fold(has_section_, section_, scanned_groups_, kLanes - 1);
     }
 
-    // carry[] . lane `from`'s value[].
-    CUSCAN_DEVICE static void fold(bool& has_carry, Carry (&carry)[kCount], const Carry (&value)[kCount], int from) {
+    template <class T>
+    CUSCAN_DEVICE static Carry scan(const T& value) {
+        return warp_inclusive_scan<CarryOp, kLanes>(convert<Carry>(value), target::thread_index() % kLanes);
+    }
+
+    // carry[] . what lanes 0 ... `last` remember.
+    template <class T>
+    CUSCAN_DEVICE static void fold_scanned(bool& has_carry, Carry (&carry)[kCount], const T (&remembered)[kCount],
+                                           int last) {
         CUSCAN_UNROLL
-        for (int c = 0; c < kCount; ++c) carry[c] = join<CarryOp>(has_carry, carry[c], target::broadcast(value[c], from));
+        for (int c = 0; c < kCount; ++c)
+            carry[c] = join<CarryOp>(has_carry, carry[c], target::broadcast(scan(remembered[c]), last));
         has_carry = true;
     }
 
     Acc units_[kCount];
-    Carry groups_[kCount], scanned_groups_[kCount];
+    Carry groups_[kCount];
     Carry section_[kCount];  // what precedes the section
     bool has_section_;
 };

@@ -13,12 +13,12 @@ struct Dimension {
 
 template <int kBatchDims>
 struct Geometry {
-    Dimension axis;                // the scanned axis
-    Dimension column;              // columns family: the axis that neighbouring threads share; else of size 1
-    Dimension batch[kBatchDims];   // all others, the fastest first
-    uint64 rows;                   // product of the batch sizes
-    uint64 units;                  // units of the chain along the axis
-    uint64 workspace_words;        // tile-state words of this launch
+    Dimension axis;               // the scanned axis
+    Dimension column;             // columns family: the axis that neighbouring threads share; else of size 1
+    Dimension batch[kBatchDims];  // all others, the fastest first
+    uint64 rows;                  // product of the batch sizes
+    uint64 units;                 // units of the chain along the axis
+    uint64 workspace_words;       // tile-state words of this launch
 };
 
 // The three arrays of a scan, at one row.

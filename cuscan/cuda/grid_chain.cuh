@@ -94,7 +94,9 @@ struct GridChains {
 
     // `chains`: all of the launch, of `units` each.
     CUSCAN_DEVICE GridChains(Workspace* workspace, uint64 chains, uint64 units, uint64 first_chain)
-        : tables(workspace->words(), chains, units), first(first_chain), tag(workspace->tag()),
+        : tables(workspace->words(), chains, units),
+          first(first_chain),
+          tag(workspace->tag()),
           lane(target::thread_index() % kLanes) {}
 
     CUSCAN_DEVICE void publish(int chain, uint32 unit, const Acc& aggregate) {
@@ -198,7 +200,8 @@ private:
             for (int c = 0; c < kCount; ++c) {
                 const bool total_here =
                     Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, total[c]);
-                const bool seen_here = Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen[c]);
+                const bool seen_here =
+                    Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen[c]);
                 has_total = has_total && total_here;
                 has_seen = has_seen && seen_here;
             }

@@ -74,44 +74,58 @@ template <class T>
 struct Add {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return sum(earlier, later); }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return convert<T>(0); }
+    static CUSCAN_DEVICE T identity() {
+        return convert<T>(0);
+    }
 };
 template <class T>
 struct Mul {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return product(earlier, later); }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return convert<T>(1); }
+    static CUSCAN_DEVICE T identity() {
+        return convert<T>(1);
+    }
 };
 // A NaN wins over every number, as in numpy.minimum and numpy.maximum; of equal values the earlier one stays.
 template <class T>
 struct Min {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier <= later || earlier != earlier ? earlier : later; }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return convert<T>(Range<Result>::highest()); }
+    static CUSCAN_DEVICE T identity() {
+        return convert<T>(Range<Result>::highest());
+    }
 };
 template <class T>
 struct Max {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier >= later || earlier != earlier ? earlier : later; }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return convert<T>(Range<Result>::lowest()); }
+    static CUSCAN_DEVICE T identity() {
+        return convert<T>(Range<Result>::lowest());
+    }
 };
 template <class T>
 struct And {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier & later; }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return T(~T(0)); }
+    static CUSCAN_DEVICE T identity() {
+        return T(~T(0));
+    }
 };
 template <class T>
 struct Or {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier | later; }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return T(0); }
+    static CUSCAN_DEVICE T identity() {
+        return T(0);
+    }
 };
 template <class T>
 struct Xor {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier ^ later; }
     template <class Result>
-    static CUSCAN_DEVICE T identity() { return T(0); }
+    static CUSCAN_DEVICE T identity() {
+        return T(0);
+    }
 };
 
 }  // namespace cuscan

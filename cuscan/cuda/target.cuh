@@ -159,7 +159,8 @@ struct BulkBarrier {
     }
     CUSCAN_DEVICE void expect(uint32 bytes) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
+                     : "memory");
     }
     // `bytes`, source and destination are multiples of 16.
     CUSCAN_DEVICE void load(void* destination, const void* source, uint32 bytes) {
@@ -171,11 +172,10 @@ struct BulkBarrier {
     CUSCAN_DEVICE void wait(uint32 phase) {
         uint32 done = 0;
         while (!done) {
-            asm volatile(
-                "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                : "=r"(done)
-                : "r"(shared_address(&state)), "r"(phase & 1)
-                : "memory");
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(shared_address(&state)), "r"(phase & 1)
+                         : "memory");
         }
     }
 };

@@ -84,7 +84,8 @@ struct WarpTile {
     }
 
     // `prefix`: what precedes the warp tile in the row, if anything does.
-    CUSCAN_DEVICE void store(const Place& row, const Dimension& axis, int64 first, int lane, bool has_prefix, Accumulator prefix) {
+    CUSCAN_DEVICE void store(const Place& row, const Dimension& axis, int64 first, int lane, bool has_prefix,
+                             Accumulator prefix) {
         const int64 position = first + lane * kItems;
         const int count = clamp(axis.size - position, kElements);
         Result* result = advance<Config::kResultAccess>(row.result, axis.result_stride, position);
@@ -107,7 +108,8 @@ private:
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
             items.raw[r] = load_vector<Config::kValueAccess, kItems>(
-                advance<Config::kValueAccess>(value, axis.value_stride, r * kStride), axis.value_stride, count - r * kStride);
+                advance<Config::kValueAccess>(value, axis.value_stride, r * kStride), axis.value_stride,
+                count - r * kStride);
             if constexpr (Config::kMaskAccess != Access::kNone)
                 items.set_mask(r, load_vector<Config::kMaskAccess, kItems>(
                                       advance<Config::kMaskAccess>(mask, axis.mask_stride, r * kStride), axis.mask_stride,

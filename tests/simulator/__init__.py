@@ -41,7 +41,7 @@ SMALL_GPU = Target(arch=90, sm_count=4)
 CANARY = 0xC5
 POISON = 0xA5
 
-_HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 _MARGIN = 256  # bytes of canaries before and after an array
 _HEADER_WORDS, _EPOCH = 4, 2  # 32-bit words of struct Workspace, and which of them is the epoch
 
@@ -172,7 +172,7 @@ class DeviceCode:
 def _runtime() -> Path:
     """The compiled runtime.cpp, which all kernels link to."""
     library = CODE._path("runtime.so")
-    _compile("-shared", _HERE / "runtime.cpp", "-o", library)
+    _compile("-shared", HERE / "runtime.cpp", "-o", library)
     return library
 
 
@@ -181,7 +181,7 @@ def _compile(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-HEADERS = {**headers(), **{name: (_HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
+HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
 CODE = DeviceCode(HEADERS)
 
 

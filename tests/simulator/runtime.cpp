@@ -241,11 +241,12 @@ void Grid::barrier() {
     suspend();
 }
 
-void Grid::stored(const void* address) {
+void Grid::about_to_store(const void* address) {
     progress();
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    if (schedule_.hold_from <= at && at < schedule_.hold_to)
-        current->warp->asleep_until = clock_ + schedule_.stall_turns;
+    if (at < schedule_.hold_from || at >= schedule_.hold_to) return maybe_suspend(2);
+    current->warp->asleep_until = clock_ + schedule_.stall_turns;
+    suspend();
 }
 
 // Whoever reads the destination before the copy has arrived finds poison.

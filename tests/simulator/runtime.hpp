@@ -23,13 +23,13 @@ constexpr unsigned char kPoison = 0xA5;
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
-    uint64_t patience;       // turns without an exit, an atomic or a relaxed store that count as a hang
+    uint64_t patience;       // so many turns without an exit, an atomic, a relaxed or a vector store are a hang
     uint32_t resident;       // blocks that the device holds
     uint32_t shuffled;       // 1: blocks start in random order
     uint32_t stall_odds;     // after one turn in so many, somebody stalls; 0: never
     uint32_t stall_turns;    // the longest stall
     uint32_t shared_bytes;        // of a block
-    uint64_t hold_from, hold_to;  // addresses; who makes a relaxed store between them stalls for that long
+    uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
 };
 
 struct Random {  // splitmix64
@@ -113,7 +113,7 @@ public:
     void meet(Offer& offer);
     void barrier();
     void progress() { last_progress_ = clock_; }
-    void stored(const void* address);
+    void about_to_store(const void* address);
     void send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
     Random& random() { return random_; }

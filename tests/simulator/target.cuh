@@ -110,6 +110,7 @@ void store_streaming(T* address, const T& value) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
     check_aligned(address, sizeof(T));
     simulator::grid->maybe_suspend(8);
+    simulator::grid->progress();
     memcpy(reinterpret_cast<char*>(address), &value, sizeof(T));
 }
 
@@ -121,9 +122,8 @@ inline uint64 load_relaxed(const uint64* address) {
 }
 inline void store_relaxed(uint64* address, uint64 value) {
     check_aligned(address, 8);
-    simulator::grid->maybe_suspend(2);
+    simulator::grid->about_to_store(address);
     *const_cast<volatile uint64*>(address) = value;
-    simulator::grid->stored(address);
 }
 // Pairs tear, and either word can be the earlier one.
 inline void load_relaxed(const uint64* address, uint64& first, uint64& second) {

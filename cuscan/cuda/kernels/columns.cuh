@@ -33,10 +33,10 @@ struct Columns {
     using CarryOp = typename Config::template Op<Carry>;
     static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
 
-    // A thread's elements of a unit: where they are, and they themselves.
+    // A thread's elements of a unit.
     struct Share {
-        Row<Value, Result> at;
-        int steps, width;  // how many of them exist
+        Result* result;    // of the first
+        int steps, width;  // how many exist
         Items<Config, kSteps, kItems> items;
     };
 
@@ -69,27 +69,27 @@ struct Columns {
         const uint64 row_index = row(turn, place);
         const int64 first = int64(unit(turn, place)) * kUnit + chunk * kSteps;
         const int64 column = int64(turn.strip % side_by_side()) * kWidth + thread * kItems;
-        share.at = origin.at(geometry, row_index);
-        share.at.advance(axis, first);
-        share.at.value = advance<Config::kValueAccess>(share.at.value, across.value_stride, column);
-        share.at.result = advance<Config::kResultAccess>(share.at.result, across.result_stride, column);
-        share.at.mask = advance<Config::kMaskAccess>(share.at.mask, across.mask_stride, column);
+        Row<Value, Result> at = origin.at(geometry, row_index);
+        at.advance(axis, first);
+        at.value = advance<Config::kValueAccess>(at.value, across.value_stride, column);
+        at.mask = advance<Config::kMaskAccess>(at.mask, across.mask_stride, column);
+        share.result = advance<Config::kResultAccess>(at.result, across.result_stride, column);
         share.width = clamp(across.size - column, kItems);
         share.steps = row_index < geometry.rows && share.width > 0 ? clamp(axis.size - first, kSteps) : 0;
         if (share.steps == kSteps && share.width == kItems)
-            load_steps(share, [](int) { return kItems; });
+            load_steps(at, share, [](int) { return kItems; });
         else
-            load_steps(share, [&](int s) { return s < share.steps ? share.width : 0; });
+            load_steps(at, share, [&](int s) { return s < share.steps ? share.width : 0; });
     }
     template <class Count>
-    CUSCAN_DEVICE void load_steps(Share& share, Count count) const {
+    CUSCAN_DEVICE void load_steps(const Row<Value, Result>& at, Share& share, Count count) const {
         share.items.clear();
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
-            share.items.raw[s] = load_vector<Config::kValueAccess, kItems>(
-                share.at.value + s * geometry.axis.value_stride, geometry.column.value_stride, count(s));
+            share.items.raw[s] = load_vector<Config::kValueAccess, kItems>(at.value + s * geometry.axis.value_stride,
+                                                                           geometry.column.value_stride, count(s));
             if constexpr (Config::kMaskAccess != Access::kNone)
-                share.items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(share.at.mask + s * geometry.axis.mask_stride,
+                share.items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(at.mask + s * geometry.axis.mask_stride,
                                                                                  geometry.column.mask_stride, count(s)));
         }
     }
@@ -160,7 +160,7 @@ struct Columns {
             Vector<Result, kItems> output;
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) output.item[i] = running[i].step(share.items.get(s, i));
-            store_vector<Config::kResultAccess>(share.at.result + s * geometry.axis.result_stride,
+            store_vector<Config::kResultAccess>(share.result + s * geometry.axis.result_stride,
                                                 geometry.column.result_stride, count(s), output);
         }
     }

@@ -1,0 +1,176 @@
+"""Every kernel family compiles for every architecture that is promised; hot kernels do not spill. Needs NVRTC, no GPU."""
+
+import itertools
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuscan.dtypes import DTYPES, EXACT, Kind
+from cuscan.errors import CompileError
+from cuscan.interop.view import ArrayView, Device
+from cuscan.operators import OPERATORS
+from cuscan.plan import Target, make_plan
+from cuscan.request import dense_strides, make_request
+
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
+module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
+from cuscan.compile.source import make_source  # noqa: E402
+
+ARCHS = (75, 80, 90, 100)
+H200 = Target(90, 132)
+
+# A shape and axis for each family, and for each way in which its blocks share the work.
+LAYOUTS = {
+    "rows-short": ((1000, 16), 1),
+    "rows-long": ((1000, 1000), 1),
+    "tiles-one": ((1000, 8192), 1),
+    "tiles-block": ((32768, 32768), 1),
+    "tiles-grid": ((2**28,), 0),
+    "columns-one": ((1000, 7, 64), 1),
+    "columns-block": ((32768, 32768), 0),
+    "columns-grid": ((2**22, 2), 0),
+    "columns-odd": ((29, 4099, 257), 1),
+}
+
+
+class NumPy:
+    """The library of the views below: only its name matters."""
+
+    name = "numpy"
+
+
+def view(shape, dtype, strides=None, pointer=0):
+    strides = dense_strides(shape, tuple(range(len(shape), 0, -1))) if strides is None else strides
+    return ArrayView(None, NumPy, DTYPES[dtype], shape, strides, pointer, Device("cuda", 0), False)
+
+
+def plan(
+    layout,
+    dtype="float32",
+    op="add",
+    *,
+    target=H200,
+    mask=False,
+    initial=False,
+    pointer=0,
+    strides=None,
+    result=None,
+    **call,
+):
+    shape, axis = LAYOUTS[layout]
+    call = {"axis": axis, "reverse": False, "exclusive": False, "dtype": result, "out": None, **call}
+    request = make_request(
+        op=op,
+        has_initial=initial,
+        value=view(shape, dtype, strides, pointer),
+        mask=view(shape, "bool") if mask else None,
+        **call,
+    )
+    return make_plan(request, target)
+
+
+def resources(config, arch):
+    """Registers and bytes of spilled registers of a compiled configuration."""
+    cubin, log = module.compile_source(make_source(config), arch, ("--ptxas-options=-v",))
+    assert cubin[:4] == b"\x7fELF"
+    registers = re.search(r"Used (\d+) registers", log)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    assert registers and spills, log
+    return int(registers[1]), int(spills[1]) + int(spills[2])
+
+
+def spread():
+    """Layouts, dtypes, operators, flags: each pair of layout and dtype once, the rest in turn."""
+    flags = itertools.cycle(
+        [
+            {},
+            {"reverse": True},
+            {"exclusive": True},
+            {"mask": True, "initial": True},
+            {"reverse": True, "exclusive": True},
+        ]
+    )
+    names = itertools.cycle(OPERATORS)
+    for layout, dtype in itertools.product(LAYOUTS, DTYPES.values()):
+        op = next(name for name in names if dtype.kind in OPERATORS[name].kinds)
+        yield pytest.param(layout, dtype.name, op, next(flags), id=f"{layout}-{dtype.name}-{op}")
+
+
+@pytest.mark.parametrize("layout, dtype, op, flags", list(spread()))
+def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
+    arch = ARCHS[sum(map(ord, layout + dtype)) % len(ARCHS)]
+    config = plan(layout, dtype, op, target=Target(arch, 132), **flags).config
+    registers, _ = resources(config, arch)
+    assert registers * config.block * config.blocks_per_sm <= 65536
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_compiles_for_every_architecture(layout, arch):
+    resources(plan(layout, target=Target(arch, 132), mask=True).config, arch)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_every_operator_compiles(op):
+    kinds = OPERATORS[op].kinds
+    for dtype in ("int32", "uint8", "float32", "complex64"):
+        if DTYPES[dtype].kind in kinds:
+            resources(plan("tiles-grid", dtype, op).config, 90)
+
+
+@pytest.mark.parametrize(
+    "dtype, result",
+    [
+        ("uint8", "int64"),
+        ("bool", "int64"),
+        ("float16", "float32"),
+        ("int64", "float16"),
+        ("float64", "bool"),
+        ("float32", "complex128"),
+    ],
+)
+def test_conversions_compile(dtype, result):
+    for layout in ("rows-long", "tiles-grid", "columns-grid"):
+        op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
+        resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
+
+
+# Bytes of registers that may be spilled, by item size: none where it was possible to have none.
+SPILLS = {("tiles-block", 8): 64, ("tiles-grid", 8): 64, ("rows-long", 8): 64}
+MISALIGNED_SPILLS = 64
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"reverse": True}, {"exclusive": True}, {"mask": True}, {"pointer": 1}],
+    ids=["plain", "reverse", "exclusive", "masked", "misaligned"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
+@pytest.mark.parametrize("layout", ["rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block"])
+def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
+    itemsize = DTYPES[dtype].itemsize
+    flags = {name: itemsize if name == "pointer" else flag for name, flag in flags.items()}
+    config = plan(layout, dtype, target=Target(arch, 132), **flags).config
+    registers, spilled = resources(config, arch)
+    allowed = max(SPILLS.get((layout, itemsize), 0), MISALIGNED_SPILLS if "pointer" in flags else 0)
+    assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
+
+
+def test_a_compile_error_shows_the_log_with_file_and_line():
+    config = replace(plan("rows-short").config, functor="NoSuchOperator")
+    with pytest.raises(CompileError, match=r"(?s)cuscan_kernel\.cu\(\d+\): error.*NoSuchOperator"):
+        module.compile_source(make_source(config), 90)
+
+
+def test_a_newer_gpu_gets_ptx():
+    code, _ = module.compile_source(make_source(plan("rows-short").config), 999)
+    assert b".target sm_" in code
+
+
+def test_denormals_are_kept_and_nothing_is_fused():
+    ptx, _ = module.compile_source(make_source(plan("columns-grid").config), 999)
+    assert b".ftz" not in ptx and b"fma.rn.f32" not in ptx and b"fma.rn.f64" not in ptx
+    assert np.finfo(np.float32).tiny / 2 > 0
