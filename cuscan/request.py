@@ -5,6 +5,7 @@ Nothing here touches memory: requests are made of shapes, strides, dtypes and ad
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 from dataclasses import dataclass
@@ -173,10 +174,11 @@ def check_initial(initial: object, result: DType) -> complex:
 
 def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself."""
-    same = out.pointer == value.pointer and out.strides == value.strides and out.dtype.itemsize == value.dtype.itemsize
-    if not same and _overlap(value, out):
-        raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
-    if mask is not None and _overlap(mask, out):
+    if _may_overlap(value, out):
+        same_items = out.strides == value.strides and out.dtype.itemsize == value.dtype.itemsize
+        if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
+            raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
+    if mask is not None and _may_overlap(mask, out) and _overlap(mask, out):
         raise ScanValueError("out overlaps mask; they must share no memory")
 
 
@@ -255,13 +257,20 @@ def _broadcast_mask(value: ArrayView, mask: ArrayView) -> ArraySpec:
     return ArraySpec(mask.dtype, value.shape, (0,) * missing + tuple(strides), mask.pointer % ALIGNMENT)
 
 
-def _bounds(view: ArrayView) -> tuple[int, int]:
-    """The first byte that the array covers, and the one behind its last; empty arrays cover none."""
-    if 0 in view.shape:
+@functools.lru_cache(maxsize=4096)
+def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """From an array's address to the first byte that it covers, and to the one behind its last."""
+    if 0 in shape:
         return 0, 0
-    steps = [s * (n - 1) * view.dtype.itemsize for s, n in zip(view.strides, view.shape, strict=True)]
-    low = view.pointer + sum(step for step in steps if step < 0)
-    return low, view.pointer + sum(step for step in steps if step > 0) + view.dtype.itemsize
+    steps = [s * (n - 1) * itemsize for s, n in zip(strides, shape, strict=True)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+
+
+def _may_overlap(one: ArrayView, other: ArrayView) -> bool:
+    """Whether two arrays cover a common stretch of memory; they need not have an element there."""
+    low, high = _span(one.shape, one.strides, one.dtype.itemsize)
+    other_low, other_high = _span(other.shape, other.strides, other.dtype.itemsize)
+    return one.pointer + low < other.pointer + other_high and other.pointer + other_low < one.pointer + high
 
 
 class _Addresses:
@@ -279,10 +288,7 @@ class _Addresses:
 
 
 def _overlap(one: ArrayView, other: ArrayView) -> bool:
-    low, high = _bounds(one)
-    other_low, other_high = _bounds(other)
-    if low >= other_high or other_low >= high:
-        return False
+    """Whether two arrays have a byte in common; True where that is too hard to tell."""
     try:
         arrays = np.asarray(_Addresses(one)), np.asarray(_Addresses(other))
         return bool(np.shares_memory(*arrays, max_work=1_000_000))  # type: ignore[arg-type]

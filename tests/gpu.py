@@ -351,15 +351,16 @@ def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
 # ---- scans of both ---------------------------------------------------------------------------------------
 
 
-def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> np.ndarray:
-    """All bits of integers and of bools in memory, floats of both signs and of very different size."""
+def numbers(shape: tuple[int, ...], dtype: str = "float32", op: str = "add", seed: int = 0) -> np.ndarray:
+    """All bits of integers and of bools in memory; floats of both signs and, where products stay finite, of any size."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.choice(np.array([0, 0, 1, 2, 255], np.uint8), shape).view(bool)
     if dtype.startswith(("int", "uint")):
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    x = rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 1, shape)
+    x = rng.choice([-1.0, 1.0], shape) * (2 ** rng.uniform(-0.01, 0.01, shape) if op == "mul" else 1)
+    x *= 1 if op == "mul" else 10.0 ** rng.uniform(-2, 1, shape)
     return (x * np.exp(1j * rng.random(shape)) if dtype.startswith("complex") else x).astype(numpy_dtype(dtype))
 
 

@@ -67,8 +67,8 @@ INTERVAL = Operator(
 class Example:
     """An array of intervals whose scan is known: the kept elements of each row, numbered in scan order from a base on.
 
-    Rows have bases of their own, so that no row can pass for another; a scan with an `initial` value needs a common one.
-    Masked elements hold poison, which must not be touched.
+    Rows have bases of their own, so that no row can pass for another; with an `initial` value they share one. Masked
+    elements hold poison, which must not be touched.
     """
 
     def __init__(

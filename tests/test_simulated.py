@@ -14,7 +14,7 @@ import simulator
 from simulator import CODE, Simulation, new_workspace, prepare, simulate, small_units
 
 import cuscan
-from cuscan.dtypes import DTYPES, EXACT, REAL
+from cuscan.dtypes import DTYPES
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target
 
@@ -203,7 +203,12 @@ def every_layout() -> list[Case]:
         for layout in ("c", "negative", "padded-rows")
     ]
     masks = [of_family(family, "mask-broadcast", masked="broadcast") for family in FAMILIES]
-    return layouts + in_place + masks
+    # Without bulk copies tiles stay in registers; a length that is a multiple of 4 is what they would have taken.
+    older = [
+        of_family(family, "before-bulk-copies", arch=80, masked=True, shape=(FAMILIES[family]["shape"][0], 1700))
+        for family in ("tiles-shared", "tiles-own")
+    ]
+    return layouts + in_place + masks + older
 
 
 def every_conversion() -> list[Case]:

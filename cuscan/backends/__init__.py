@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cuscan.errors import MissingDependencyError
@@ -11,12 +12,20 @@ from cuscan.interop.view import ArrayView
 
 def run(value: ArrayView, **call: Any) -> Any:
     """Run one call on the device of its array; `call` holds the keywords of `api.scan`."""
-    if value.device.type == "cpu":
-        from cuscan.backends import host
+    backend = _backends.get(value.device.type) or _load(value.device.type)
+    return backend(value, **call)
 
-        return host.run(value, **call)
-    try:
-        from cuscan.backends import cuda
-    except ImportError as error:
-        raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error
-    return cuda.run(value, **call)
+
+_backends: dict[str, Callable[..., Any]] = {}  # by device type, those that were needed so far
+
+
+def _load(device_type: str) -> Callable[..., Any]:
+    if device_type == "cpu":
+        from cuscan.backends.host import run as backend
+    else:
+        try:
+            from cuscan.backends.cuda import run as backend
+        except ImportError as error:
+            raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error
+    _backends[device_type] = backend
+    return backend

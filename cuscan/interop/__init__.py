@@ -25,21 +25,26 @@ def adopt(array: object, name: str = "x") -> ArrayView:
     Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
     is not installed. `name` is the argument that errors speak of.
     """
-    modules = sys.modules
-    torch = modules.get("torch")
+    library = _libraries.get(type(array)) or _recognise(array, name)
+    return _adopt_stranger(array, name) if library is None else library.adopt(array, name)
+
+
+_libraries: dict[type, Library] = {}  # of the types of arrays seen so far
+
+
+def _recognise(array: object, name: str) -> Library | None:
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    library: Library
     if torch is not None and isinstance(array, torch.Tensor):
-        from cuscan.interop.torch import LIBRARY
-
-        return LIBRARY.adopt(array, name)
-    cupy = modules.get("cupy")
-    if cupy is not None and isinstance(array, cupy.ndarray):
-        return _cupy(name).adopt(array, name)
-    numpy = modules["numpy"]
-    if isinstance(array, numpy.ndarray):
-        from cuscan.interop.numpy import LIBRARY as NUMPY
-
-        return NUMPY.adopt(array, name)
-    return _adopt_stranger(array, name)
+        from cuscan.interop.torch import LIBRARY as library
+    elif cupy is not None and isinstance(array, cupy.ndarray):
+        library = _cupy(name)
+    elif isinstance(array, sys.modules["numpy"].ndarray):
+        from cuscan.interop.numpy import LIBRARY as library
+    else:
+        return None
+    _libraries[type(array)] = library
+    return library
 
 
 def _cupy(name: str) -> Library:

@@ -54,8 +54,9 @@ void Grid::resume(Fiber& fiber) {
 void Grid::fail(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    const int used = snprintf(message, sizeof(message), "thread %d of block %u: ",
-                              current->warp->index * kWarp + current->lane, current->warp->block->index);
+    const int used =
+        snprintf(message, sizeof(message), "thread %d of block %u: ", current->warp->index * kWarp + current->lane,
+                 current->warp->block->index);
     vsnprintf(message + used, sizeof(message) - used, format, arguments);
     va_end(arguments);
     for (;;) suspend();
@@ -71,7 +72,12 @@ void Grid::report(const char* format, ...) {
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
 Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel)
-    : blocks(blocks), shared_bytes(schedule.shared_bytes), schedule_(schedule), threads_(threads), kernel_(kernel), random_{schedule.seed} {
+    : blocks(blocks),
+      shared_bytes(schedule.shared_bytes),
+      schedule_(schedule),
+      threads_(threads),
+      kernel_(kernel),
+      random_{schedule.seed} {
     for (uint32_t i = 0; i < blocks; ++i) waiting_.push_back(blocks - 1 - i);
     if (schedule.shuffled)
         for (uint32_t i = blocks; i > 1; --i) std::swap(waiting_[i - 1], waiting_[random_.below(i)]);
@@ -196,9 +202,9 @@ void Grid::exchange(Warp& warp) {
     uint32_t votes = 0;
     for (int lane = 0; lane < kWarp; ++lane) {
         if (!given[lane].fits(given[0]))
-            return report("warp %d of block %u: lane 0 is in %s(%d) and lane %d in %s(%d)", warp.index,
-                          warp.block->index, kNames[int(given[0].kind)], given[0].argument, lane,
-                          kNames[int(given[lane].kind)], given[lane].argument);
+            return report("warp %d of block %u: lane 0 is in %s(%d) and lane %d in %s(%d)", warp.index, warp.block->index,
+                          kNames[int(given[0].kind)], given[0].argument, lane, kNames[int(given[lane].kind)],
+                          given[lane].argument);
         votes |= given[lane].word[0] << lane;
     }
     for (int lane = 0; lane < kWarp; ++lane) {
@@ -206,10 +212,17 @@ void Grid::exchange(Warp& warp) {
         fiber.state = State::kRunnable;
         const int argument = fiber.offer.argument;
         switch (fiber.offer.kind) {
-            case Collective::kShuffleUp: fiber.offer = given[lane < argument ? lane : lane - argument]; break;
-            case Collective::kBroadcast: fiber.offer = given[argument % kWarp]; break;
-            case Collective::kBallot: fiber.offer.word[0] = votes; break;
-            case Collective::kSyncWarp: break;
+            case Collective::kShuffleUp:
+                fiber.offer = given[lane < argument ? lane : lane - argument];
+                break;
+            case Collective::kBroadcast:
+                fiber.offer = given[argument % kWarp];
+                break;
+            case Collective::kBallot:
+                fiber.offer.word[0] = votes;
+                break;
+            case Collective::kSyncWarp:
+                break;
         }
     }
 }

@@ -23,11 +23,11 @@ constexpr unsigned char kPoison = 0xA5;
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
-    uint64_t patience;       // so many turns without an exit, an atomic, a relaxed or a vector store are a hang
-    uint32_t resident;       // blocks that the device holds
-    uint32_t shuffled;       // 1: blocks start in random order
-    uint32_t stall_odds;     // after one turn in so many, somebody stalls; 0: never
-    uint32_t stall_turns;    // the longest stall
+    uint64_t patience;            // so many turns without an exit, an atomic, a relaxed or a vector store are a hang
+    uint32_t resident;            // blocks that the device holds
+    uint32_t shuffled;            // 1: blocks start in random order
+    uint32_t stall_odds;          // after one turn in so many, somebody stalls; 0: never
+    uint32_t stall_turns;         // the longest stall
     uint32_t shared_bytes;        // of a block
     uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
 };
@@ -55,9 +55,7 @@ struct Offer {
     int count;
     uint32_t word[kWords];
 
-    bool fits(const Offer& other) const {
-        return kind == other.kind && argument == other.argument && count == other.count;
-    }
+    bool fits(const Offer& other) const { return kind == other.kind && argument == other.argument && count == other.count; }
 };
 
 struct Block;

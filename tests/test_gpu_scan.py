@@ -1,0 +1,545 @@
+"""Scans on a GPU against the twin, to the bit, and against NumPy's own arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from gpu import (
+    LIBRARIES,
+    Way,
+    assert_same,
+    broadcast,
+    check,
+    config_of,
+    cupy,
+    ml_dtypes,
+    need,
+    numbers,
+    numpy_dtype,
+    permuted,
+    same_bits,
+    small_units,
+    to_numpy,
+    values,
+    way_of,
+    ways,
+)
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from test_host import COMPLEX, EXACT, FLOATS, STEPS, assert_close, cases, initial_for, numbers_for
+
+import cuscan
+from cuscan import ScanTypeError, ScanValueError, tuning
+from cuscan.backends import cuda, workspace
+from cuscan.dtypes import DTYPES
+from cuscan.interop import adopt
+from cuscan.operators import OPERATORS
+
+pytestmark = pytest.mark.gpu
+
+WAYS = list(ways("float32"))
+SOME_WAYS = ["rows", "tiles-shared bulk", "columns wide", "columns-shared wide"]
+both_libraries = pytest.mark.parametrize("name", LIBRARIES)
+
+
+def in_turn(*lists: Any) -> list[Any]:
+    """Test parameters: the items of the lists, each with a library, one library after the other."""
+    libraries = itertools.cycle(LIBRARIES)
+    return [pytest.param(next(libraries), *items, id="-".join(map(str, items))) for items in lists]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64", "complex128"])
+def test_the_shapes_lead_where_their_names_say(dtype):
+    for way, (shape, axis) in ways(dtype).items():
+        config = config_of(cupy.empty(shape, dtype), axis=axis, dtype=dtype)
+        assert way_of(config) == way.split()[0]
+        assert "bulk" not in way or config.staged
+
+
+# ---- operators, dtypes, flags --------------------------------------------------------------------------
+
+
+def operators_and_dtypes() -> list[Any]:
+    pairs = [(op.name, d.name) for op in OPERATORS.values() for d in DTYPES.values() if d.kind in op.kinds]
+    return in_turn(*[(*pair, way) for pair, way in zip(pairs, itertools.cycle(WAYS))])
+
+
+@pytest.mark.parametrize("name, op, dtype, way", operators_and_dtypes())
+def test_every_operator_and_dtype(name, op, dtype, way):
+    shape, axis = ways(dtype)[way]
+    check(name, numbers(shape, dtype, op), op, axis=axis, dtype=dtype)
+
+
+def flags_and_ways() -> list[Any]:
+    every = list(itertools.product((False, True), repeat=4))
+    few = [(True, False, False, False), (False, True, True, False), (True, True, True, True)]
+    return in_turn(*[(way, *on) for way in WAYS for on in (every if way == "tiles-shared bulk" else few)])
+
+
+@pytest.mark.parametrize("name, way, reverse, exclusive, masked, initial", flags_and_ways())
+def test_flags(name, way, reverse, exclusive, masked, initial):
+    shape, axis = ways("float32")[way]
+    check(
+        name,
+        numbers(shape),
+        axis=axis,
+        reverse=reverse,
+        exclusive=exclusive,
+        mask=numbers(shape, "bool") if masked else None,
+        initial=2.3 if initial else None,
+    )
+
+
+CONVERSIONS = [
+    ("bool", None, "tiles-shared"),
+    ("uint8", None, "rows"),
+    ("int16", None, "columns-shared"),
+    ("bool", "float32", "rows"),
+    ("int32", "bool", "columns one"),
+    ("int64", "int8", "tiles-shared bulk"),
+    ("uint8", "float16", "tiles-shared"),
+    ("float16", "float64", "columns wide"),
+    ("float32", "bfloat16", "tiles-shared bulk"),
+    ("float64", "float16", "rows"),
+    ("int16", "complex128", "tiles-own"),
+    ("complex64", "complex128", "columns-own"),
+]
+
+
+@pytest.mark.parametrize("name, dtype, result, way", in_turn(*CONVERSIONS))
+def test_conversions(name, dtype, result, way):
+    shape, axis = ways(dtype, result or "int64")[way]
+    check(name, numbers(shape, dtype), axis=axis, dtype=result, reverse=True)
+
+
+# ---- sizes -----------------------------------------------------------------------------------------------
+
+
+def lengths(dtype: str) -> list[int]:
+    """Around the borders of items, vectors, warp tiles, units and groups."""
+    order = tuning.CONTIGUOUS[numpy_dtype(dtype).itemsize]
+    borders = [order.items, order.vector, order.warp_tile, order.unit]
+    near = [n + d for n in borders for d in (-1, 0, 1)]
+    return sorted({*near, 1, 2 * order.unit, 32 * order.unit, 33 * order.unit + 5} - {0})
+
+
+@pytest.mark.parametrize("name, n", in_turn(*[(n,) for n in lengths("float32")]))
+def test_lengths_of_a_contiguous_axis(name, n):
+    check(name, numbers((n,)))
+    check(name, numbers((3, n)), axis=1, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "name, dtype, n", in_turn(*[(d, n) for d in ("uint8", "float16", "float64", "complex128") for n in lengths(d)[-4:]])
+)
+def test_lengths_in_other_orders(name, dtype, n):
+    check(name, numbers((n,), dtype), dtype=dtype)
+
+
+@pytest.mark.parametrize("name, n", in_turn(*[(n,) for n in (1, 7, 8, 9, 255, 256, 257, 2 * 256, 33 * 256 + 5)]))
+@pytest.mark.parametrize("width", [3, 32])
+def test_lengths_of_another_axis(name, n, width):
+    check(name, numbers((n, width)), axis=0)
+    check(name, numbers((2, n, width)), axis=1, reverse=True)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("call", [{}, {"reverse": True, "exclusive": True, "initial": 0.7}], ids=["plain", "flags"])
+def test_chains_of_sections(name, call):
+    n = 1030 * tuning.CONTIGUOUS[8].unit + 7
+    assert config_of(np.empty(n)).levels == 3
+    check(name, numbers((n,), "float64"), **call)
+    check(name, numbers((1030 * tuning.COLUMNS.unit + 3, 2)), axis=0, **call)
+
+
+@both_libraries
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 5)])
+def test_empty_arrays(name, shape):
+    x = need(name).device(np.empty(shape, np.int8))
+    for axis in range(len(shape)):
+        got = cuscan.scan(x, axis=axis, exclusive=True, initial=3)
+        assert need(name).owns(got) and tuple(got.shape) == shape and values(got).dtype == np.int64
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """How an array of a shape lies in memory: the shape of the memory, and the view of it."""
+
+    base: Callable[[tuple[int, ...]], tuple[int, ...]]
+    view: Callable[[Any, tuple[int, ...]], Any]
+    torch: bool = True  # whether torch has such tensors
+
+
+LAYOUTS = {
+    "misaligned": Layout(lambda s: (int(np.prod(s)) + 1,), lambda b, s: b[1:].reshape(s)),
+    "from-1": Layout(lambda s: (*s[:-1], s[-1] + 1), lambda b, s: b[..., 1:]),
+    "padded": Layout(lambda s: (*s[:-1], s[-1] + 3), lambda b, s: b[..., : s[-1]]),
+    "every-third": Layout(lambda s: (*s[:-1], 3 * s[-1]), lambda b, s: b[..., ::3]),
+    "transposed": Layout(lambda s: s[::-1], lambda b, s: permuted(b, range(len(s))[::-1])),
+    "mirrored": Layout(lambda s: s, lambda b, s: b[..., ::-1], torch=False),
+    "all-mirrored": Layout(lambda s: s, lambda b, s: b[(slice(None, None, -1),) * len(s)], torch=False),
+    "mirrored-from-1": Layout(lambda s: (*s[:-1], s[-1] + 1), lambda b, s: b[..., :0:-1], torch=False),
+}
+BROADCASTS = {
+    "one-row": Layout(lambda s: (1,) * (len(s) - 1) + s[-1:], broadcast),
+    "one-column": Layout(lambda s: (*s[:-1], 1), broadcast),
+}
+
+
+def layouts_and_ways(layouts: dict[str, Layout], chosen: list[str]) -> list[Any]:
+    libraries = itertools.cycle(LIBRARIES)
+    return [
+        pytest.param(next(libraries) if at.torch else "cupy", at, way, i % 2 == 1, id=f"{layout}-{way}")
+        for layout, at in layouts.items()
+        for i, way in enumerate(chosen, len(layout))
+    ]
+
+
+@pytest.mark.parametrize("name, layout, way, flags", layouts_and_ways({**LAYOUTS, **BROADCASTS}, SOME_WAYS))
+def test_layouts_of_the_input(name, layout, way, flags):
+    shape, axis = ways("float32")[way]
+
+    def view(base):
+        return layout.view(base, shape)
+
+    base = layout.base(shape)
+    masked = {"mask": numbers(base, "bool"), "mask_view": view, "reverse": True} if flags else {}
+    check(name, numbers(base), view=view, axis=axis, **masked)
+
+
+@pytest.mark.parametrize("name, layout, way, flags", layouts_and_ways(LAYOUTS, ["tiles-shared bulk", "columns wide"]))
+def test_layouts_of_out(name, layout, way, flags):
+    shape, axis = ways("float32")[way]
+    out = numbers(layout.base(shape), seed=1)
+    check(name, numbers(shape), axis=axis, reverse=flags, out=out, out_view=lambda base: layout.view(base, shape))
+
+
+@pytest.mark.parametrize("name, layout, way, flags", layouts_and_ways(LAYOUTS, ["rows", "tiles-shared", "columns-shared"]))
+def test_in_place(name, layout, way, flags):
+    shape, axis = ways("float32")[way]
+    base = numbers(layout.base(shape))
+    check(name, base, view=lambda b: layout.view(b, shape), axis=axis, in_place=True, exclusive=True, reverse=flags)
+
+
+@both_libraries
+@pytest.mark.parametrize("axis", range(4))
+@pytest.mark.parametrize("memory", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)], ids=str)
+def test_every_axis(name, memory, axis):
+    shape = (3, 40, 5, 33)
+    base = numbers(tuple(shape[a] for a in memory))
+    check(name, base, view=lambda b: permuted(b, np.argsort(memory)), axis=axis - 4)
+
+
+@both_libraries
+@pytest.mark.parametrize("kept", [(1, 1, 33), (40, 1), (1,), (3, 40, 33)], ids=str)
+def test_masks_broadcast(name, kept):
+    check(name, numbers((3, 40, 33)), mask=numbers(kept, "bool"), axis=1)
+    check(name, numbers((3, 40, 33)), mask=numbers(kept, "bool"), axis=2, exclusive=True)
+
+
+# ---- anything --------------------------------------------------------------------------------------------
+
+
+def draw_layout(draw: Any, shape: tuple[int, ...], steps: list[int]) -> tuple[tuple[int, ...], Callable[[Any], Any]]:
+    """A shape of memory and the view of it: permuted axes, steps, a misaligned start."""
+    axes = draw(st.permutations(range(len(shape))))
+    strides = [draw(st.sampled_from(steps)) for _ in shape]
+    start = draw(st.sampled_from([0, 0, 1]))
+    base = [shape[a] * abs(s) for a, s in zip(axes, strides, strict=True)]
+    base[-1] += start
+
+    def view(memory):
+        return permuted(memory[..., start:][tuple(slice(None, None, s) for s in strides)], np.argsort(axes))
+
+    def mirrored(memory):  # torch slices by positive steps alone
+        return view(memory) if isinstance(memory, np.ndarray | cupy.ndarray) or min(strides) > 0 else None
+
+    return tuple(base), mirrored
+
+
+# No shrinking: every smaller case would be compiled.
+@settings(
+    max_examples=80,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(case=cases(), data=st.data())
+def test_any_call_matches_the_twin_and_a_sequential_scan(case, data):
+    value, op, result, shape, seed = case
+    draw, rng = data.draw, np.random.default_rng(seed)
+    name = draw(st.sampled_from(LIBRARIES))
+    steps = [1, 1, 1, 2] if name == "torch" else [1, 1, 1, -1, 2, -3]
+
+    memory, view = draw_layout(draw, shape, steps)
+    base = numbers_for(rng, op, value, result, memory)
+    extra: dict[str, Any] = {}
+    mask = None
+    if draw(st.booleans()):
+        kept = tuple(n if draw(st.booleans()) else 1 for n in shape)[draw(st.integers(0, len(shape) - 1)) :]
+        mask_memory, extra["mask_view"] = draw_layout(draw, kept, steps)
+        extra["mask"] = rng.random(mask_memory) < 0.6
+        mask = extra["mask_view"](extra["mask"])
+    where = draw(st.sampled_from(["new", "given", "in place"]))
+    if where == "in place" and value == result:
+        extra["in_place"] = True
+    elif where == "given":
+        out_memory, extra["out_view"] = draw_layout(draw, shape, steps)
+        extra["out"] = numbers(out_memory, result)
+    else:
+        extra["dtype"] = result
+    call = {
+        "axis": draw(st.integers(0, len(shape) - 1)),
+        "reverse": draw(st.booleans()),
+        "exclusive": draw(st.booleans()),
+        "initial": initial_for(rng, op, result) if draw(st.booleans()) else None,
+    }
+    if draw(st.booleans()):
+        with small_units():
+            got = check(name, base, op, view=view, **extra, **call)
+    else:
+        got = check(name, base, op, view=view, **extra, **call)
+    assert_close(got, view(base), op, result, mask=mask, **call)
+
+
+# ---- NumPy's own arithmetic -------------------------------------------------------------------------------
+
+UFUNCS = {
+    "add": np.add,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize("name, op, way", in_turn(*zip(UFUNCS, ["tiles-shared bulk", "columns-shared", "rows"] * 3)))
+def test_integers_are_those_of_numpy(name, op, way):
+    shape, axis = ways("int64")[way]
+    x = numbers(shape, "int64")
+    assert (check(name, x, op, axis=axis) == UFUNCS[op].accumulate(x, axis)).all()
+
+
+@pytest.mark.parametrize("name, way", in_turn(*[(way,) for way in WAYS]))
+def test_sums_are_those_of_float64(name, way):
+    shape, axis = ways("float32")[way]
+    x = numbers(shape)
+    exact, magnitude = np.cumsum(x.astype("f8"), axis), np.cumsum(np.abs(x.astype("f8")), axis)
+    assert (np.abs(check(name, x, axis=axis) - exact) <= 16 * np.finfo("f4").eps * magnitude).all()
+
+
+@both_libraries
+@pytest.mark.parametrize("shape, axis", [((100_000,), 0), ((3000, 5), 0), ((50, 70), 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_denormals_are_kept(name, shape, axis, dtype):
+    x = np.full(shape, np.finfo(dtype).smallest_subnormal, dtype)
+    assert_same(check(name, x, axis=axis), np.cumsum(x, axis))
+
+
+@both_libraries
+def test_denormal_halves_and_products(name):
+    for dtype in ("float16", "bfloat16"):
+        tiny = float(ml_dtypes.finfo(numpy_dtype(dtype)).smallest_subnormal)
+        got = check(name, np.full(100, tiny, numpy_dtype(dtype)))
+        assert (got.astype("f8") == np.arange(1, 101) * tiny).all()
+    x = np.array([2.0**-120] + [0.5] * 40, np.float32)
+    got = check(name, x, "mul")
+    assert_same(got, np.cumprod(x))
+    assert got[29] == np.finfo("f4").smallest_subnormal and got[30] == 0
+
+
+@both_libraries
+@pytest.mark.parametrize("way", SOME_WAYS)
+@pytest.mark.parametrize("op, neutral", [("add", 0), ("max", -np.inf)])
+def test_masked_elements_count_as_the_identity_whatever_they_hold(name, op, neutral, way):
+    shape, axis = ways("float32")[way]
+    rng = np.random.default_rng(3)
+    x, mask = numbers(shape), rng.random(shape) < 0.5
+    dirty = np.where(mask, x, rng.choice([np.nan, np.inf, -np.inf, 1e38], shape)).astype("f4")
+    clean = np.where(mask, x, np.float32(neutral))
+    got = check(name, dirty, op, mask=mask, axis=axis)
+    assert_same(got, check(name, clean, op, axis=axis))
+
+
+@both_libraries
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_and_infinity_spread_as_in_numpy(name, dtype):
+    x = np.ones(20_000, numpy_dtype(dtype))
+    x[[9000, 12_000, 17_000]] = np.inf, -np.inf, np.nan
+    got = check(name, x).astype("f8")
+    assert np.isfinite(got[:9000]).all() and (got[9000:12_000] == np.inf).all() and np.isnan(got[12_000:]).all()
+    for op in ("min", "max"):
+        got = check(name, x, op).astype("f8")
+        np.testing.assert_array_equal(got, UFUNCS[op].accumulate(x.astype("f8")))
+
+
+# ---- results ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*EXACT, *FLOATS, *COMPLEX])
+def test_default_dtypes_are_those_of_the_library(dtype):
+    x = need("cupy").device(numbers((5,), dtype))
+    if dtype != "bfloat16":
+        twin = np.ones(5, dtype)
+        assert cuscan.cumsum(x).dtype == np.cumsum(twin).dtype
+        assert cuscan.cumprod(x).dtype == np.cumprod(twin).dtype
+    if dtype not in COMPLEX:
+        assert cuscan.cummin(x).dtype == cuscan.cummax(x).dtype == x.dtype
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "float16", "bfloat16", "float32", "complex64"])
+def test_default_dtypes_are_those_of_torch(dtype):
+    x = need("torch").device(numbers((5,), dtype))
+    assert cuscan.cumsum(x).dtype == x.cumsum(0).dtype
+    assert cuscan.cumprod(x).dtype == x.cumprod(0).dtype
+    if dtype not in COMPLEX:
+        assert cuscan.cummin(x).dtype == cuscan.cummax(x).dtype == x.dtype
+
+
+@both_libraries
+def test_the_dtype_is_given_in_the_words_of_the_library(name):
+    x = need(name).device(numbers((9,), "int16"))
+    for dtype in ("float32", np.float32, *([need(name).torch.float32] if name == "torch" else [cupy.float32])):
+        assert values(cuscan.scan(x, dtype=dtype)).dtype == np.float32
+
+
+# ---- errors -----------------------------------------------------------------------------------------------
+
+
+def refused(kind: type[Exception], text: str, *args: Any, **call: Any) -> None:
+    with pytest.raises(kind, match=text):
+        cuscan.scan(*args, **call)
+
+
+@both_libraries
+def test_arguments_that_do_not_fit(name):
+    library = need(name)
+    x, mask = library.device(numbers((4, 50))), library.device(numbers((4, 50), "bool"))
+    foreign, elsewhere = np.zeros((4, 50), np.float32), library.host(numbers((4, 50)))
+    refused(ScanTypeError, "mask is of numpy and x of", x, mask=foreign != 0)
+    refused(ScanTypeError, "out is of numpy and x of", x, out=foreign)
+    if name == "torch":
+        refused(ScanValueError, "mask is on cpu and x on cuda:0", x, mask=elsewhere != 0)
+        refused(ScanValueError, "out is on cpu and x on cuda:0", x, out=elsewhere)
+        refused(ScanTypeError, "out is of cupy and x of torch", x, out=need("cupy").device(numbers((4, 50))))
+    refused(ScanTypeError, "mask must have dtype bool", x, mask=x)
+    refused(ScanValueError, "mask of shape", x, mask=mask[:, :7])
+    refused(ScanValueError, "out has shape", x, out=x[:3])
+    refused(ScanTypeError, "out has dtype bool", x, out=mask, dtype="float32")
+    refused(ScanValueError, "axis=2 is out of range", x, axis=2)
+    refused(ScanTypeError, "'and' is defined on", x, "and")
+    refused(ScanValueError, "initial=1000 does not fit", library.device(numbers((4,), "int8")), "max", initial=1000)
+    memory = library.device(numbers((4, 51)))
+    refused(ScanValueError, "out overlaps x in part", memory[:, :50], out=memory[:, 1:])
+    check(name, numbers((4, 50)))  # and nothing of that stays
+
+
+# ---- what is kept between calls -----------------------------------------------------------------------------
+
+
+@both_libraries
+@pytest.mark.parametrize("way", ["rows", "tiles-shared", "columns-shared"])
+def test_a_second_call_is_a_lookup(name, way, monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise AssertionError("a second call compiles nothing")
+
+    shape, axis = ways("float32")[way]
+    library = need(name)
+    first = cuscan.scan(library.device(numbers(shape)), axis=axis, reverse=True, initial=2)
+    for step in ("make_request", "make_plan", "load_kernel"):
+        monkeypatch.setattr(cuda, step, forbidden)
+    second = cuscan.scan(library.device(numbers(shape, seed=1)), axis=axis, reverse=True, initial=3)
+    expected = cuscan.scan(library.host(numbers(shape, seed=1)), axis=axis, reverse=True, initial=3)
+    assert_same(second, expected)
+    assert not same_bits(first, second).all()
+
+
+@both_libraries
+def test_one_workspace_serves_all_chains_in_turn(name):
+    """Chains of other lengths, other words a state and other tables, in one stream without a pause."""
+    library = need(name)
+    chains = [((300_000,), 0, "float32"), ((40_000,), 0, "complex128"), ((9000, 7), 0, "uint8"), ((2, 70_000), 1, "int16")]
+    chains += [((1_500_000,), 0, "float64"), ((1300, 40), 0, "float16")]
+    queued = []
+    for turn in range(10):
+        for shape, axis, dtype in chains:
+            x = numbers(shape, dtype, seed=turn)
+            queued.append((cuscan.scan(library.device(x), axis=axis), cuscan.scan(library.host(x), axis=axis)))
+    for got, expected in queued:
+        assert_same(got, expected)
+
+
+def test_the_tags_of_launches_wrap_around():
+    """A workspace counts its launches in 32 bits, the third word of its header."""
+    x = numbers((300_000,))
+    check("cupy", x)
+    [states] = [w for key, w in workspace._workspaces.items() if key[0].name == "cupy" and key[2] == 0]
+    states.memory.view(cupy.uint32)[2] = 2**32 - 4
+    for turn in range(8):
+        check("cupy", numbers((300_000 - turn,), seed=turn))
+    assert 0 < int(states.memory.view(cupy.uint32)[2]) < 8
+
+
+@both_libraries
+def test_too_large_a_result_is_the_librarys_own_error(name):
+    library = need(name)
+    x = broadcast(library.device(np.ones(1, np.float32)), (1 << 40,))
+    error = cupy.cuda.memory.OutOfMemoryError if name == "cupy" else library.torch.cuda.OutOfMemoryError
+    with pytest.raises(error):
+        cuscan.scan(x)
+    check(name, numbers((300_000,)))
+
+
+@both_libraries
+@pytest.mark.parametrize("step", ["empty", "scratch"])
+def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch):
+    def full(*args, **kwargs):
+        raise MemoryError
+
+    x = need(name).device(numbers((300_000,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(workspace, "_workspaces", {})
+        patch.setattr(type(adopt(x).library), step, full)
+        with pytest.raises(MemoryError):
+            cuscan.scan(x)
+    for _ in range(3):
+        check(name, numbers((300_000,)))
+
+
+def test_a_failed_compilation_leaves_the_next_call_right(monkeypatch):
+    def broken(*args):
+        raise cuscan.CompileError("no compiler")
+
+    x = numbers((1234, 3), "int32")
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda, "load_kernel", broken)
+        with pytest.raises(cuscan.CompileError):
+            cuscan.scan(need("cupy").device(x), axis=0)
+    check("cupy", x, axis=0)
+
+
+# ---- the tests themselves --------------------------------------------------------------------------------
+
+
+def test_the_comparison_sees_one_bit():
+    x = numbers((1000,))
+    y = x.copy()
+    y[77] = np.nextafter(y[77], np.float32(np.inf))
+    device = need("cupy").device
+    assert_same(device(x), x)
+    with pytest.raises(AssertionError, match="1 of 1000 differ, the first is number 77"):
+        assert_same(device(y), x)
+    with pytest.raises(AssertionError, match="float64"):
+        assert_same(device(x).astype("f8"), x)
+    assert operator.eq(*(to_numpy(device(numbers((3,), "bfloat16"))).dtype for _ in range(2)))
+    assert STEPS.keys() == UFUNCS.keys() == OPERATORS.keys()
+    assert isinstance(ways("int8")["rows"], Way)
