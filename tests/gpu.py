@@ -172,6 +172,11 @@ def _torch() -> Torch | str:
     return library if library.torch.cuda.is_available() else "torch sees no GPU"
 
 
+def available() -> list[str]:
+    """The libraries that have GPU arrays here."""
+    return [name for name in LIBRARIES if name == "cupy" or not isinstance(_torch(), str)]
+
+
 def need(name: str) -> CuPy | Torch:
     """The library of that name; a skip that says what is missing where it has no GPU arrays."""
     if name == "cupy":
@@ -305,35 +310,33 @@ class Way(NamedTuple):
     axis: int
 
 
-def ways(dtype: str, result: str | None = None) -> dict[str, Way]:
-    """One for each way through the kernels, for elements and results of a type in the orders that are in force.
+# Each begins with what `way_of` says of it. Rows of "-own" are so many that each is one block's own.
+WAYS = {
+    "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
+    "rows short": lambda order, columns: Way((1000, 7), 1),
+    "tiles one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
+    "tiles-shared": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
+    "tiles-shared bulk": lambda order, columns: Way((2, 3 * order.unit + 64), 1),
+    "tiles-own": lambda order, columns: Way((H200.sm_count, order.unit + 48), 1),
+    "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
+    "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
+    "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 9), 1),
+    "columns-shared wide": lambda order, columns: Way((3 * columns.unit + 5, 64), 0),
+    "columns-own": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
+}
 
-    The name begins with `way_of`. Rows of "-own" are so many that each is one block's own.
-    """
-    order = tuning.CONTIGUOUS[max(numpy_dtype(name).itemsize for name in (dtype, result or dtype))]
-    columns = tuning.COLUMNS
 
-    def own(shape_of: Callable[[int], tuple[int, ...]]) -> Way:
-        """The fewest rows that are: a multiple of the SMs, so that they divide evenly."""
-        for rows in range(H200.sm_count, 40 * H200.sm_count, H200.sm_count):
-            x = np.empty(shape_of(rows), numpy_dtype(dtype))
-            if way_of(config_of(x, axis=1, dtype=result or dtype)).endswith("-own"):
-                return Way(x.shape, 1)
-        raise AssertionError("no number of rows is enough")
-
-    return {
-        "rows": Way((37, order.warp_tile * 3 // 4 + 1), 1),
-        "rows short": Way((1000, 7), 1),
-        "tiles one": Way((5, order.warp_tile + 9), 1),
-        "tiles-shared": Way((3, 3 * order.unit + 77), 1),
-        "tiles-shared bulk": Way((2, 3 * order.unit + 64), 1),
-        "tiles-own": own(lambda rows: (rows, order.unit + 48)),
-        "columns one": Way((4, columns.unit // 5, 9), 1),
-        "columns wide": Way((4, columns.unit // 5, 64), 1),
-        "columns-shared": Way((2, 3 * columns.unit + 5, 9), 1),
-        "columns-shared wide": Way((3 * columns.unit + 5, 64), 0),
-        "columns-own": own(lambda rows: (rows, columns.unit + 3, 3)),
-    }
+def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
+    """A way of `WAYS`, for elements and results of a type in the orders that are in force."""
+    result = result or dtype
+    order = tuning.CONTIGUOUS[max(numpy_dtype(name).itemsize for name in (dtype, result))]
+    found = WAYS[name](order, tuning.COLUMNS)
+    for _ in range(40):  # times the SMs, so that the rows divide evenly among them
+        x = np.empty(found.shape, numpy_dtype(dtype))
+        if "-own" not in name or way_of(config_of(x, axis=found.axis, dtype=result)).endswith("-own"):
+            return found
+        found = Way((found.shape[0] + H200.sm_count, *found.shape[1:]), found.axis)
+    raise AssertionError("no number of rows is enough")
 
 
 @contextlib.contextmanager
@@ -352,7 +355,7 @@ def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", op: str = "add", seed: int = 0) -> np.ndarray:
-    """All bits of integers and of bools in memory; floats of both signs and, where products stay finite, of any size."""
+    """All bits of integers, all bytes of bools; floats of both signs, and of any size where products stay finite."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.choice(np.array([0, 0, 1, 2, 255], np.uint8), shape).view(bool)

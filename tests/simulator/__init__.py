@@ -150,7 +150,8 @@ class DeviceCode:
     def _prelude(self, arch: int) -> Path:
         """A header that includes all kernels; the compiler takes its precompiled form if there is one."""
         prelude = self._path(f"prelude_{arch}.hpp")
-        prelude.write_text("".join(f'#include "{name}"\n' for name in self._texts if name.startswith("kernels/")))
+        if not prelude.exists():
+            prelude.write_text("".join(f'#include "{name}"\n' for name in self._texts if name.startswith("kernels/")))
         return prelude
 
     def _precompile(self, arch: int) -> None:
@@ -277,8 +278,8 @@ class Simulation:
         value = Memory.like(self.value)
         mask = None if self.mask is None else Memory.like(self.mask)
         result = value if self.out is self.value else self._room_for_result()
-        watched = [("x", value), ("mask", mask), ("the result", result), ("the workspace", workspace)]
-        before = [memory and memory.raw.copy() for _, memory in watched]
+        named = {"x": value, "mask": mask, "the result": result, "the workspace": workspace}
+        before = [(name, memory, memory.raw.copy()) for name, memory in named.items() if memory is not None]
         plan = self.plan
         message = kernel(
             ctypes.byref(schedule),
@@ -293,9 +294,8 @@ class Simulation:
         )
         if message is not None:
             raise SimulationError(message.decode())
-        for (name, memory), was in zip(watched, before, strict=True):
-            if memory is not None:
-                memory.check(name, was, written=memory is result or memory is workspace)
+        for name, memory, was in before:
+            memory.check(name, was, written=memory is result or memory is workspace)
         return result.array
 
     def _room_for_result(self) -> Memory:

@@ -1,0 +1,264 @@
+"""The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+
+import cuscan
+from cuscan import interop
+from cuscan.interop.numpy import NumPyLibrary
+from cuscan.interop.view import Device
+
+pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
+simulator = pytest.importorskip("simulator")
+if not simulator.HAS_COMPILER:
+    pytest.skip("g++ is not installed", allow_module_level=True)
+from cuscan.backends import cuda, workspace  # noqa: E402
+
+
+class GpuArray(np.ndarray):
+    """An array that says that it is on a GPU."""
+
+    device = 0
+
+
+class Gpu(NumPyLibrary):
+    """The library of GpuArray, and the GPU behind it: one launch at a time, in the order of the calls."""
+
+    name = "gpu"
+
+    def __init__(self):
+        self.current_device, self.current_stream, self.capturing = 0, 0, set()
+        self.launches, self.loads, self.scratches = [], [], []
+        self.out_of_memory = False
+        self.lock = threading.Lock()
+
+    # ---- what the library does
+    def adopt(self, array, name):
+        return super().adopt(array, name)._replace(device=Device("cuda", array.device))
+
+    def empty(self, shape, strides, dtype, device):
+        return super().empty(shape, strides, dtype, device).view(GpuArray)
+
+    def scratch(self, nbytes, device):
+        if self.out_of_memory:
+            raise MemoryError("the GPU is full")
+        self.scratches.append(aligned(nbytes))
+        return self.scratches[-1]
+
+    def stream(self, device):
+        return self.current_stream
+
+    # ---- what CUDA does
+    def load_kernel(self, config, arch):
+        self.loads.append(config)
+        kernel = simulator.CODE.kernel(config, arch)
+
+        def launch(grid, block, arguments, shared_mem, stream):
+            *pointers, carry, geometry = arguments
+            with self.lock:
+                self.launches.append((self.current_device, stream.ptr, pointers))
+                schedule = simulator.Schedule.of(
+                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_mem
+                )
+                addresses = [ctypes.c_void_p(pointer or None) for pointer in pointers]
+                message = kernel(ctypes.byref(schedule), *grid, *block, *addresses, carry.tobytes(), geometry.tobytes())
+            assert message is None, message
+
+        return launch
+
+
+def aligned(nbytes):
+    """Zeroed bytes as a GPU's allocator gives them."""
+    base = np.zeros(nbytes + 256, np.uint8)
+    return base[-base.ctypes.data % 256 :][:nbytes]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    fake = Gpu()
+    monkeypatch.setitem(interop._libraries, GpuArray, fake)
+    for name in ("_launches", "_streams"):
+        monkeypatch.setattr(cuda, name, {})
+    monkeypatch.setattr(workspace, "_workspaces", {})
+    monkeypatch.setattr(workspace, "_captured", [])
+    monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
+    monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
+    monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
+    monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
+    monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
+    with simulator.small_units():
+        yield fake
+
+
+def on_gpu(array, device=0):
+    """A copy of a NumPy array on the GPU, with the same strides."""
+    array = np.asarray(array)
+    if array.size == 0:
+        moved = array.copy().view(GpuArray)
+    else:
+        low = sum(min(s * (n - 1), 0) for s, n in zip(array.strides, array.shape, strict=True))
+        high = sum(max(s * (n - 1), 0) for s, n in zip(array.strides, array.shape, strict=True))
+        raw = aligned(high - low + array.itemsize + 16)
+        shift = (array.ctypes.data + low) % 16  # the alignment is part of the layout
+        moved = np.ndarray(array.shape, array.dtype, raw, shift - low, array.strides)
+        moved[...] = array
+        moved = moved.view(GpuArray)
+    moved.device = device
+    return moved
+
+
+def check(gpu, array, **call):
+    got = cuscan.scan(on_gpu(array), **{k: on_gpu(v) if isinstance(v, np.ndarray) else v for k, v in call.items()})
+    want = cuscan.scan(array, **call)
+    assert type(got) is GpuArray and got.dtype == want.dtype and got.strides == want.strides
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def values(shape, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 100, shape).astype(dtype)
+
+
+CALLS = {
+    "rows": (values((50, 20)), {}),
+    "one tile": (values((9, 1000)), {"exclusive": True}),
+    "chain": (values((2, 20_000)), {}),
+    "long chain of wide values": (values(600_000, "float64"), {}),
+    "chain of integers": (values(30_000, "int32"), {"dtype": "int64", "initial": 7}),
+    "reverse, misaligned": (values(9_001)[1:], {"reverse": True}),
+    "every other": (values((3, 9_000))[:, ::2], {"op": "max"}),
+    "masked": (values((2, 9_000)), {"mask": values(9_000, "int8") > 50}),
+    "columns": (values((2_000, 3)), {"axis": 0}),
+    "columns in reverse": (values((3, 700, 40)), {"axis": 1, "reverse": True, "exclusive": True}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_on_the_gpu_has_the_bits_of_the_host(gpu, call):
+    array, keywords = CALLS[call]
+    check(gpu, array, **keywords)
+
+
+def test_calls_of_all_kinds_share_a_workspace(gpu):
+    order = np.random.default_rng(0).permutation(list(CALLS) * 4)
+    for call in order:
+        array, keywords = CALLS[call]
+        check(gpu, array, **keywords)
+    used = {pointers[3] for _, _, pointers in gpu.launches} - {0}
+    assert len(used) == len(gpu.scratches) == 1  # the smallest workspace was large enough for all
+    assert len(gpu.loads) == len(CALLS)
+
+
+def test_the_second_call_is_a_lookup(gpu, monkeypatch):
+    array = values((4, 3000))
+    check(gpu, array)
+    monkeypatch.setattr(cuda, "make_request", None)
+    monkeypatch.setattr(cuda, "make_plan", None)
+    check(gpu, array)
+    assert len(gpu.launches) == 2
+
+
+def test_kept_launches_are_bounded(gpu, monkeypatch):
+    monkeypatch.setattr(cuda, "_MAX_LAUNCHES", 3)
+    for n in range(1, 9):
+        check(gpu, values(n))
+        assert len(cuda._launches) <= 3
+
+
+def test_no_launch_without_elements(gpu):
+    for shape in [(0,), (3, 0), (0, 3)]:
+        check(gpu, np.zeros(shape, np.float32))
+    assert gpu.launches == []
+
+
+def test_out_is_written_and_returned(gpu):
+    array = values((3, 2500))
+    x, out = on_gpu(array), on_gpu(np.zeros((3, 5000), np.float32)[:, ::2])
+    assert cuscan.scan(x, out=out) is out
+    np.testing.assert_array_equal(np.asarray(out), cuscan.scan(array))
+    assert cuscan.scan(x, out=x) is x
+    np.testing.assert_array_equal(np.asarray(x), cuscan.scan(array))
+    with pytest.raises(cuscan.ScanValueError, match="out overlaps x in part"):
+        cuscan.scan(x[:, 1:], out=x[:, :-1])
+
+
+def test_the_array_s_device_is_current_for_the_launch_alone(gpu):
+    gpu.current_device = 3
+    cuscan.scan(on_gpu(values(20_000), device=1))
+    assert gpu.launches[-1][0] == 1 and gpu.current_device == 3
+    with pytest.raises(cuscan.ScanValueError):
+        cuscan.scan(on_gpu(values(10), device=1), axis=5)
+    assert gpu.current_device == 3
+
+
+def test_every_stream_has_a_workspace(gpu):
+    x = on_gpu(values(20_000))
+    for stream in (0, 11, 12, 11, 0):
+        gpu.current_stream = stream
+        cuscan.scan(x)
+    handles = [(stream, pointers[3]) for _, stream, pointers in gpu.launches]
+    assert [stream for stream, _ in handles] == [0, 11, 12, 11, 0]
+    assert len(set(handles)) == len({pointer for _, pointer in handles}) == 3
+
+
+def test_the_per_thread_stream_is_another_in_every_thread(gpu):
+    gpu.current_stream = 2
+    x = on_gpu(values(20_000))
+    for _ in range(2):
+        thread = threading.Thread(target=cuscan.scan, args=(x,))
+        cuscan.scan(x)
+        thread.start()
+        thread.join()
+    assert len({pointers[3] for _, _, pointers in gpu.launches}) >= 2
+
+
+def test_threads_on_one_stream(gpu):
+    arrays = [values((2, 5000 + 600 * i), seed=i) for i in range(6)]
+    failures = []
+
+    def work(array):
+        try:
+            for _ in range(5):
+                check(gpu, array)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(gpu.launches) == 30
+
+
+def test_a_captured_call_has_a_workspace_of_its_own(gpu):
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    gpu.capturing.add(5)
+    cuscan.scan(x)
+    cuscan.scan(x)
+    gpu.capturing.clear()
+    cuscan.scan(x)
+    pointers = [arguments[3] for _, _, arguments in gpu.launches]
+    assert pointers[0] == pointers[3] and len(set(pointers)) == 3
+    assert len(workspace._captured) == 2  # this library's memory would be reused once it is freed
+
+
+def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
+    monkeypatch.setattr(workspace, "_SMALLEST", 64)
+    check(gpu, values(20_000))
+    gpu.out_of_memory = True
+    with pytest.raises(MemoryError):
+        cuscan.scan(on_gpu(values(600_000, "float64")))
+    check(gpu, values(20_000))
+    gpu.out_of_memory = False
+    check(gpu, values(600_000, "float64"))
+    check(gpu, values(20_000))
+    sizes = [memory.size for memory in gpu.scratches]
+    assert len(sizes) == 2 and sizes[0] < sizes[1]
