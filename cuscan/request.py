@@ -117,6 +117,8 @@ def make_request(
     out: ArrayView | None,
 ) -> ScanRequest:
     """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
+    for name, view in (("x", value), ("mask", mask), ("out", out)):
+        _check_address(name, view)
     scan_axis = _check_axis(axis, value.shape)
     the_op = find_operator(op)
     result_dtype = _result_dtype(the_op, value, dtype, out)
@@ -189,6 +191,14 @@ def _spec(view: ArrayView) -> ArraySpec:
 def _int_range(dtype: DType) -> tuple[int, int]:
     limits = np.iinfo(dtype.name)
     return int(limits.min), int(limits.max)
+
+
+def _check_address(name: str, view: ArrayView | None) -> None:
+    if view is not None and view.device.type != "cpu" and view.pointer % view.dtype.itemsize:
+        size = view.dtype.itemsize
+        raise ScanValueError(
+            f"{name} begins at address {view.pointer:#x}, which is no multiple of its item size ({size})"
+        )
 
 
 def _check_flag(name: str, flag: object) -> bool:

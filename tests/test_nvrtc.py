@@ -1,4 +1,4 @@
-"""Every kernel family compiles for every architecture that is promised; hot kernels do not spill. Needs NVRTC, no GPU."""
+"""Every kernel family compiles for every architecture that is promised; hot kernels do not spill. No GPU needed."""
 
 import itertools
 import re

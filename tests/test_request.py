@@ -311,6 +311,14 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
         assert config.blocks_per_sm * config.shared_bytes <= plan.SHARED_PER_SM, (dtype, masked)
 
 
+def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
+    for name in ("x", "out"):
+        arrays = {"x": view((100,)), "out": view((100,), pointer=4096), name: view((100,), pointer=4097)}
+        with pytest.raises(ScanValueError, match=rf"^{name} begins at address 0x1001, .* item size \(4\)"):
+            planned(**arrays)
+    planned(view((100,)), mask=view((100,), "bool", pointer=4097))
+
+
 def test_more_tiles_than_tickets_are_refused():
     with pytest.raises(ScanValueError, match="x is too large"):
         planned(view((2**46,)))

@@ -1,6 +1,6 @@
 // Everything that touches the hardware, behind plain functions: the one header that another GPU, or the
 // simulator of the tests, replaces. The rest of the device code is ordinary C++17 on top of it.
-// Collectives (shuffle_up, broadcast, ballot, sync_warp) are called by all 32 lanes of a warp together;
+// Collectives (shuffle_up, broadcast, ballot) are called by all 32 lanes of a warp together;
 // sync_block by all threads of the block.
 #pragma once
 
@@ -40,7 +40,6 @@ CUSCAN_DEVICE Shared& shared_memory() {
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE void sync_block() { __syncthreads(); }
-CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
 CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
 
 // A value of any type as 32-bit words, so that shuffles and tile states need no case for each type.

@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "broadcast", "ballot", "sync_warp"};
+constexpr const char* kNames[] = {"shuffle_up", "broadcast", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -220,8 +220,6 @@ void Grid::exchange(Warp& warp) {
                 break;
             case Collective::kBallot:
                 fiber.offer.word[0] = votes;
-                break;
-            case Collective::kSyncWarp:
                 break;
         }
     }

@@ -46,7 +46,7 @@ struct Random {  // splitmix64
 };
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kBroadcast, kBallot, kSyncWarp };
+enum class Collective { kShuffleUp, kBroadcast, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {

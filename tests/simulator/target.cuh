@@ -40,10 +40,6 @@ Shared& shared_memory() {
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
 inline void sync_block() { simulator::grid->barrier(); }
-inline void sync_warp() {
-    simulator::Offer offer{simulator::Collective::kSyncWarp, 0, 0, {}};
-    simulator::grid->meet(offer);
-}
 inline uint32 ballot(bool predicate) {
     simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
     simulator::grid->meet(offer);

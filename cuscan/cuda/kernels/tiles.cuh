@@ -115,7 +115,6 @@ struct Tiles {
             if (lane == 0) send_for(k + 1);
             find_prefix(k, tile, block_chain);
             if (lane == 0) take_ticket(k + 2);
-            target::sync_warp();
         }
     }
 
