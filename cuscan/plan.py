@@ -294,11 +294,11 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     block = (warps + 1) * WARP
     tile = warps * order.warp_tile
     along, others = layout.axis, list(batch)
-    bulk = _accesses(request, layout, along, others, order.items, least=BULK_BYTES)
-    staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in (bulk[0], bulk[2])
+    bulk = _accesses(request, layout, along, others, order.items, least=BULK_BYTES)[0]
+    staged = target.arch >= BULK_ARCH and length >= tile and bulk != "Element"
     shared_bytes = SHARED_REST
     if target.arch >= BULK_ARCH:
-        shared_bytes += STAGES * tile * (request.value.dtype.itemsize + (staged and request.mask is not None))
+        shared_bytes += STAGES * tile * request.value.dtype.itemsize
         blocks_per_sm = min(_blocks_per_sm("tiles", accumulator, block), SHARED_PER_SM // shared_bytes)
     else:  # two tiles in registers
         blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)

@@ -1,4 +1,4 @@
-// A tile's elements, from the time it is sent for until its result is stored. On hardware that copies in bulk they wait in
+// A tile's values, from the time it is sent for until its result is stored. On hardware that copies in bulk they wait in
 // shared memory: where the layout allows it (Config::kStaged) one thread sends for whole tiles ahead of time, others are
 // put there by the threads that will need them. Each thread reads back only what is its own, so that takes no barrier.
 // On older hardware there is no stage, and the threads keep the elements in registers.
@@ -13,12 +13,10 @@ struct Stage {
     using Place = Row<Value, typename Config::Result>;
     static constexpr bool kShared = target::kHasBulkCopy;
     static constexpr bool kBulk = Config::kStaged && kShared;
-    static constexpr bool kBulkMask = kBulk && Config::kMaskAccess != Access::kNone;
     // The elements keep their order in memory, as a bulk copy leaves them.
     static constexpr Access kAccess = Config::kValueAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
 
     alignas(16) Value values[kShared ? kElements : 1];
-    alignas(16) boolean masks[kBulkMask ? kElements : 1];
     target::BulkBarrier barrier;
 
     // ---- one thread
@@ -28,9 +26,9 @@ struct Stage {
     // The tile whose first element in scan order is at position `first` of the row.
     CUSCAN_DEVICE void send_for(const Place& row, int64 first) {
         if constexpr (kBulk) {
-            barrier.expect(sizeof(values) + (kBulkMask ? sizeof(masks) : 0));
-            barrier.load(values, lowest<Config::kValueAccess>(row.value, first), sizeof(values));
-            if constexpr (kBulkMask) barrier.load(masks, lowest<Config::kMaskAccess>(row.mask, first), sizeof(masks));
+            const Value* lowest = kAccess == Access::kMirrored ? row.value - first - (kElements - 1) : row.value + first;
+            barrier.expect(sizeof(values));
+            barrier.load(values, lowest, sizeof(values));
         }
     }
 
@@ -41,19 +39,8 @@ struct Stage {
         if constexpr (kBulk) barrier.wait(load);
     }
     // The element at scan position `index` of the tile.
-    CUSCAN_DEVICE Value* value(int index) { return advance<kAccess>(start<kAccess>(values), 0, index); }
-    CUSCAN_DEVICE const boolean* mask(int index) {
-        return advance<Config::kMaskAccess>(start<Config::kMaskAccess>(masks), 0, index);
-    }
-
-private:
-    template <Access kOrder, class T>
-    static CUSCAN_DEVICE T* start(T* elements) {
-        return kOrder == Access::kMirrored ? elements + (kElements - 1) : elements;
-    }
-    template <Access kOrder, class T>
-    static CUSCAN_DEVICE const T* lowest(const T* row, int64 first) {
-        return kOrder == Access::kMirrored ? row - first - (kElements - 1) : row + first;
+    CUSCAN_DEVICE Value* value(int index) {
+        return advance<kAccess>(kAccess == Access::kMirrored ? values + (kElements - 1) : values, 0, index);
     }
 };
 

@@ -21,29 +21,18 @@ struct WarpTile {
     Accumulator before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
 
     // `first`: the position in the row at which the warp tile begins. Nothing at or beyond the row's end is touched.
-    CUSCAN_DEVICE void load(const Place& row, const Dimension& axis, int64 first, int lane) {
-        const int64 position = first + lane * kItems;
-        const int count = clamp(axis.size - position, kElements);
-        const Value* value = advance<Config::kValueAccess>(row.value, axis.value_stride, position);
-        const boolean* mask = advance<Config::kMaskAccess>(row.mask, axis.mask_stride, position);
+    CUSCAN_DEVICE void load_values(const Place& row, const Dimension& axis, int64 first, int lane) {
+        load_each<Config::kValueAccess>(row.value, axis.value_stride, axis.size - first, first, lane,
+                                        [&](int r, const auto& vector) { items.raw[r] = vector; });
+    }
+    CUSCAN_DEVICE void load_mask(const Place& row, const Dimension& axis, int64 first, int lane) {
         items.clear();
-        if (whole(axis, first))
-            load_vectors(value, mask, axis, Whole());
-        else
-            load_vectors(value, mask, axis, count);
+        if constexpr (Config::kMaskAccess != Access::kNone)
+            load_each<Config::kMaskAccess>(row.mask, axis.mask_stride, axis.size - first, first, lane,
+                                           [&](int r, const auto& vector) { items.set_mask(r, vector); });
     }
 
-    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. The mask is kept in registers: it is read
-    // once, the values as often as they are needed.
-    template <class Stage>
-    CUSCAN_DEVICE void read_mask(Stage& stage, int start, int lane) {
-        items.clear();
-        if constexpr (Config::kMaskAccess != Access::kNone) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r)
-                items.set_mask(r, read_shared<Config::kMaskAccess, kItems>(stage.mask(start + lane * kItems + r * kStride)));
-        }
-    }
+    // From and to a stage (stage.cuh); `start` is the warp tile's place in it.
     template <class Stage>
     CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane) {
         if constexpr (Stage::kShared) {
@@ -87,50 +76,44 @@ struct WarpTile {
     CUSCAN_DEVICE void store(const Place& row, const Dimension& axis, int64 first, int lane, bool has_prefix,
                              Accumulator prefix) {
         const int64 position = first + lane * kItems;
-        const int count = clamp(axis.size - position, kElements);
         Result* result = advance<Config::kResultAccess>(row.result, axis.result_stride, position);
-        if (whole(axis, first))
-            store_vectors(result, axis, Whole(), lane, has_prefix, prefix);
-        else
-            store_vectors(result, axis, count, lane, has_prefix, prefix);
-    }
-
-private:
-    // How many elements remain from a thread's first on: a number, or, where the warp tile lies inside the row, always
-    // enough, so that the compiler drops the tests.
-    struct Whole {
-        CUSCAN_DEVICE constexpr int operator-(int) const { return kItems; }
-    };
-    static CUSCAN_DEVICE bool whole(const Dimension& axis, int64 first) { return axis.size - first >= kElements; }
-
-    template <class Count>
-    CUSCAN_DEVICE void load_vectors(const Value* value, const boolean* mask, const Dimension& axis, Count count) {
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            items.raw[r] = load_vector<Config::kValueAccess, kItems>(
-                advance<Config::kValueAccess>(value, axis.value_stride, r * kStride), axis.value_stride,
-                count - r * kStride);
-            if constexpr (Config::kMaskAccess != Access::kNone)
-                items.set_mask(r, load_vector<Config::kMaskAccess, kItems>(
-                                      advance<Config::kMaskAccess>(mask, axis.mask_stride, r * kStride), axis.mask_stride,
-                                      count - r * kStride));
+        auto store_all = [&](auto count) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r) {
+                const bool inside = r > 0 || lane > 0;
+                Running<Config> running;
+                running.present = inside || has_prefix;
+                running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
+                Vector<Result, kItems> output;
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i) output.item[i] = running.step(items.get(r, i));
+                store_vector<Config::kResultAccess>(advance<Config::kResultAccess>(result, axis.result_stride, r * kStride),
+                                                    axis.result_stride, count(r), output);
+            }
+        };
+        if (axis.size - first >= kElements) {
+            store_all([](int) { return kItems; });
+        } else {
+            const int left = clamp(axis.size - position, kElements);
+            store_all([&](int r) { return left - r * kStride; });
         }
     }
 
-    template <class Count>
-    CUSCAN_DEVICE void store_vectors(Result* result, const Dimension& axis, Count count, int lane, bool has_prefix,
-                                     Accumulator prefix) {
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            const bool inside = r > 0 || lane > 0;
-            Running<Config> running;
-            running.present = inside || has_prefix;
-            running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-            Vector<Result, kItems> output;
+private:
+    // Calls take(r, vector r of this thread) for one of the arrays; `length` elements of the row remain from `first` on.
+    template <Access kAccess, class T, class Take>
+    static CUSCAN_DEVICE void load_each(const T* origin, int64 step, int64 length, int64 first, int lane, Take take) {
+        const T* item = advance<kAccess>(origin, step, first + lane * kItems);
+        auto load_all = [&](auto count) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) output.item[i] = running.step(items.get(r, i));
-            store_vector<Config::kResultAccess>(advance<Config::kResultAccess>(result, axis.result_stride, r * kStride),
-                                                axis.result_stride, count - r * kStride, output);
+            for (int r = 0; r < kVectors; ++r)
+                take(r, load_vector<kAccess, kItems>(advance<kAccess>(item, step, r * kStride), step, count(r)));
+        };
+        if (length >= kElements) {  // the warp tile lies inside the row: nothing to test
+            load_all([](int) { return kItems; });
+        } else {
+            const int left = clamp(length - lane * kItems, kElements);
+            load_all([&](int r) { return left - r * kStride; });
         }
     }
 };

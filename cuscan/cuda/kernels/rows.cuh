@@ -30,7 +30,8 @@ CUSCAN_DEVICE void rows(Row<typename Config::Value, typename Config::Result> ori
     CUSCAN_UNROLL
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
-        tiles[k].load(origin.at(geometry, row), axis_of(row), 0, lane);
+        tiles[k].load_mask(origin.at(geometry, row), axis_of(row), 0, lane);
+        tiles[k].load_values(origin.at(geometry, row), axis_of(row), 0, lane);
     }
     // ---- scan
     CUSCAN_UNROLL

@@ -123,13 +123,14 @@ struct Tiles {
     // Tile k arrives and is scanned in itself. Bit s of `sent` is the parity of the loads that stage s has had.
     CUSCAN_DEVICE void scan(uint32 k, uint32& sent, const Turn& turn, Tile& tile) {
         const int start = warp * Tile::kElements;
+        const auto row = origin.at(geometry, turn.strip);
+        tile.load_mask(row, geometry.axis, first(turn) + start, lane);
         if (is_sent_for(turn)) {
             stage(k).wait(sent >> k % kStages);
             sent ^= 1u << k % kStages;
-            tile.read_mask(stage(k), start, lane);
             tile.read_values(stage(k), start, lane);
         } else {
-            tile.load(origin.at(geometry, turn.strip), geometry.axis, first(turn) + start, lane);
+            tile.load_values(row, geometry.axis, first(turn) + start, lane);
             tile.write_values(stage(k), start, lane);
         }
         const Accumulator aggregate = tile.scan(lane);
