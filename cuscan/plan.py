@@ -104,11 +104,16 @@ class _Layout(NamedTuple):
     contiguous: bool
 
 
+def _wider(request: ScanRequest) -> int:
+    """The item size of the wider of value and result."""
+    return max(request.value.dtype.itemsize, request.result.dtype.itemsize)
+
+
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not _layout(request).contiguous:
         return COLUMNS
-    return CONTIGUOUS[max(request.value.dtype.itemsize, request.result.dtype.itemsize)]
+    return CONTIGUOUS[_wider(request)]
 
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
@@ -264,7 +269,7 @@ def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
 def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
-    length, accumulator = layout.axis.size, DTYPES[request.result.dtype.accumulator].itemsize
+    length = layout.axis.size
     lanes = min(_power_of_two(-(-length // order.items)), LANES)
     vectors = _power_of_two(-(-length // order.vector))
     warps, rows_per_thread = 4, max(4 // vectors, 1)
@@ -278,7 +283,7 @@ def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
         items=order.items,
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
         block=warps * WARP,
-        blocks_per_sm=_blocks_per_sm("rows", accumulator, warps * WARP),
+        blocks_per_sm=_blocks_per_sm("rows", _wider(request), warps * WARP),
         grid=-(-_product(batch) // rows_per_block),
     )
 
@@ -287,7 +292,6 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     """Rows of one tile or many: tiles.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
     length, rows = layout.axis.size, _product(batch)
-    accumulator = DTYPES[request.result.dtype.accumulator].itemsize
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
@@ -299,7 +303,7 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     shared_bytes = SHARED_REST
     if target.arch >= BULK_ARCH:
         shared_bytes += STAGES * tile * request.value.dtype.itemsize
-        blocks_per_sm = min(_blocks_per_sm("tiles", accumulator, block), SHARED_PER_SM // shared_bytes)
+        blocks_per_sm = min(_blocks_per_sm("tiles", _wider(request), block), SHARED_PER_SM // shared_bytes)
     else:  # two tiles in registers
         blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
     slots = target.sm_count * blocks_per_sm
@@ -329,7 +333,7 @@ def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> Scan
     across, batch = layout.others[0], layout.others[1:] or (UNIT_DIMENSION,)
     along, rows = [layout.axis, *batch], _product(batch)
     accumulator = DTYPES[request.result.dtype.accumulator].itemsize
-    widest = max(request.value.dtype.itemsize, request.result.dtype.itemsize, accumulator)
+    widest = max(_wider(request), accumulator)
     items = min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True))
     accesses = _accesses(request, layout, across, along, items)
     if "Element" in accesses[:2]:

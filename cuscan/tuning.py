@@ -18,12 +18,16 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
-# Threads of an SM, which share its 65,536 registers: by kernel family and bytes of an accumulator, or, for columns, of
-# the accumulators of a thread's columns.
+# Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
+# wider of value and result; for columns, the bytes of a thread's accumulators side by side.
 THREADS_PER_SM = {
+    ("rows", 1): 640,
+    ("rows", 2): 640,
     ("rows", 4): 640,
     ("rows", 8): 512,
     ("rows", 16): 512,
+    ("tiles", 1): 576,
+    ("tiles", 2): 864,
     ("tiles", 4): 576,
     ("tiles", 8): 576,
     ("tiles", 16): 288,

@@ -138,7 +138,7 @@ def test_conversions_compile(dtype, result):
 
 
 # Bytes of registers that may be spilled, by item size: none where it was possible to have none.
-SPILLS = {("tiles-block", 8): 64, ("tiles-grid", 8): 64, ("rows-long", 8): 64}
+SPILLS = {("tiles-block", 8): 96, ("tiles-grid", 8): 96, ("rows-long", 8): 96}
 MISALIGNED_SPILLS = 64
 
 
