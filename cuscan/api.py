@@ -36,8 +36,8 @@ def scan(
         mask: bool array of x's library and device that broadcasts to `x.shape`. Where it is False
             the element counts as the operator's identity, whatever it holds (NaN too).
         initial: a scalar that is combined before the first element.
-        dtype: of the result. By default that of x; for add and mul, bool and integers become int64
-            (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
+        dtype: of the result. By default that of out, else that of x; for add and mul, bool and integers
+            become int64 (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
             rounded once, on store; float16 and bfloat16 are accumulated in float32. Integers wrap.
         out: where to put the result: an array of x's library, device and shape, and the result's
             dtype; x itself is allowed, any other overlap is not.
@@ -55,7 +55,7 @@ def scan(
     The GPU algorithm is the single-pass scan with decoupled look-back (Merrill & Garland 2016).
     """
     value = adopt(x, "x")
-    return backends.run(
+    result = backends.run(
         value,
         op=op,
         axis=axis,
@@ -66,6 +66,7 @@ def scan(
         dtype=dtype,
         out=None if out is None else adopt(out, "out"),
     )
+    return result if out is None else out
 
 
 def cumsum(x: Array, **keywords: Any) -> Array:

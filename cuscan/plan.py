@@ -14,21 +14,22 @@ from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTE
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
-STAGES = 3  # tiles that a block of the tiles family holds (kStages)
+STAGES = 3  # tiles that a block of the tiles family holds
 SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
-SHARED_PER_SM = 227 * 1024  # bytes of shared memory, on an architecture with bulk copies
+SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that a plan is made for: architecture (90 for sm_90) and number of SMs."""
+    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes."""
 
     arch: int
     sm_count: int
+    shared_bytes: int = 228 * 1024
 
 
 class Dimension(NamedTuple):
@@ -257,7 +258,7 @@ def _check_tickets(tickets: int) -> None:
 
 
 def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
-    """64-bit words of the tile states of a launch (`ChainTables` in chain.cuh); arguments in bytes."""
+    """64-bit words of the tile states of a launch (`ChainTables` in grid_chain.cuh); arguments in bytes."""
     groups, sections = -(-units // GROUP), -(-units // SECTION)
     tables = [units * -(-accumulator // 4), *(entries * -(-carry // 4) for entries in (groups, sections, sections))]
     return sum((chains * words + 1) // 2 * 2 for words in tables)
@@ -303,7 +304,8 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     shared_bytes = SHARED_REST
     if target.arch >= BULK_ARCH:
         shared_bytes += STAGES * tile * request.value.dtype.itemsize
-        blocks_per_sm = min(_blocks_per_sm("tiles", _wider(request), block), SHARED_PER_SM // shared_bytes)
+        fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
+        blocks_per_sm = max(min(_blocks_per_sm("tiles", _wider(request), block), fitting), 1)
     else:  # two tiles in registers
         blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
     slots = target.sm_count * blocks_per_sm
@@ -317,7 +319,7 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
         batch=batch,
         accesses=_accesses(request, layout, along, others, order.items),
         items=order.items,
-        constants={"Vectors": order.vectors, "Warps": warps},
+        constants={"Vectors": order.vectors, "Warps": warps, "Stages": STAGES},
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=min(rows * units if shared else rows, slots),

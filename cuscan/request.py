@@ -20,6 +20,9 @@ from cuscan.operators import OPERATORS, Operator
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
 
+# An `out` may choose the result dtype within a rank, or in a higher one.
+_RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
+
 ALIGNMENT = 16  # bytes; what the address of an array is known modulo
 
 
@@ -169,15 +172,20 @@ def check_initial(initial: object, result: DType) -> complex:
             raise ScanValueError(f"initial={number!r} does not fit dtype {result} ({low} to {high})")
         return int(number)
     try:
-        return complex(number) if result.kind is Kind.COMPLEX else float(number)
-    except OverflowError:
+        value = complex(number) if result.kind is Kind.COMPLEX else float(number)
+    except (OverflowError, ArithmeticError):
         raise ScanValueError(f"initial={number!r} does not fit dtype {result}") from None
+    largest = _largest(result)
+    if any(largest < abs(part) < float("inf") for part in (value.real, value.imag)):
+        raise ScanValueError(f"initial={number!r} does not fit dtype {result} (up to {largest:.6g})")
+    return value
 
 
 def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself."""
     if _may_overlap(value, out):
-        same_items = out.strides == value.strides and out.dtype.itemsize == value.dtype.itemsize
+        steps = [pair for *pair, size in zip(out.strides, value.strides, out.shape, strict=True) if size > 1]
+        same_items = out.dtype.itemsize == value.dtype.itemsize and all(one == other for one, other in steps)
         if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
             raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
     if mask is not None and _may_overlap(mask, out) and _overlap(mask, out):
@@ -191,6 +199,12 @@ def _spec(view: ArrayView) -> ArraySpec:
 def _int_range(dtype: DType) -> tuple[int, int]:
     limits = np.iinfo(dtype.name)
     return int(limits.min), int(limits.max)
+
+
+def _largest(dtype: DType) -> float:
+    if dtype.name == "bfloat16":
+        return float(np.finfo(np.float32).max) * (1 - 2**-8) / (1 - 2**-24)
+    return float(np.finfo(dtype.name).max)
 
 
 def _check_address(name: str, view: ArrayView | None) -> None:
@@ -223,6 +237,8 @@ def _result_dtype(op: Operator, value: ArrayView, dtype: object, out: ArrayView 
     if dtype is not None:
         return find_dtype(dtype)
     if out is not None:
+        if _RANK[out.dtype.kind] < _RANK[value.dtype.kind]:
+            raise ScanTypeError(f"out has dtype {out.dtype} and x {value.dtype}; pass dtype= to convert on purpose")
         return out.dtype
     if not op.promotes or value.dtype.kind not in EXACT:
         return value.dtype

@@ -229,6 +229,22 @@ def test_initial_does_not_fit_an_integer(initial, dtype, low, high):
     refused(ScanValueError, *texts, x=np.ones(3, dtype), dtype=dtype, initial=initial)
 
 
+@pytest.mark.parametrize(
+    "initial, dtype",
+    [(65520.0, "float16"), (1e39, "float32"), (-1e300, "float32"), (10**39, "float32"), (1e39 + 1j, "complex64"),
+     (10**400, "float64")],
+)  # fmt: skip
+def test_initial_does_not_fit_a_float(initial, dtype):
+    refused(ScanValueError, f"^initial={re.escape(repr(initial))}", dtype, x=np.ones(3, dtype), initial=initial)
+
+
+def test_initial_may_be_the_largest_float_or_infinite():
+    for dtype in ("float16", "float32", "float64"):
+        for initial in (float(np.finfo(dtype).max), -np.inf):
+            got = cuscan.scan(np.zeros(2, dtype), exclusive=True, initial=initial)
+            assert got.tolist() == [initial, initial]
+
+
 def test_initial_is_complex_and_the_result_is_not():
     for dtype in ("float32", "int8"):
         refused(ScanTypeError, "^initial is complex", dtype, x=np.ones(3, dtype), dtype=dtype, initial=1j)
@@ -306,8 +322,21 @@ def test_a_stranger_on_the_cpu_is_adopted_without_a_copy():
     got = cuscan.scan(Stranger(array), mask=Stranger(np.array([True, False] * 2 + [True])))
     assert type(got) is np.ndarray and got.tolist() == [0, 0, 2, 2, 6]
     out = np.empty(5, "i8")
-    cuscan.scan(Stranger(array), out=Stranger(out))
+    given = Stranger(out)
+    assert cuscan.scan(Stranger(array), out=given) is given
     assert out.tolist() == [0, 1, 3, 6, 10]
+
+
+class Unreadable(Stranger):
+    """Refuses in its own words."""
+
+    def __dlpack__(self, **keywords):
+        raise BufferError("not today")
+
+
+def test_what_a_stranger_refuses_is_our_error():
+    refused(ScanTypeError, "^x, a Unreadable, cannot be taken over", "not today", x=Unreadable(np.ones(3)))
+    refused(ScanTypeError, "^x must be an array", "class ndarray", x=np.ndarray)
 
 
 @pytest.mark.parametrize("kind", [4, 7, 8, 10, 14])
@@ -416,3 +445,24 @@ def test_wrapped_tensors_that_hold_no_memory_of_their_own(torch):
     """Transforms trace with tensors whose memory cannot be read: an error, never a crash."""
     with pytest.raises((ScanError, RuntimeError)):
         torch.func.vmap(cuscan.scan)(torch.ones(2, 3))
+
+
+# ---- out chooses the dtype, within reason --------------------------------------------------------------
+
+
+def test_out_does_not_lose_the_kind_of_x_without_a_word():
+    refused(
+        ScanTypeError, "^out has dtype int8 and x float32", "pass dtype=", x=np.ones(3, "f4"), out=np.empty(3, "i1")
+    )
+    refused(ScanTypeError, "^out has dtype bool and x int8", x=np.ones(3, "i1"), out=np.empty(3, "?"))
+    refused(ScanTypeError, "^out has dtype float64 and x complex128", x=np.ones(3, "c16"), out=np.empty(3))
+    for out in (np.empty(3, "i4"), np.empty(3, "u1"), np.empty(3, "f4")):
+        assert cuscan.scan(np.array([1, 2, 3], "i8"), out=out).tolist() == [1, 3, 6]
+    out = np.empty(3, "i1")
+    assert cuscan.scan(np.array([1.5, 2, 3]), dtype="int8", out=out).tolist() == [1, 3, 6]
+
+
+def test_axes_of_size_one_do_not_make_an_overlap():
+    x = np.arange(6.0).reshape(6, 1)
+    out = np.lib.stride_tricks.as_strided(x, strides=(8, 48))
+    assert cuscan.scan(x, axis=0, out=out) is out and x.ravel().tolist() == [0, 1, 3, 6, 10, 15]

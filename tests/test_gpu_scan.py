@@ -15,6 +15,7 @@ from gpu import (
     available,
     broadcast,
     check,
+    compile_ahead,
     config_of,
     cupy,
     ml_dtypes,
@@ -63,35 +64,47 @@ def test_the_shapes_lead_where_their_names_say(dtype):
 # ---- operators, dtypes, flags --------------------------------------------------------------------------
 
 
-def operators_and_dtypes() -> list[Any]:
-    pairs = [(op.name, d.name) for op in OPERATORS.values() for d in DTYPES.values() if d.kind in op.kinds]
-    return in_turn(*[(*pair, kind) for pair, kind in zip(pairs, itertools.cycle(WAYS))])
+OPERATORS_AND_DTYPES = [(op.name, d.name) for op in OPERATORS.values() for d in DTYPES.values() if d.kind in op.kinds]
+OPERATORS_AND_DTYPES = [(*pair, kind) for pair, kind in zip(OPERATORS_AND_DTYPES, itertools.cycle(WAYS))]
 
 
-@pytest.mark.parametrize("name, op, dtype, kind", operators_and_dtypes())
+@pytest.mark.parametrize("name, op, dtype, kind", in_turn(*OPERATORS_AND_DTYPES))
 def test_every_operator_and_dtype(name, op, dtype, kind):
     shape, axis = way(kind, dtype)
     check(name, numbers(shape, dtype, op), op, axis=axis, dtype=dtype)
 
 
-def flags_and_ways() -> list[Any]:
-    every = list(itertools.product((False, True), repeat=4))
-    few = [(True, False, False, False), (False, True, True, False), (True, True, True, True)]
-    return in_turn(*[(kind, *on) for kind in WAYS for on in (every if kind == "tiles-shared bulk" else few)])
+ALL_FLAGS = list(itertools.product((False, True), repeat=4))
+SOME_FLAGS = [(True, False, False, False), (False, True, True, False), (True, True, True, True)]
+FLAGS = [(kind, *on) for kind in WAYS for on in (ALL_FLAGS if kind == "tiles-shared bulk" else SOME_FLAGS)]
 
 
-@pytest.mark.parametrize("name, kind, reverse, exclusive, masked, initial", flags_and_ways())
+def flags_of(shape, reverse, exclusive, masked, initial):
+    mask = {"mask": numbers(shape, "bool")} if masked else {}
+    return {"reverse": reverse, "exclusive": exclusive, "initial": 2.3 if initial else None, **mask}
+
+
+@pytest.mark.parametrize("name, kind, reverse, exclusive, masked, initial", in_turn(*FLAGS))
 def test_flags(name, kind, reverse, exclusive, masked, initial):
     shape, axis = way(kind)
-    check(
-        name,
-        numbers(shape),
-        axis=axis,
-        reverse=reverse,
-        exclusive=exclusive,
-        mask=numbers(shape, "bool") if masked else None,
-        initial=2.3 if initial else None,
-    )
+    check(name, numbers(shape), axis=axis, **flags_of(shape, reverse, exclusive, masked, initial))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request):
+    """The kernels of the two long tables, compiled side by side."""
+
+    def operators():
+        for op, dtype, kind in OPERATORS_AND_DTYPES:
+            shape, axis = way(kind, dtype)
+            yield np.empty(shape, numpy_dtype(dtype)), op, {"axis": axis, "dtype": dtype}
+
+    def flags():
+        for kind, *on in FLAGS:
+            shape, axis = way(kind)
+            yield np.empty(shape, np.float32), "add", {"axis": axis, **flags_of(shape, *on)}
+
+    compile_ahead(request, {"test_every_operator_and_dtype": operators, "test_flags": flags})
 
 
 CONVERSIONS = [
@@ -262,7 +275,7 @@ def draw_layout(draw: Any, shape: tuple[int, ...], steps: list[int]) -> tuple[tu
 
 # No shrinking: every smaller case would be compiled.
 @settings(
-    max_examples=80,
+    max_examples=100,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -470,11 +483,12 @@ def test_one_workspace_serves_all_chains_in_turn(name):
         ((1_500_000,), 0, "float64"),
         ((1300, 40), 0, "float16"),
     ]
-    queued = []
-    for turn in range(10):
+    work = []
+    for seed in range(3):
         for shape, axis, dtype in chains:
-            x = numbers(shape, dtype, seed=turn)
-            queued.append((cuscan.scan(library.device(x), axis=axis), cuscan.scan(library.host(x), axis=axis)))
+            x = numbers(shape, dtype, seed=seed)
+            work.append((library.device(x), axis, cuscan.scan(library.host(x), axis=axis)))
+    queued = [(cuscan.scan(x, axis=axis), expected) for x, axis, expected in work * 5]
     for got, expected in queued:
         assert_same(got, expected)
 
@@ -485,7 +499,7 @@ def test_the_tags_of_launches_wrap_around():
     check("cupy", x)
     view = adopt(need("cupy").device(x))
     [states] = [w for key, w in workspace._workspaces.items() if key[:3] == (view.library, view.device, 0)]
-    states.memory.view(cupy.uint32)[2] = 2**32 - 4
+    states.memory.view(cupy.uint32)[2] = np.uint32(2**32 - 4)
     for turn in range(8):
         check("cupy", numbers((300_000 - turn,), seed=turn))
     assert 0 < int(states.memory.view(cupy.uint32)[2]) < 8

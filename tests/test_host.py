@@ -244,7 +244,7 @@ def test_any_call_matches_a_sequential_scan(case, data):
         assert got is x
     elif where == "given":
         out = lay_out(draw, shape, numpy_dtype(result))
-        got = cuscan.scan(x, op, out=out, **call)
+        got = cuscan.scan(x, op, out=out, dtype=numpy_dtype(result), **call)
         assert got is out
     else:
         got = cuscan.scan(x, op, dtype=numpy_dtype(result), **call)
@@ -515,3 +515,35 @@ def test_an_operator_that_keeps_the_latest():
         assert same_bits(cuscan.scan(x, LATEST, axis=axis), x)
         before = np.moveaxis(cuscan.scan(x, LATEST, axis=axis, exclusive=True, initial=7), axis, 0)
         assert (before[0] == 7).all() and same_bits(before[1:], np.moveaxis(x, axis, 0)[:-1])
+
+
+# ---- floating point to integers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "number, to, result",
+    [
+        (-1.5, "uint8", 255),
+        (300.7, "uint8", 44),
+        (-300.7, "int8", -44),
+        (1e4, "int8", 16),
+        (-2.0, "uint64", 2**64 - 2),
+        (np.nan, "int32", 0),
+        (np.inf, "int64", 2**63 - 1),
+        (-np.inf, "int64", -(2**63)),
+        (np.inf, "uint64", 2**64 - 1),
+        (np.inf, "int8", -1),
+        (-0.9, "bool", True),
+    ],
+)
+def test_floats_are_truncated_to_64_bits_and_wrap(number, to, result, value):
+    assert cuscan.cummax(np.array([number], value), dtype=to).tolist() == [result]
+
+
+def test_large_floats_become_large_integers():
+    numbers = np.array([2.0**63, 2.0**64 - 2.0**12, 2.0**64, 1e300, -(2.0**63), -1e300])
+    got = [int(cuscan.cummax(numbers[i : i + 1], dtype="uint64")[0]) for i in range(6)]
+    assert got == [2**63, 2**64 - 2**12, 2**64 - 1, 2**64 - 1, 2**63, 2**63]
+    got = [int(cuscan.cummax(numbers[i : i + 1], dtype="int64")[0]) for i in range(6)]
+    assert got == [2**63 - 1] * 4 + [-(2**63)] * 2

@@ -31,11 +31,17 @@ class Gpu(NumPyLibrary):
 
     def __init__(self):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
-        self.launches, self.loads, self.scratches = [], [], []
+        self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
         self.lock = threading.Lock()
 
     # ---- what the library does
+    def pointer(self, array):
+        return int(array.ctypes.data)
+
+    def written(self, array):
+        self.writes.append(array)
+
     def adopt(self, array, name):
         return super().adopt(array, name)._replace(device=Device("cuda", array.device))
 
@@ -170,6 +176,44 @@ def test_kept_launches_are_bounded(gpu, monkeypatch):
         assert len(cuda._launches) <= 3
 
 
+def test_a_lookup_does_not_pass_what_the_first_call_refused(gpu):
+    array = values(20)
+    x, out = on_gpu(array), on_gpu(np.zeros(20, np.float32))
+    cuscan.scan(x, axis=0, reverse=True, out=out)
+    with pytest.raises(cuscan.ScanTypeError, match=r"^axis"):
+        cuscan.scan(x, axis=0.0, reverse=True)
+    with pytest.raises(cuscan.ScanTypeError, match=r"^reverse"):
+        cuscan.scan(x, axis=0, reverse=1)
+    out.flags.writeable = False
+    with pytest.raises(cuscan.ScanValueError, match=r"^out is read-only"):
+        cuscan.scan(x, axis=0, reverse=True, out=out)
+    check(gpu, array, axis=np.array(0))  # cannot be hashed, and is an index
+
+
+def test_what_strangers_lend_is_kept_until_the_work_is_done(gpu, monkeypatch):
+    class Event:
+        done = False
+
+        def __init__(self, disable_timing):
+            events.append(self)
+
+        def record(self):
+            self.launches = len(gpu.launches)
+
+    events = []
+    monkeypatch.setattr(cuda.cupy.cuda, "Event", Event)
+    monkeypatch.setattr(cuda, "_lent", type(cuda._lent)())
+    monkeypatch.setattr(gpu, "adopt", lambda a, name: Gpu.adopt(gpu, a, name)._replace(lender=(name, len(events))))
+    x = on_gpu(values(20))
+    cuscan.scan(x)
+    cuscan.scan(x, mask=on_gpu(np.ones(20, bool)))
+    assert [lent for _, lent in cuda._lent] == [[("x", 0)], [("x", 1), ("mask", 1)]]
+    assert [event.launches for event in events] == [1, 2]
+    events[0].done = True
+    cuscan.scan(x)
+    assert [event for event, _ in cuda._lent] == events[1:]
+
+
 def test_no_launch_without_elements(gpu):
     for shape in [(0,), (3, 0), (0, 3)]:
         check(gpu, np.zeros(shape, np.float32))
@@ -182,6 +226,7 @@ def test_out_is_written_and_returned(gpu):
     assert cuscan.scan(x, out=out) is out
     np.testing.assert_array_equal(np.asarray(out), cuscan.scan(array))
     assert cuscan.scan(x, out=x) is x
+    assert [id(array) for array in gpu.writes] == [id(out), id(x)]
     np.testing.assert_array_equal(np.asarray(x), cuscan.scan(array))
     with pytest.raises(cuscan.ScanValueError, match="out overlaps x in part"):
         cuscan.scan(x[:, 1:], out=x[:, :-1])
@@ -247,7 +292,7 @@ def test_a_captured_call_has_a_workspace_of_its_own(gpu):
     cuscan.scan(x)
     pointers = [arguments[3] for _, _, arguments in gpu.launches]
     assert pointers[0] == pointers[3] and len(set(pointers)) == 3
-    assert len(workspace._captured) == 2  # this library's memory would be reused once it is freed
+    assert len(workspace._captured) == 2  # for as long as the graphs may live
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):

@@ -222,3 +222,36 @@ def test_empty_tensors(shape):
         assert got.shape == shape and got.dtype == torch.bfloat16
     out = torch.ones(shape)
     assert cuscan.scan(torch.ones(shape), out=out) is out
+
+
+def test_autograd_notices_what_out_overwrites():
+    w = torch.ones(3, requires_grad=True)
+    y = 2 * w
+    loss = (y**2).sum()
+    z = y.detach()
+    cuscan.scan(z, out=z)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_inference_tensors_are_written_too():
+    with torch.inference_mode():
+        x = torch.ones(3)
+        assert cuscan.scan(x, out=x).tolist() == [1, 2, 3]
+
+
+def test_forward_mode_derivatives_are_not_lost_in_silence():
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        plain, tangent = torch.ones(3), torch.ones(3)
+        with pytest.raises(cuscan.ScanTypeError, match=r"detach"):
+            cuscan.scan(forward_ad.make_dual(plain, tangent))
+        assert cuscan.scan(plain).tolist() == [1, 2, 3]
+
+
+def test_tensors_without_memory_are_refused():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), pytest.raises(cuscan.ScanTypeError, match=r"^x is a FakeTensor"):
+        cuscan.scan(torch.empty(3))

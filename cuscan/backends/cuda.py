@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import collections
+import threading
+from typing import Any, cast
 
 import cupy
 import numpy as np
 
 from cuscan.backends import workspace
 from cuscan.compile.module import load_kernel
-from cuscan.interop.view import ArrayView, Device
+from cuscan.interop.view import ArrayView, Device, DeviceLibrary
 from cuscan.plan import Target, make_plan
-from cuscan.request import ScanRequest, check_initial, check_overlap, make_request
+from cuscan.request import ALIGNMENT, ScanRequest, check_initial, check_overlap, make_request
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
@@ -54,6 +56,8 @@ class _Launch:
 _launches: dict[Any, _Launch] = {}
 _targets: dict[int, Target] = {}
 _streams: dict[int, _Stream] = {}
+_lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
+_lent_lock = threading.Lock()
 
 
 def run(
@@ -74,31 +78,59 @@ def run(
         _set_device(wanted)
     try:
         call = (op, axis, reverse, exclusive, dtype)
-        key = (call, initial is None, _shape_of(value), _shape_of(mask), _shape_of(out))
-        try:
-            launch = _launches[key]
-        except (KeyError, TypeError):  # TypeError: an argument that cannot be hashed is about to be refused
-            launch = _prepare(call, value, mask, initial is not None, out, key)
-        if out is not None:
-            check_overlap(value, mask, out)
-            return _queue(launch, value, mask, initial, out.owner, out.pointer)
-        result = launch.request.result
-        array = value.library.empty(result.shape, result.strides, result.dtype, value.device)
-        return _queue(launch, value, mask, initial, array, value.library.pointer(array))
+        launch = _find_launch(call, value, mask, initial is not None, out)
+        library = cast(DeviceLibrary, value.library)
+        if out is None:
+            result = launch.request.result
+            array = library.empty(result.shape, result.strides, result.dtype, value.device)
+            _queue(launch, library, value, mask, initial, library.pointer(array))
+            return array
+        check_overlap(value, mask, out)
+        _queue(launch, library, value, mask, initial, out.pointer)
+        library.written(out.owner)
+        return out.owner
     finally:
         if current != wanted:
             _set_device(current)
+
+
+def _find_launch(
+    call: tuple[Any, ...], value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None
+) -> _Launch:
+    """The launch that is kept for a like call, or a new one.
+
+    Types are part of the key: 1 equals True and 1.0, and only one of them is an axis.
+    """
+    key = (call, tuple(map(type, call)), has_initial, _shape_of(value), _shape_of(mask), _shape_of(out))
+    try:
+        return _launches[key]
+    except KeyError:
+        pass
+    except TypeError:  # an argument that cannot be hashed
+        return _prepare(call, value, mask, has_initial, out)
+    if len(_launches) >= _MAX_LAUNCHES:
+        _launches.clear()
+    launch = _launches[key] = _prepare(call, value, mask, has_initial, out)
+    return launch
 
 
 def _shape_of(view: ArrayView | None) -> Any:
     """All of a view that a launch depends on, but for the address."""
     if view is None:
         return None
-    return (view.library, view.dtype, view.shape, view.strides, view.pointer & 15, view.device)
+    return (
+        view.library,
+        view.dtype,
+        view.shape,
+        view.strides,
+        view.pointer % ALIGNMENT,
+        view.device,
+        view.readonly,
+    )
 
 
 def _prepare(
-    call: Any, value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None, key: Any
+    call: tuple[Any, ...], value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None
 ) -> _Launch:
     op, axis, reverse, exclusive, dtype = call
     request = make_request(
@@ -112,38 +144,42 @@ def _prepare(
         mask=mask,
         out=out,
     )
-    if len(_launches) >= _MAX_LAUNCHES:
-        _launches.clear()
-    launch = _launches[key] = _Launch(request, value.device)
-    return launch
+    return _Launch(request, value.device)
 
 
 def _target(index: int) -> Target:
     if index not in _targets:
         device = cupy.cuda.Device(index)
-        _targets[index] = Target(int(device.compute_capability), device.attributes["MultiProcessorCount"])
+        attributes = device.attributes
+        _targets[index] = Target(
+            arch=int(device.compute_capability),
+            sm_count=attributes["MultiProcessorCount"],
+            shared_bytes=attributes["MaxSharedMemoryPerMultiprocessor"],
+        )
     return _targets[index]
 
 
-def _queue(launch: _Launch, value: ArrayView, mask: ArrayView | None, initial: Any, result: Any, pointer: int) -> Any:
-    """Put the kernel on the library's current stream; the result array back."""
+def _queue(
+    launch: _Launch, library: DeviceLibrary, value: ArrayView, mask: ArrayView | None, initial: Any, result: int
+) -> None:
+    """Put the kernel on the library's current stream; `result` is an address."""
     number = 0 if initial is None else check_initial(initial, launch.request.result.dtype)
     if launch.empty:
-        return result
-    handle = value.library.stream(value.device)
+        return
+    handle = library.stream(value.device)
     stream = _streams.get(handle)
     if stream is None:
         stream = _streams[handle] = _Stream(handle)
     states = None
     if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, value.library, value.device, handle)
+        states = workspace.find(launch.workspace_bytes, library, value.device, handle)
     to_value, to_result, to_mask = launch.offsets
     launch.function(
         launch.grid,
         launch.block,
         (
             value.pointer + to_value,
-            pointer + to_result,
+            result + to_result,
             0 if mask is None else mask.pointer + to_mask,
             0 if states is None else states.pointer,
             launch.carry(number),
@@ -152,4 +188,21 @@ def _queue(launch: _Launch, value: ArrayView, mask: ArrayView | None, initial: A
         shared_mem=launch.shared_bytes,
         stream=stream,
     )
-    return result
+    lent = [view.lender for view in (value, mask) if view is not None and view.lender is not None]
+    if lent:
+        _keep(lent)
+
+
+def _keep(lent: list[Any]) -> None:
+    """Hold what unknown libraries lent until the work that was just queued on CuPy's stream is done.
+
+    Such a library orders its own work before ours, but not what it does with the memory afterwards.
+    """
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record()
+    with _lent_lock:
+        _lent.append((event, lent))
+        while _lent[0][0].done:
+            _lent.popleft()
+            if not _lent:
+                break

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
-from cuscan.interop.view import ArrayView
+from cuscan.interop.view import ArrayView, HostLibrary
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, check_initial, check_overlap, make_request
@@ -57,7 +57,7 @@ def run(
         out=out,
     )
     number = None if initial is None else check_initial(initial, request.result.dtype)
-    library = value.library
+    library = cast(HostLibrary, value.library)
     if out is None:
         result = request.result
         new = library.empty(result.shape, result.strides, result.dtype, value.device)
@@ -66,6 +66,7 @@ def run(
         check_overlap(value, mask, out)
     kept = None if mask is None else library.as_numpy(mask)
     library.as_numpy(out)[...] = evaluate(request, library.as_numpy(value), kept, number)
+    library.written(out.owner)
     return out.owner
 
 
@@ -118,8 +119,25 @@ def to_accumulator(value: Array, dtype: DType, result: DType) -> Array:
     elif dtype.name == "bfloat16":
         value = (value.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     if result.kind in EXACT:
-        value = value.astype(result.name)  # integers wrap to the result's width first
+        value = _truncate(value, result).astype(result.name)  # integers wrap to the result's width first
     return value.astype(result.accumulator)
+
+
+def _truncate(value: Array, result: DType) -> Array:
+    """Floating point as 64-bit integers, saturated; NumPy leaves what does not fit to the machine."""
+    if value.dtype.kind != "f" or result.kind is Kind.BOOL:
+        return value
+    if value.dtype.itemsize == 2:
+        value = value.astype(np.float32)
+    limits = np.iinfo(np.int64)
+    inside = np.abs(value) < 2.0**63
+    outside = np.where(value > 0, limits.max, np.where(value < 0, limits.min, 0))
+    signed = np.where(inside, np.where(inside, value, 0).astype(np.int64), outside)
+    if result.name != "uint64":
+        return signed
+    large = (value >= 2.0**63) & (value < 2.0**64)
+    unsigned = np.where(large, np.where(large, value, 0).astype(np.uint64), signed.astype(np.uint64))
+    return np.where(value >= 2.0**64, np.iinfo(np.uint64).max, unsigned)
 
 
 def to_result(value: Array, result: DType) -> Array:

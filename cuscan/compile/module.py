@@ -7,6 +7,7 @@ Needs no GPU up to the loading.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -20,8 +21,8 @@ from cuscan.compile.source import CUDA_DIR, entry_name, make_source
 from cuscan.errors import CompileError
 from cuscan.plan import Config
 
-# No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
+# No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.
 _OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "-default-device")
 
 
@@ -58,13 +59,20 @@ def load_kernel(config: Config, arch: int) -> Any:
     source = make_source(config)
     key = hashlib.sha256(repr((source, arch, _OPTIONS, nvrtc.getVersion())).encode()).hexdigest()
     path = cache_dir() / f"{entry_name(config)}-{key[:32]}.cubin"
-    if path.exists():
-        try:
-            return _load(path, config)
-        except cupy.cuda.driver.CUDADriverError:  # damaged on disk
-            path.unlink(missing_ok=True)
-    _write(path, compile_source(source, arch)[0])
-    return _load(path, config)
+    with contextlib.suppress(OSError):  # where no cache is to be had, every process compiles for itself
+        if path.exists():
+            try:
+                return _load(path, config)
+            except cupy.cuda.driver.CUDADriverError:  # damaged on disk
+                path.unlink(missing_ok=True)
+    code = compile_source(source, arch)[0]
+    with contextlib.suppress(OSError):
+        _write(path, code)
+        return _load(path, config)
+    with tempfile.TemporaryDirectory() as folder:
+        lone = Path(folder, path.name)
+        lone.write_bytes(code)
+        return _load(lone, config)
 
 
 def _load(path: Path, config: Config) -> Any:
@@ -79,4 +87,5 @@ def _write(path: Path, code: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(code)
+    os.chmod(file.name, 0o644)  # the folder may be shared
     os.replace(file.name, path)

@@ -137,6 +137,11 @@ CUSCAN_DEVICE void load_relaxed(const uint64* address, uint64& first, uint64& se
 CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
+CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
+// Between two looks at a word that is not there yet: leaves the memory to those who will write it.
+CUSCAN_DEVICE void pause() { __nanosleep(40); }
+CUSCAN_DEVICE void fence() { __threadfence(); }
+
 // ---- bulk copies: a whole tile from global to shared memory, by one instruction of one thread -----------------------
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 constexpr bool kHasBulkCopy = true;
@@ -178,11 +183,6 @@ struct BulkBarrier {
         }
     }
 };
-
-CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
-// Between two looks at a word that is not there yet: leaves the memory to those who will write it.
-CUSCAN_DEVICE void pause() { __nanosleep(40); }
-CUSCAN_DEVICE void fence() { __threadfence(); }
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
 CUSCAN_DEVICE float32 half_to_float(uint16 bits) {

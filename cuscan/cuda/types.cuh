@@ -1,5 +1,6 @@
-// Element types and the conversions between them. `convert<To>(from)` follows C: it rounds once, wraps between integers,
-// and makes a bool of "not zero".
+// Element types and the conversions between them. `convert<To>(from)` rounds once, wraps between integers, and makes a bool
+// of "not zero". Floating point becomes an integer by truncation to 64 bits, which saturates (a NaN gives 0), and wraps from
+// there: C++ leaves the rest undefined, and machines differ.
 #pragma once
 #include "target.cuh"
 
@@ -32,11 +33,35 @@ CUSCAN_DEVICE float32 arithmetic(float16 value) { return target::half_to_float(v
 CUSCAN_DEVICE float32 arithmetic(bfloat16 value) { return target::bits_to_float(uint32(value.bits) << 16); }
 
 // ---- narrowing from one ----
+template <class T>
+constexpr bool kIsFloat = false;
+template <>
+constexpr bool kIsFloat<float32> = true;
+template <>
+constexpr bool kIsFloat<float64> = true;
+
+template <class Float>
+CUSCAN_DEVICE int64 truncate_signed(Float value) {
+    constexpr Float kEnd = Float(9223372036854775808.0);  // 2^63
+    if (value != value) return 0;
+    if (value >= kEnd) return 9223372036854775807LL;
+    return value < -kEnd ? -9223372036854775807LL - 1 : int64(value);
+}
+template <class Float>
+CUSCAN_DEVICE uint64 truncate_unsigned(Float value) {
+    constexpr Float kEnd = Float(18446744073709551616.0);  // 2^64
+    if (value >= kEnd) return ~0ull;
+    return value >= kEnd / 2 ? uint64(value) : uint64(truncate_signed(value));
+}
+
 template <class To>
 struct Narrow {
     template <class From>
     static CUSCAN_DEVICE To from(From value) {
-        return To(value);
+        if constexpr (kIsFloat<From> && !kIsFloat<To>)
+            return To(sizeof(To) == 8 && To(-1) > To(0) ? truncate_unsigned(value) : uint64(truncate_signed(value)));
+        else
+            return To(value);
     }
 };
 template <>

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from cuscan.errors import MissingDependencyError, ScanTypeError
 from cuscan.interop.view import ArrayView, Device, Library
+
+if TYPE_CHECKING:
+    from cuscan.interop.cupy import CuPyLibrary
 
 __all__ = ["ArrayView", "Device", "Library", "adopt"]
 
@@ -47,7 +51,7 @@ def _recognise(array: object, name: str) -> Library | None:
     return library
 
 
-def _cupy(name: str) -> Library:
+def _cupy(name: str) -> CuPyLibrary:
     try:
         from cuscan.interop.cupy import LIBRARY
     except ImportError as error:
@@ -56,6 +60,8 @@ def _cupy(name: str) -> Library:
 
 
 def _adopt_stranger(array: object, name: str) -> ArrayView:
+    if isinstance(array, type):
+        raise ScanTypeError(f"{name} must be an array; got the class {array.__name__}")
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         kind = int(array.__dlpack_device__()[0])
         if kind in _CUDA_DEVICES:

@@ -9,17 +9,16 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
-from cuscan.interop.numpy import element_strides, numpy_dtype
+from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayView, Device
 
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
 
 class CuPyLibrary:
-    """See `interop.view.Library`."""
+    """See `interop.view.DeviceLibrary`."""
 
     name = "cupy"
-    keeps_graph_memory = False
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = DTYPES.get(array.dtype.name)
@@ -30,15 +29,22 @@ class CuPyLibrary:
         return ArrayView(array, self, dtype, array.shape, strides, array.data.ptr, device, False)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        if hasattr(array, "__dlpack__"):
-            return self.adopt(cupy.from_dlpack(array), name)
-        return self.adopt(cupy.asarray(array), name)
+        """Take over the array of an unknown library, without a copy.
+
+        Its memory counts as read-only unless the CUDA array interface says otherwise: DLPack as CuPy
+        reads it does not tell.
+        """
+        door = cupy.from_dlpack if hasattr(array, "__dlpack__") else cupy.asarray
+        view = self.adopt(taken_over(door, array, name), name)
+        interface = getattr(array, "__cuda_array_interface__", {"data": (0, True)})
+        return view._replace(readonly=bool(interface["data"][1]), lender=array)
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         with cupy.cuda.Device(device.ordinal):
-            order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
-            base = cupy.empty([shape[axis] for axis in order], numpy_dtype(dtype))
-            return base.transpose([int(axis) for axis in np.argsort(order)])
+            return dense(cupy.empty, shape, strides, numpy_dtype(dtype))
+
+    def written(self, array: Any) -> None:
+        pass  # CuPy keeps no record
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         with cupy.cuda.Device(device.ordinal):
@@ -49,9 +55,6 @@ class CuPyLibrary:
 
     def stream(self, device: Device) -> int:
         return int(cupy.cuda.get_current_stream(device.ordinal).ptr)
-
-    def as_numpy(self, view: ArrayView) -> Any:
-        raise AssertionError("a CuPy array is never on the CPU")
 
 
 LIBRARY = CuPyLibrary()

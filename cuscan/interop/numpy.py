@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,9 @@ def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
 
 
 class NumPyLibrary:
-    """See `interop.view.Library`."""
+    """See `interop.view.HostLibrary`."""
 
     name = "numpy"
-    keeps_graph_memory = False
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = DTYPES.get(array.dtype.name)
@@ -37,24 +38,43 @@ class NumPyLibrary:
         return ArrayView(array, self, dtype, array.shape, strides, array.ctypes.data, CPU, not array.flags.writeable)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        return self.adopt(np.from_dlpack(array), name)
+        """Take over the array of an unknown library through DLPack, without a copy."""
+        return self.adopt(taken_over(np.from_dlpack, array, name), name)
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
-        base = np.empty([shape[axis] for axis in order], numpy_dtype(dtype))
-        return base.transpose(np.argsort(order))
+        return dense(np.empty, shape, strides, numpy_dtype(dtype))
 
-    def scratch(self, nbytes: int, device: Device) -> Any:
-        return np.zeros(nbytes, np.uint8)
-
-    def pointer(self, array: Any) -> int:
-        return int(array.ctypes.data)
-
-    def stream(self, device: Device) -> int:
-        return 0
+    def written(self, array: Any) -> None:
+        pass  # NumPy keeps no record
 
     def as_numpy(self, view: ArrayView) -> Any:
         return view.owner.view(np.uint16) if view.dtype.name == "bfloat16" else view.owner
+
+
+def taken_over(door: Callable[[Any], Any], array: Any, name: str) -> Any:
+    """What `door` makes of a foreign array; a refusal becomes an error of ours."""
+    try:
+        return door(array)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ScanTypeError(f"{name}, a {type(array).__name__}, cannot be taken over: {error}") from error
+
+
+def dense(empty: Callable[..., Any], shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    """A new array with the axis order of dense strides, by the `empty` of NumPy or CuPy."""
+    order = axis_order(strides)
+    if order is None:
+        return empty(shape, dtype)
+    outwards, back = order
+    return empty([shape[axis] for axis in outwards], dtype).transpose(back)
+
+
+@functools.lru_cache(maxsize=1024)
+def axis_order(strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The axes from the slowest to the fastest, and the way back; None for C order."""
+    order = tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+    if order == tuple(range(len(strides))):
+        return None
+    return order, tuple(int(axis) for axis in np.argsort(order))
 
 
 def numpy_dtype(dtype: DType) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad as _forward_ad
+from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
@@ -15,10 +17,16 @@ _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(
 _TORCH_DTYPES = {row: dtype for dtype, row in _DTYPES.items()}
 _CPU = Device("cpu", 0)
 _DEVICES = [Device("cuda", index) for index in range(64)]
+_TORCH_DEVICES = {_CPU: torch.device("cpu")} | {device: torch.device("cuda", device.ordinal) for device in _DEVICES}
 
 
 def _raw_stream(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+def _has_tangent(array: Any) -> bool:
+    """Whether forward-mode differentiation is under way, and goes through this tensor."""
+    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
 
 
 # The public way costs 4 us a call; torch's own compiler uses this one.
@@ -26,10 +34,9 @@ _stream = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
 class TorchLibrary:
-    """See `interop.view.Library`."""
+    """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
     name = "torch"
-    keeps_graph_memory = True
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = _DTYPES.get(array.dtype)
@@ -38,9 +45,9 @@ class TorchLibrary:
                 f"{name} is a tensor of dtype {array.dtype} and layout {array.layout}; supported: strided tensors of "
                 f"{', '.join(DTYPES)}"
             )
-        if array.requires_grad and torch.is_grad_enabled():
+        if (array.requires_grad and torch.is_grad_enabled()) or _has_tangent(array):
             raise ScanTypeError(
-                f"{name} requires grad, and cuscan has no backward yet: call it under torch.no_grad(), or pass "
+                f"{name} requires grad, and cuscan has no derivatives yet: call it under torch.no_grad(), or pass "
                 f"{name}.detach()"
             )
         if array.is_cuda:
@@ -53,17 +60,21 @@ class TorchLibrary:
             if name == "out":
                 raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
             array = array.resolve_conj().resolve_neg()
-        return ArrayView(array, self, dtype, tuple(array.shape), array.stride(), array.data_ptr(), device, False)
-
-    def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        raise AssertionError("strangers are adopted by CuPy and NumPy")
+        pointer = array.data_ptr()
+        if not pointer and array.numel():
+            raise ScanTypeError(f"{name} is a {type(array).__name__} without memory")
+        return ArrayView(array, self, dtype, tuple(array.shape), array.stride(), pointer, device, False)
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        where = f"{device.type}:{device.ordinal}"
-        return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=where)
+        return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
+
+    def written(self, array: Any) -> None:
+        # Autograd must not use what it saved of this memory.
+        if not array.is_inference():
+            _increment_version(array)
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        return torch.zeros(nbytes, dtype=torch.uint8, device=f"{device.type}:{device.ordinal}")
+        return torch.zeros(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 
     def pointer(self, array: Any) -> int:
         return int(array.data_ptr())

@@ -21,17 +21,26 @@ class Library(Protocol):
     """A tensor library: one object each, in the module of its name."""
 
     name: str
-    # Whether memory allocated while a graph is captured stays the graph's own after it is freed.
-    keeps_graph_memory: bool
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         """See an array of this library; `name` is the argument that errors speak of."""
 
-    def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        """Take over an array of a library that cuscan does not know, without a copy."""
-
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         """A new dense array of the library; strides in elements."""
+
+    def written(self, array: Any) -> None:
+        """Tell the library that the user's array was written behind its back."""
+
+
+class HostLibrary(Library, Protocol):
+    """A library with arrays on the CPU."""
+
+    def as_numpy(self, view: ArrayView) -> Any:
+        """A CPU array as NumPy sees it, on the same memory; bfloat16 as uint16."""
+
+
+class DeviceLibrary(Library, Protocol):
+    """A library with arrays on GPUs."""
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         """Zeroed device memory, ordered on the current stream; freed with the returned object."""
@@ -42,14 +51,12 @@ class Library(Protocol):
     def stream(self, device: Device) -> int:
         """The handle of the library's current stream on a device."""
 
-    def as_numpy(self, view: ArrayView) -> Any:
-        """A CPU array as NumPy sees it, on the same memory; bfloat16 as uint16."""
-
 
 class ArrayView(NamedTuple):
     """An array of any library: its memory, and the object that keeps it alive.
 
-    `strides` count elements; `pointer` is the address of the first element.
+    `strides` count elements; `pointer` is the address of the first element. `lender` is an object of
+    a library that cuscan does not know, and that may use the memory again once it is let go.
     """
 
     owner: Any
@@ -60,3 +67,4 @@ class ArrayView(NamedTuple):
     pointer: int
     device: Device
     readonly: bool
+    lender: Any = None

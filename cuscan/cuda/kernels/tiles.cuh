@@ -13,8 +13,6 @@
 
 namespace cuscan {
 
-constexpr int kStages = 3;  // tiles of a block: one sent for, one scanned in itself, one being stored
-
 template <class Config>
 struct TilesLayout {
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
@@ -30,8 +28,8 @@ struct TilePrefix {
 
 template <class Config>
 struct TilesShared {
-    Stage<Config, TilesLayout<Config>::kElements> stage[kStages];
-    uint32 ticket[kStages];
+    Stage<Config, TilesLayout<Config>::kElements> stage[Config::kStages];
+    uint32 ticket[Config::kStages];
     TilePrefix<typename Config::Carry> prefix[2];
     typename Config::Accumulator warp_aggregate[2][Config::kWarps];
 };
@@ -45,6 +43,8 @@ struct Tiles {
     using Carry = typename Config::Carry;
     using Op = typename Config::template Op<Accumulator>;
     using CarryOp = typename Config::template Op<Carry>;
+    static constexpr int kStages = Config::kStages;
+    static_assert(kStages >= 3, "of a block's tiles one is sent for, one is scanned in itself, one is stored");
     using Stage = cuscan::Stage<Config, TilesLayout<Config>::kElements>;
 
     TilesShared<Config>& shared;

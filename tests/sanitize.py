@@ -1,0 +1,117 @@
+"""One small scan of every kernel family, way of access and length of chain, for NVIDIA's compute-sanitizer:
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python tests/sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 1 python tests/sanitize.py
+    compute-sanitizer --tool initcheck --error-exitcode 1 python tests/sanitize.py
+    compute-sanitizer --tool synccheck --error-exitcode 1 python tests/sanitize.py
+
+Words behind the command choose the cases whose names contain one of them. Every array and every workspace has an
+allocation of its own, so that memcheck sees its ends; arrays are copied from the host, so that initcheck knows them.
+The results are compared with those of the twin, and the script fails where they differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from gpu import WAYS, check, config_of, cupy, numbers, small_units, way
+
+from cuscan import tuning
+from cuscan.backends import workspace
+
+Case = tuple[str, Callable[[], object]]
+
+
+def scan(
+    name: str, shape: tuple[int, ...], of: str = "float32", op: str = "add", *, masked: bool = False, **call
+) -> Case:
+    def run() -> None:
+        mask = {"mask": numbers(shape, "bool")} if masked else {}
+        check("cupy", numbers(shape, of, op), op, **mask, **call)
+
+    return name, run
+
+
+def every_way() -> Iterator[Case]:
+    for kind in WAYS:
+        shape, axis = way(kind)
+        yield scan(f"{kind}, plain", shape, axis=axis)
+        yield scan(f"{kind}, all flags", shape, axis=axis, masked=True, reverse=True, exclusive=True, initial=1.5)
+
+
+def long_chains() -> Iterator[Case]:
+    for dtype in ("float32", "float64", "complex128"):
+        unit = tuning.CONTIGUOUS[np.dtype(dtype).itemsize].unit
+        for units in (40, 1030):
+            name = f"tiles, a chain of {units} units of {dtype}"
+            yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
+    for units, dtype in ((40, "float32"), (1030, "float32"), (40, "complex128")):
+        name = f"columns, a chain of {units} units of {dtype}"
+        yield scan(name, (units * tuning.COLUMNS.unit + 5, 2), dtype, axis=0, exclusive=units > 1000)
+
+
+def every_access() -> Iterator[Case]:
+    """Elements one by one, mirrored, strided; results among other elements, in place, and masks of one row."""
+    for kind in ("rows", "tiles-shared bulk", "columns wide", "columns-shared wide"):
+        shape, axis = way(kind)
+        wider, wide = (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1])
+
+        def case(name: str, base: tuple[int, ...], kind: str = kind, axis: int = axis, **call) -> Case:
+            return f"{kind}, {name}", lambda: check("cupy", numbers(base), axis=axis, **call)
+
+        yield case(
+            "misaligned", wider, view=lambda x: x[..., 1:], mask=numbers(wider, "bool"), mask_view=lambda m: m[..., 1:]
+        )
+        yield case(
+            "mirrored",
+            shape,
+            view=lambda x: x[..., ::-1],
+            mask=numbers(shape, "bool"),
+            mask_view=lambda m: m[..., ::-1],
+        )
+        yield case("every second", wide, view=lambda x: x[..., ::2], mask=numbers(shape[-1:], "bool"))
+        yield case("into every second", shape, out=numbers(wide, seed=1), out_view=lambda out: out[..., ::2])
+        yield case("misaligned in place", wider, view=lambda x: x[..., 1:], in_place=True, reverse=True)
+
+
+def every_size() -> Iterator[Case]:
+    for dtype, op, kind in (
+        ("bool", "xor", "tiles-shared bulk"),
+        ("uint8", "max", "tiles-own"),
+        ("int16", "mul", "columns-shared wide"),
+        ("bfloat16", "add", "tiles-shared bulk"),
+        ("float16", "min", "rows"),
+        ("int64", "add", "tiles-shared"),
+        ("complex64", "mul", "columns-own"),
+        ("complex128", "add", "tiles-own"),
+    ):
+        shape, axis = way(kind, dtype)
+        yield scan(f"{kind}, {op} of {dtype}", shape, dtype, op, masked=True, axis=axis, dtype=dtype)
+
+
+def main() -> int:
+    cupy.cuda.set_allocator(None)  # no pool
+    workspace._SMALLEST = 1
+    failed = []
+    with small_units():
+        assert config_of(np.empty(1030 * tuning.CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
+        cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
+        chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
+        for name, run in chosen:
+            workspace._workspaces.clear()
+            try:
+                run()
+            except AssertionError as error:
+                failed.append(name)
+                print(f"FAILED {name}: {error}", flush=True)
+    print(f"{len(chosen) - len(failed)} of {len(chosen)} scans are right")
+    return int(bool(failed) or not chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""The defined order on a GPU: nothing lost, doubled or swapped; the same bits in every run and in every batch."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu import LIBRARIES, WAYS, assert_same, compile_ahead, config_of, cupy, need, numbers, small_units, to_numpy, way
+from interval import INTERVAL, Example
+
+import cuscan
+from cuscan import tuning
+
+pytestmark = pytest.mark.gpu
+
+both_libraries = pytest.mark.parametrize("name", LIBRARIES)
+
+FLAGS = {
+    "plain": (False, False, False, False),
+    "reverse": (True, False, False, False),
+    "exclusive": (False, True, False, False),
+    "masked": (False, False, True, False),
+    "initial": (False, False, False, True),
+    "all": (True, True, True, True),
+}
+
+
+# ---- intervals --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request):
+    """The kernels of the longest table, compiled side by side."""
+
+    def intervals():
+        for kind, (reverse, exclusive, masked, initial) in itertools.product(WAYS, FLAGS.values()):
+            shape, axis = way(kind, "uint64")
+            call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "initial": 7 if initial else None}
+            yield np.empty(shape, np.uint64), INTERVAL, {**call, "mask": np.empty(shape, bool) if masked else None}
+
+    compile_ahead(request, {"test_intervals_through_every_kernel": intervals})
+
+
+def assert_intervals(shape: tuple[int, ...], axis: int, flags: tuple[bool, ...], rounds: int = 1) -> None:
+    """The scan of intervals along an axis is what `Example` says, in CuPy."""
+    reverse, exclusive, masked, initial = flags
+    mask = np.random.default_rng(1).random(shape) < 0.8 if masked else None
+    example = Example(shape, axis, reverse=reverse, mask=mask, initial=initial)
+    device = need("cupy").device
+    x, kept, expected = (
+        device(example.value),
+        None if mask is None else device(mask),
+        example.scanned(exclusive=exclusive),
+    )
+    call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "mask": kept, "initial": example.initial}
+    for got in [cuscan.scan(x, INTERVAL, **call) for _ in range(rounds)]:
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
+@pytest.mark.parametrize("kind", WAYS)
+def test_intervals_through_every_kernel(kind, flags):
+    assert_intervals(*way(kind, "uint64"), flags)
+
+
+@pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["all"]], ids=["plain", "all"])
+@pytest.mark.parametrize("n", [10_000, 4_000_003])
+def test_intervals_through_long_chains_of_small_units(n, flags):
+    with small_units():
+        assert config_of(np.empty(4_000_003, np.uint64), INTERVAL).levels == 3
+        assert_intervals((n,), 0, flags, rounds=10)
+
+
+@pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["all"]], ids=["plain", "all"])
+def test_intervals_through_chains_of_sections(flags):
+    assert_intervals((1100 * tuning.CONTIGUOUS[8].unit + 9,), 0, flags)
+    assert_intervals((1030 * tuning.COLUMNS.unit + 9, 3), 0, flags)
+
+
+def test_intervals_see_a_swap():
+    value = Example((100_000,)).value
+    value[[40_000, 40_001]] = value[[40_001, 40_000]]
+    got = to_numpy(cuscan.scan(need("cupy").device(value), INTERVAL))
+    expected = Example((100_000,)).scanned()
+    assert (got[:40_000] == expected[:40_000]).all() and not (got[40_000:] == expected[40_000:]).any()
+
+
+# ---- the same bits ------------------------------------------------------------------------------------------
+
+
+def normal(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(5).standard_normal(shape, np.float32)
+
+
+def gpu_bits(array: Any) -> Any:
+    """The bits of float32 results, still on the GPU."""
+    return array.view(cupy.uint32)
+
+
+@pytest.mark.parametrize("flags", [{}, {"reverse": True, "exclusive": True}], ids=["plain", "reverse-exclusive"])
+@pytest.mark.parametrize("length", [5, 100, 1000, 3000, 20_000])
+def test_a_row_does_not_notice_the_other_rows(length, flags):
+    x = need("cupy").device(normal((4096, length)))
+    scan = functools.partial(cuscan.scan, axis=1, **flags)
+    batch = gpu_bits(scan(x))
+    for row in (0, 1, 76, 4095):
+        alone = cuscan.scan(x[row].copy(), **flags)
+        assert bool((gpu_bits(alone) == batch[row]).all())
+    for first, rows in ((0, 2), (1, 77), (4000, 96)):
+        assert bool((gpu_bits(scan(x[first : first + rows])) == batch[first : first + rows]).all())
+    order = np.random.default_rng(2).permutation(4096)
+    assert bool((gpu_bits(scan(x[cupy.asarray(order)])) == batch[cupy.asarray(order)]).all())
+
+
+@pytest.mark.parametrize("length", [5, 300, 9000])
+def test_a_column_does_not_notice_the_other_columns(length):
+    x = need("cupy").device(normal((length, 2112)))
+    batch = gpu_bits(cuscan.scan(x, axis=0))
+    for first, columns in ((0, 2), (1, 77), (2000, 112)):
+        some = cuscan.scan(x[:, first : first + columns].copy(), axis=0)
+        assert bool((gpu_bits(some) == batch[:, first : first + columns]).all())
+    stacked = cuscan.scan(cupy.stack([x[:, :64], x[:, 64:128]]), axis=1)
+    assert bool((gpu_bits(stacked[1]) == batch[:, 64:128]).all())
+
+
+@both_libraries
+@pytest.mark.parametrize("shape, axis", [((2**23 + 5,), 0), ((2**17, 60), 0), ((300, 20_000), 1)])
+def test_the_same_bits_while_another_stream_copies(name, shape, axis):
+    library = need(name)
+    host = normal(shape)
+    x, noise = library.device(host), library.device(np.zeros(2**26, np.uint8))
+    target = library.copy(noise)
+    busy, stream = library.stream(), library.stream()
+    first = cuscan.scan(x, axis=axis)
+    library.synchronize()
+    results = []
+    for _ in range(100):
+        with library.on(busy):
+            for _ in range(3):
+                target[...] = noise
+        with library.on(stream):
+            results.append((cuscan.scan(x, axis=axis) != first).sum())
+    library.synchronize()
+    assert not any(int(different) for different in results)
+    assert_same(first, cuscan.scan(library.host(host), axis=axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_layout_of_the_result_decides(axis):
+    x = numbers((600, 500))
+    plain, fortran = need("cupy").device(x), need("cupy").device(x.T.copy()).T
+    into = cupy.empty((500, 600), np.float32).T
+    assert_same(cuscan.scan(plain, axis=axis, out=into), to_numpy(cuscan.scan(fortran, axis=axis)))
+    assert not bool((cuscan.scan(plain, axis=axis) == into).all())
+
+
+# ---- errors of rounding ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_error_stays_small_over_many_elements(reverse):
+    """|error| <= 16 eps sum |x|, the sum over the elements that are in the result."""
+    x = normal((2**26,))
+    turned = x[::-1] if reverse else x
+    exact, magnitude = np.cumsum(turned, dtype="f8"), np.cumsum(np.abs(turned), dtype="f8")
+    got = to_numpy(cuscan.scan(need("cupy").device(x), reverse=reverse))
+    got = got[::-1] if reverse else got
+    assert (np.abs(got - exact) <= 16 * np.finfo("f4").eps * magnitude).all()
+    tenths = need("cupy").device(np.full(2**24, 0.1, np.float32))
+    error = np.abs(to_numpy(cuscan.scan(tenths, reverse=reverse)).max() / (2**24 * np.float64(np.float32(0.1))) - 1)
+    assert error <= 2 * np.finfo("f4").eps
