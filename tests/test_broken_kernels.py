@@ -68,7 +68,7 @@ MISTAKES = (
         "next_tile);\n            target::sync_block();",
         "next_tile);",
     ),
-    Mistake("one-stage-too-few", "tiles", "kernels/tiles.cuh", "kStages = 3", "kStages = 2"),
+    Mistake("one-stage-too-few", "tiles", "kernels/tiles.cuh", "shared.stage[k % kStages]", "shared.stage[k % 2]"),
     Mistake(
         "nobody-waits-for-the-bulk-copy",
         "tiles",
