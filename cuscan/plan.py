@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
+from cuscan.layout import UNIT_DIMENSION, Dimension, Layout, accesses_of, layout_of
 from cuscan.order import GROUP, LANES, SECTION, Order
-from cuscan.request import ArraySpec, ScanRequest
+from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
 
 WARP = 32
@@ -30,21 +29,6 @@ class Target:
     arch: int
     sm_count: int
     shared_bytes: int = 228 * 1024
-
-
-class Dimension(NamedTuple):
-    """An axis of the scan: its size and its strides, in elements (`Dimension` in geometry.cuh)."""
-
-    size: int
-    value: int
-    result: int
-    mask: int
-
-    def strides(self) -> tuple[int, int, int]:
-        return self[1:]
-
-
-UNIT_DIMENSION = Dimension(1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -96,15 +80,6 @@ class ScanPlan:
         return HEADER_BYTES + 8 * self.workspace_words if self.workspace_words else 0
 
 
-class _Layout(NamedTuple):
-    """A request's axes in the scan's own terms: all strides run in scan direction."""
-
-    axis: Dimension
-    others: tuple[Dimension, ...]  # the fastest first, merged where they can be
-    offsets: tuple[int, int, int]
-    contiguous: bool
-
-
 def _wider(request: ScanRequest) -> int:
     """The item size of the wider of value and result."""
     return max(request.value.dtype.itemsize, request.result.dtype.itemsize)
@@ -112,14 +87,14 @@ def _wider(request: ScanRequest) -> int:
 
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
-    if not _layout(request).contiguous:
+    if not layout_of(request).contiguous:
         return COLUMNS
     return CONTIGUOUS[_wider(request)]
 
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
-    layout = _layout(request)
+    layout = layout_of(request)
     if not layout.contiguous:
         return _plan_columns(request, layout, target)
     order = order_of(request)
@@ -128,73 +103,15 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     return _plan_tiles(request, layout, order, target)
 
 
-# ---- layout ----------------------------------------------------------------------------------------------------------
-
-
-def _layout(request: ScanRequest) -> _Layout:
-    value, result, mask = request.value, request.result, request.mask
-    mask_strides = mask.strides if mask else (0,) * len(value.shape)
-    dims = [Dimension(*d) for d in zip(value.shape, value.strides, result.strides, mask_strides, strict=True)]
-    axis = dims.pop(request.axis)
-    offsets = (0, 0, 0)
-    if request.reverse:
-        offsets = tuple((axis.size - 1) * stride for stride in axis.strides())  # type: ignore[assignment]
-        axis = Dimension(axis.size, -axis.value, -axis.result, -axis.mask)
-    others = _merge(sorted((d for d in dims if d.size > 1), key=lambda d: (abs(d.result), abs(d.value))))
-    contiguous = axis.size == 1 or all(abs(axis.result) <= abs(d.result) for d in others)
-    return _Layout(axis, others, offsets, contiguous)
-
-
-def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
-    """Join neighbouring axes that one stride can walk, in every array. The fastest come first."""
-    merged: list[Dimension] = []
-    for dim in dims:
-        last = merged[-1] if merged else None
-        if last and dim.strides() == tuple(last.size * stride for stride in last.strides()):
-            merged[-1] = last._replace(size=last.size * dim.size)
-        else:
-            merged.append(dim)
-    return tuple(merged)
-
-
-def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterator[int], least: int) -> str:
-    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors.
-
-    They must be aligned to their own size, and to `least` bytes.
-    """
-    if spec is None:
-        return "None"
-    size = spec.dtype.itemsize
-    nbytes = max(size * items, least)
-    # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-    edge = spec.address + offset * size + (size if step == -1 else 0)
-    if abs(step) != 1 or edge % nbytes or any(stride * size % nbytes for stride in strides):
-        return "Element"
-    return "Vector" if step == 1 else "Mirrored"
-
-
-def _accesses(
-    request: ScanRequest, layout: _Layout, along: Dimension, others: list[Dimension], items: int, least: int = 1
-) -> list[str]:
-    specs = (request.value, request.result, request.mask)
-    return [
-        _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others), least)
-        for i, spec in enumerate(specs)
-    ]
-
-
 def _geometry(
     axis: Dimension, column: Dimension, batch: tuple[Dimension, ...], units: int, words: int
 ) -> tuple[int, ...]:
-    rows = 1
-    for dim in batch:
-        rows *= dim.size
-    return (*axis, *column, *(word for dim in batch for word in dim), rows, units, words)
+    return (*axis, *column, *(word for dim in batch for word in dim), _product(batch), units, words)
 
 
 def _plan(
     request: ScanRequest,
-    layout: _Layout,
+    layout: Layout,
     family: str,
     *,
     batch: tuple[Dimension, ...],
@@ -267,7 +184,7 @@ def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
 # ---- the kernel families ---------------------------------------------------------------------------------------------
 
 
-def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
+def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
     length = layout.axis.size
@@ -280,7 +197,7 @@ def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
         layout,
         "rows",
         batch=batch,
-        accesses=_accesses(request, layout, layout.axis, list(batch), order.items),
+        accesses=accesses_of(request, layout, layout.axis, list(batch), order.items),
         items=order.items,
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
         block=warps * WARP,
@@ -289,7 +206,7 @@ def _plan_rows(request: ScanRequest, layout: _Layout, order: Order) -> ScanPlan:
     )
 
 
-def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Target) -> ScanPlan:
+def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
     """Rows of one tile or many: tiles.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
     length, rows = layout.axis.size, _product(batch)
@@ -299,7 +216,7 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     block = (warps + 1) * WARP
     tile = warps * order.warp_tile
     along, others = layout.axis, list(batch)
-    bulk = _accesses(request, layout, along, others, order.items, least=BULK_BYTES)[0]
+    bulk = accesses_of(request, layout, along, others, order.items, least=BULK_BYTES)[0]
     staged = target.arch >= BULK_ARCH and length >= tile and bulk != "Element"
     shared_bytes = SHARED_REST
     if target.arch >= BULK_ARCH:
@@ -317,7 +234,7 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
         layout,
         "tiles",
         batch=batch,
-        accesses=_accesses(request, layout, along, others, order.items),
+        accesses=accesses_of(request, layout, along, others, order.items),
         items=order.items,
         constants={"Vectors": order.vectors, "Warps": warps, "Stages": STAGES},
         block=block,
@@ -330,17 +247,17 @@ def _plan_tiles(request: ScanRequest, layout: _Layout, order: Order, target: Tar
     )
 
 
-def _plan_columns(request: ScanRequest, layout: _Layout, target: Target) -> ScanPlan:
+def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """The scanned axis is not the contiguous one: columns.cuh."""
     across, batch = layout.others[0], layout.others[1:] or (UNIT_DIMENSION,)
     along, rows = [layout.axis, *batch], _product(batch)
     accumulator = DTYPES[request.result.dtype.accumulator].itemsize
     widest = max(_wider(request), accumulator)
     items = min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True))
-    accesses = _accesses(request, layout, across, along, items)
+    accesses = accesses_of(request, layout, across, along, items)
     if "Element" in accesses[:2]:
         items = 1
-        accesses = _accesses(request, layout, across, along, items)
+        accesses = accesses_of(request, layout, across, along, items)
     units = -(-layout.axis.size // COLUMNS.unit)
     chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
     threads = min(_power_of_two(-(-across.size // items)), 8 if items > 1 else 16)

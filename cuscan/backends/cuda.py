@@ -12,8 +12,9 @@ import numpy as np
 from cuscan.backends import workspace
 from cuscan.compile.module import load_kernel
 from cuscan.interop.view import ArrayView, Device, DeviceLibrary
+from cuscan.overlap import check_overlap
 from cuscan.plan import Target, make_plan
-from cuscan.request import ALIGNMENT, ScanRequest, check_initial, check_overlap, make_request
+from cuscan.request import ALIGNMENT, ScanRequest, check_initial, make_request
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 

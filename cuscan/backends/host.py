@@ -16,8 +16,9 @@ import numpy as np
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.interop.view import ArrayView, HostLibrary
 from cuscan.order import GROUP, LANES, SECTION, Order
+from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
-from cuscan.request import ScanRequest, check_initial, check_overlap, make_request
+from cuscan.request import ScanRequest, check_initial, make_request
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]

@@ -1,0 +1,63 @@
+"""Whether arrays share memory: from shapes, strides and addresses alone."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cuscan.errors import ScanValueError
+
+if TYPE_CHECKING:
+    from cuscan.interop.view import ArrayView
+
+
+def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
+    """Refuse an `out` that shares memory with an input, other than being `x` itself."""
+    if _may_overlap(value, out):
+        steps = [pair for *pair, size in zip(out.strides, value.strides, out.shape, strict=True) if size > 1]
+        same_items = out.dtype.itemsize == value.dtype.itemsize and all(one == other for one, other in steps)
+        if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
+            raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
+    if mask is not None and _may_overlap(mask, out) and _overlap(mask, out):
+        raise ScanValueError("out overlaps mask; they must share no memory")
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """From an array's address to the first byte that it covers, and to the one behind its last."""
+    if 0 in shape:
+        return 0, 0
+    steps = [s * (n - 1) * itemsize for s, n in zip(strides, shape, strict=True)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+
+
+def _may_overlap(one: ArrayView, other: ArrayView) -> bool:
+    """Whether two arrays cover a common stretch of memory; they need not have an element there."""
+    low, high = _span(one.shape, one.strides, one.dtype.itemsize)
+    other_low, other_high = _span(other.shape, other.strides, other.dtype.itemsize)
+    return one.pointer + low < other.pointer + other_high and other.pointer + other_low < one.pointer + high
+
+
+class _Addresses:
+    """The addresses of an array in NumPy's terms; its memory is never read."""
+
+    def __init__(self, view: ArrayView) -> None:
+        size = view.dtype.itemsize
+        self.__array_interface__ = {
+            "shape": view.shape,
+            "strides": tuple(s * size for s in view.strides),
+            "data": (view.pointer, True),
+            "typestr": f"|V{size}",
+            "version": 3,
+        }
+
+
+def _overlap(one: ArrayView, other: ArrayView) -> bool:
+    """Whether two arrays have a byte in common; True where that is too hard to tell."""
+    try:
+        arrays = np.asarray(_Addresses(one)), np.asarray(_Addresses(other))
+        return bool(np.shares_memory(*arrays, max_work=1_000_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
