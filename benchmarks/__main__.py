@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import shlex
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from benchmarks import report, store, worker
-from benchmarks.cases import GROUPS, cases
+from benchmarks import floors, prepare, report, store, worker
+from benchmarks.cases import GROUPS, cases, runnable
 from cuscan.bench.cases import Case
-from cuscan.bench.environment import environment
+from cuscan.bench.cub_peer import nvcc
+from cuscan.bench.environment import devices, environment
 from cuscan.bench.measure import Record
+from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.report import failures, table
 from cuscan.cli import peers
+from cuscan.plan import Target
 
 QUICK_ELEMENTS = {True: 1 << 26, False: 1 << 18}  # on a GPU, on the CPU
 
@@ -26,20 +33,28 @@ def main() -> int:
         return worker.work(options.against)
     if options.command == "report":
         return report.write()
+    if not _importable("rich"):
+        print("the benchmark needs the package rich: pip install 'cuscan[bench]'", file=sys.stderr)
+        return 2
     facts = environment()
     facts["commit"] = options.commit or facts["commit"]
     on_gpu = facts["gpu"] is not None
     if not on_gpu and not options.quick:
         print("No CUDA GPU found: the whole matrix needs one; `python -m benchmarks --quick` measures NumPy.")
         return 2
-    chosen = cases(options.group or GROUPS, QUICK_ELEMENTS[on_gpu] if options.quick else None)
-    chosen = [case for case in chosen if options.cell is None or options.cell in case.name]
-    if not chosen:
-        print(f"no cell's name holds {options.cell!r}", file=sys.stderr)
-        return 2
-    against = _against(on_gpu) if options.against is None else options.against
     path = store.path_for(facts, quick=options.quick)
-    records = _measure(chosen, against, path, facts)
+    limit = QUICK_ELEMENTS[on_gpu] if options.quick else None
+    done = store.measured(path, facts["commit"]) if options.resume else set()
+    chosen = [case for case in cases(options.group or GROUPS, limit) if runnable(case, on_gpu=on_gpu)]
+    chosen = [case for case in chosen if options.cell is None or options.cell in case.name]
+    chosen = [case for case in chosen if (case.group, case.name) not in done]
+    if not chosen:
+        print("nothing to measure: no cell's name fits, or --resume finds all of them measured", file=sys.stderr)
+        return 0 if options.resume else 2
+    against = _against(on_gpu) if options.against is None else options.against
+    known = {(case.group, case.name) for case in cases(GROUPS, limit)}
+    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    records = _run(chosen, against, lambda record: store.merge(path, facts, command, [record], known), facts["commit"])
     return _finish(records, against, path)
 
 
@@ -48,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("command", nargs="?", default="run", choices=["run", "report", "worker"])
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; may be repeated")
     parser.add_argument("--cell", metavar="TEXT", help="only cells whose name holds this text")
+    parser.add_argument("--resume", action="store_true", help="leave out cells that were measured at this commit")
     parser.add_argument("--quick", action="store_true", help="small shapes, and a result file of their own")
     parser.add_argument("--against", type=peers, metavar="NAMES", help="peers, joined by commas; or none")
     parser.add_argument("--commit", help="what to note as the commit, where git is not there to ask")
@@ -55,38 +71,76 @@ def _options() -> argparse.Namespace:
 
 
 def _against(on_gpu: bool) -> list[str]:
-    names = ("torch", "cupy") if on_gpu else ("numpy",)
-    return [name for name in names if importlib.util.find_spec(name)]
+    names = [name for name in PEERS if name != "numpy"] if on_gpu else ["numpy"]
+    return [name for name in names if _importable(PACKAGES.get(name, name)) and (name != "cub" or nvcc())]
 
 
-def _measure(chosen: list[Case], against: list[str], path: Path, facts: dict[str, object]) -> list[Record]:
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it is a part of
+        return False
+
+
+def _run(chosen: list[Case], against: list[str], save: Callable[[Record], None], commit: str | None) -> list[Record]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
-    records = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(chosen))
-        for step, record in worker.run(chosen, against):
-            progress.update(task, description=f"{record['name']}: {step}")
-            if step == "done":
-                record["command"] = shlex.join(["python", "-m", "benchmarks", "--cell", record["name"]])
-                record["commit"] = facts["commit"]
+    console, start = Console(stderr=True), time.perf_counter()
+    with Progress(*columns, console=console, transient=True) as progress:
+        for number, count, error in _prepare(chosen, against):
+            if number == 0:
+                task = progress.add_task("compiling", total=count)
+            progress.update(task, completed=number)
+            if error:
+                console.print(f"compiling: {error}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"compiled in {time.perf_counter() - start:.0f} s")
+        records: list[Record] = []
+        with contextlib.suppress(KeyboardInterrupt):  # what is measured is reported
+            for record in _measure(chosen, against, commit, progress):
                 records.append(record)
-                store.merge(path, facts, command, [record])
-                progress.advance(task)
+                save(record)
+    console.print(f"{len(records)} cells in {time.perf_counter() - start:.0f} s")
     return records
+
+
+def _prepare(chosen: list[Case], against: list[str]) -> Iterator[tuple[int, int, str | None]]:
+    """Compile ahead: how much is done, of how much, and what went wrong last."""
+    gpus = devices()
+    if not gpus:
+        return
+    target = Target(int(gpus[0]["arch"].removeprefix("sm_")), gpus[0]["sms"])
+    found = prepare.jobs(chosen, against, target)
+    yield 0, len(found), None
+    for number, error in enumerate(prepare.run(found, target.arch), 1):
+        yield number, len(found), error
+
+
+def _measure(chosen: list[Case], against: list[str], commit: str | None, progress: Any) -> Iterator[Record]:
+    task = progress.add_task("", total=len(chosen))
+    for step, record in worker.run(chosen, against):
+        progress.update(task, description=f"{record['group']}: {record['name']}: {step}")
+        if step == "done":
+            words = ["python", "-m", "benchmarks", "--group", record["group"], "--cell", record["name"]]
+            yield {**record, "command": shlex.join(words), "commit": commit}
+            progress.advance(task)
 
 
 def _finish(records: list[Record], against: list[str], path: Path) -> int:
     from rich.console import Console
 
-    console = Console() if sys.stdout.isatty() else Console(width=130)
-    console.print(table(records, against, str(path)))
+    shown = [name for name in against if any(name in record["peers"] for record in records)]
+    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console.print(table(records, shown, str(path)))
     for line in failures(records):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    report.draw(path)
+    for line in [*floors.lowest(records), floors.verdict(records)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if _importable("matplotlib"):
+        report.draw(path)
+    else:
+        console.print("no pictures: matplotlib is not installed; `python -m benchmarks report` draws them too")
     return 1 if any("error" in record for record in records) else 0
 
 

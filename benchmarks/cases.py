@@ -1,69 +1,157 @@
-"""The matrix as data: groups of cases."""
+"""The matrix as data: groups of cases, each with its floor (`must`) and aim, and the peers that it is measured beside.
+
+CuPy, and peers that compile for seconds (torch.compile, JAX, cuda.compute), are measured on a few cells of each group.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from cuscan.bench.cases import Case
 
 SQUARE = (32768, 32768)
+GIB = 1 << 30
+EAGER = ("torch", "cupy")
+EVERYBODY = ("torch", "torch.compile", "cupy", "jax")
+ONE_ROW = ("torch", "cub")
+# Rows of a power of two, of vocabularies, of primes' neighbours, and of next to nothing.
+LENGTHS = [2, 3, 7, 16, 31, 32, 33, 100, 128, 255, 256, 1000, 1001, 1024, 4096, 4097, 10000, 32768, 65537, 128256]
+LENGTHS += [151936, 2**20 + 1, 2**24]
 
 
 def _rows() -> Iterable[Case]:
-    yield Case(SQUARE, axis=1)
-    yield Case(SQUARE, axis=1, reverse=True)
-    yield Case(SQUARE, axis=1, exclusive=True)
-    yield Case(SQUARE, axis=1, masked=True)
-    yield Case(SQUARE, axis=1, reverse=True, exclusive=True)
-    yield Case(SQUARE, axis=1, dtype="bfloat16")
+    floor: dict[str, Any] = {"axis": 1, "must": 0.95, "aim": 0.98}
+    for dtype, peers in (("float32", EVERYBODY), ("bfloat16", ("torch",))):
+        yield Case(SQUARE, dtype=dtype, peers=peers, **floor)
+        yield Case(SQUARE, dtype=dtype, reverse=True, peers=peers, **floor)
+        yield Case(SQUARE, dtype=dtype, exclusive=True, peers=("torch",), **floor)
+        yield Case(SQUARE, dtype=dtype, reverse=True, exclusive=True, peers=("torch",), **floor)
+        yield Case(SQUARE, dtype=dtype, masked=True, peers=peers, **floor)
 
 
 def _long() -> Iterable[Case]:
-    for power in (26, 28, 30):
-        yield Case((2**power,))
-    for dtype in ("float64", "int64", "int32", "float16", "bfloat16", "complex64", "uint8", "int16"):
-        yield Case((2**28,), dtype=dtype, result=dtype)
-    yield Case((2**28,), dtype="uint8")
-    for op in ("mul", "max"):
-        yield Case((2**28,), op=op)
+    for power, must in ((26, 0.88), (28, 0.92), (30, 0.93)):
+        for dtype in ("float32", "float64", "int32", "int64", "float16", "bfloat16", "complex64"):
+            peers = ONE_ROW + (("cupy",) if power == 28 and dtype != "bfloat16" else ())
+            peers += ("jax", "cuda.compute") if power == 28 and dtype == "float32" else ()
+            yield Case((2**power,), dtype=dtype, result=dtype, must=must, aim=0.97, peers=peers)
+    for op in ("min", "max", "mul"):
+        yield Case((2**28,), op=op, must=0.92, aim=0.97, peers=ONE_ROW)
+
+
+def _items() -> Iterable[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        yield Case((2**30,), dtype=dtype, result=dtype, must=0.85, aim=0.95, peers=ONE_ROW)
+    for dtype, result in (("uint8", "int64"), ("bool", "int64"), ("int32", "int64"), ("float16", "float32")):
+        yield Case((2**28,), dtype=dtype, result=result, must=0.85, aim=0.95, peers=(*ONE_ROW, "cupy"))
+
+
+def _lengths() -> Iterable[Case]:
+    for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+        for length in LENGTHS:
+            few = dtype == "float32" and length in (16, 1000, 32768)
+            shape = (GIB // itemsize // length, length)
+            yield Case(shape, axis=1, dtype=dtype, must=0.85, aim=0.95, peers=EAGER if few else ("torch",))
+
+
+def _few() -> Iterable[Case]:
+    for rows in (1, 2, 3, 8, 64, 100):
+        for power in range(22, 28):
+            peers = ONE_ROW if rows == 1 else EAGER if power == 24 else ("torch",)
+            yield Case((rows, 2**power), axis=1, must=0.88, aim=0.95, peers=peers)
 
 
 def _axes() -> Iterable[Case]:
-    yield Case(SQUARE, axis=0)
-    yield Case((2**20, 2), axis=0)
-    yield Case((65536, 256), axis=0, dtype="int32", result="int32")
-    yield Case((8, 4096, 4096), axis=1, dtype="bfloat16")
-    yield Case((29, 4099, 257), axis=1)
-
-
-def _short() -> Iterable[Case]:
-    for rows, length in ((2**22, 16), (2**20, 128), (2**24, 7), (2**18, 1000), (2**22, 33), (2**16, 4097)):
-        yield Case((rows, length), axis=1)
+    floor: dict[str, Any] = {"must": 0.85, "aim": 0.95, "slack_us": 6}
+    yield Case(SQUARE, axis=0, peers=EVERYBODY, **floor)
+    yield Case(SQUARE, axis=0, dtype="bfloat16", peers=("torch",), **floor)
+    for columns in (2, 3, 4, 8, 16, 32, 100):
+        yield Case((2**20, columns), axis=0, peers=EAGER, **floor)
+    yield Case((2**26, 2), axis=0, peers=("torch",), **floor)
+    for rows in (65536, 16384):
+        yield Case((rows, 256), axis=0, dtype="int32", result="int32", peers=EAGER, **floor)
+    yield Case((8, 4096, 4096), axis=1, dtype="bfloat16", peers=("torch",), **floor)
+    for shape in ((16, 16384, 1024), (4, 2048, 8, 1024), (29, 4099, 257)):
+        yield Case(shape, axis=1, peers=EAGER, **floor)
 
 
 def _views() -> Iterable[Case]:
-    for view in ("x[:, ::2]", "x[:, 1:]", "x.T", "x[:, ::-1]", "broadcast"):
-        yield Case((16384, 16384), axis=1, view=view)
+    for view in ("x.T", "x[:, ::2]", "x[:, 1:]", "x[:, ::-1]", "broadcast"):
+        peers = ("cupy",) if "-1" in view else EAGER
+        yield Case((16384, 16384), axis=1, view=view, must=0.7, aim=0.9, peers=peers)
 
 
-GROUPS = {"rows": _rows, "long": _long, "axes": _axes, "short": _short, "views": _views}
-TITLES = {
-    "rows": "(32768, 32768), along the rows",
-    "long": "One long row",
-    "axes": "Other axes",
-    "short": "Many short rows",
-    "views": "Views",
+def _small() -> Iterable[Case]:
+    floor: dict[str, Any] = {"how": "replay", "must": 1.0, "aim": 0.6}
+    for power in range(8, 25):
+        yield Case((2**power,), peers=ONE_ROW, **floor)
+    yield Case((1, 151936), axis=1, peers=ONE_ROW, **floor)
+    for shape in ((64, 128256), (512, 128256), (4096, 32), (16, 80, 8, 256)):
+        yield Case(shape, peers=("torch",), **floor)
+    yield Case((8192, 64), axis=0, peers=("torch",), **floor)
+
+
+def _host() -> Iterable[Case]:
+    for call in ("torch.cumsum(x, 0, out=y)", "torch.cumsum(x, 0)"):
+        yield Case((1000,), how="queue", call=call, must=1.0, aim=0.7)
+    yield Case((1000,), how="queue", call="cupy.cumsum(x, 0, out=y)", must=0.4, aim=0.2)
+
+
+def _first() -> Iterable[Case]:
+    yield Case((1000,), how="first", must=150.0, aim=50.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A part of the matrix: its heading, what its numbers mean, and its cells."""
+
+    title: str
+    meaning: str
+    cells: Callable[[], Iterable[Case]]
+
+
+_OF_COPY = "Time of a copy of the same bytes / time of the scan; in no cache."
+
+GROUPS = {
+    "rows": Group("(32768, 32768) along the rows", _OF_COPY, _rows),
+    "long": Group("One long row", _OF_COPY, _long),
+    "items": Group("Small and promoted items", _OF_COPY, _items),
+    "lengths": Group("1 GiB in rows of any length", _OF_COPY, _lengths),
+    "few": Group("A few long rows", _OF_COPY, _few),
+    "axes": Group("Other axes", f"{_OF_COPY} Where fewer than 64 MiB move, the floor is copy speed plus 6 us.", _axes),
+    "views": Group("Views", f"{_OF_COPY} The bytes are those that memory must move, in sectors of 32.", _views),
+    "small": Group(
+        "Small inputs",
+        "GPU time of one scan in a replayed CUDA graph of 32 that follow one another, inputs in the cache as they are "
+        "in practice: over the better of CUB's and torch's.",
+        _small,
+    ),
+    "host": Group("Time to queue one call", "Host time on a small input over that of the library's own call.", _host),
+    "first": Group(
+        "The first call of a process",
+        "Milliseconds of the first scan, kernels on disk, beyond those of the first CuPy elementwise kernel.",
+        _first,
+    ),
 }
 
 
 def cases(groups: Iterable[str], limit: int | None = None) -> list[Case]:
-    """The cases of some groups; with `limit`, shrunk to so many elements."""
-    found = [dataclasses.replace(case, group=group) for group in groups for case in GROUPS[group]()]
+    """The cases of some groups; with `limit`, shrunk to so many elements, without floors."""
+    found = [dataclasses.replace(case, group=group) for group in groups for case in GROUPS[group].cells()]
     if limit is not None:
-        found = [dataclasses.replace(case, shape=shrink(case.shape, limit)) for case in found]
-    return list({case.name: case for case in found}.values())
+        found = [dataclasses.replace(case, shape=shrink(case.shape, limit), must=None, aim=None) for case in found]
+        found = [dataclasses.replace(case, peers=(*(case.peers or ()), "numpy")) for case in found]
+    return list({(case.group, case.name): case for case in found}.values())
+
+
+def runnable(case: Case, *, on_gpu: bool) -> bool:
+    """Whether the library of a case's call is here."""
+    library = case.call.partition(".")[0]
+    return not library or (importlib.util.find_spec(library) is not None and (on_gpu or library != "cupy"))
 
 
 def shrink(shape: tuple[int, ...], limit: int) -> tuple[int, ...]:

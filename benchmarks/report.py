@@ -1,55 +1,57 @@
-"""Result files as plots, and as the tables between the README's markers."""
+"""Result files as pictures, and as the text between the README's markers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks import store
-from benchmarks.cases import GROUPS, TITLES
+from benchmarks import floors, plots, store
+from benchmarks.cases import GROUPS
 from cuscan.bench.measure import Record
-from cuscan.bench.report import duration, plot, ratio, share, spread
+from cuscan.bench.report import duration, ratio, spread
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
-HEADLINE = "rows"
+MARKERS = {name: (f"<!-- {name}:begin -->", f"<!-- {name}:end -->") for name in ("headline", "benchmarks")}
 
 
 def write() -> int:
-    """Regenerate the README's tables from the result files, and the plots beside them."""
+    """Regenerate the README's tables from the result files, and the pictures beside them.
+
+    The picture and the sentence that lead them stand between markers of their own, where the README has those.
+    """
     paths = store.published()
-    for path in paths:
-        draw(path)
-    body = "\n\n".join(section(path) for path in paths) or "No results yet: `python -m benchmarks` writes them."
-    README.write_text(replaced(README.read_text(), body))
+    leads = [headline(path) for path in paths]
+    tables = [section(path) for path in paths]
+    text = README.read_text()
+    if MARKERS["headline"][0] in text:
+        text = replaced(text, leads[0] if leads else "", "headline")
+    else:
+        tables = [part for pair in zip(leads, tables, strict=True) for part in pair]
+    body = "\n\n".join(tables) or "No results yet: `python -m benchmarks` writes them."
+    README.write_text(replaced(text, body))
     return 0
 
 
-def replaced(text: str, body: str) -> str:
-    """A README's text with another body between the markers."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def replaced(text: str, body: str, marker: str = "benchmarks") -> str:
+    """A README's text with another body between two markers."""
+    first, last = MARKERS[marker]
+    head, begin, rest = text.partition(first)
+    _, end, tail = rest.partition(last)
     if not (begin and end):
-        raise ValueError(f"the README has no markers {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}"
+        raise ValueError(f"the README has no markers {first} and {last}")
+    return f"{head}{first}\n\n{body}\n\n{last}{tail}"
 
 
-def draw(path: Path) -> None:
-    """Plot every group of a result file, as an SVG beside it."""
+def draw(path: Path) -> dict[str, Path]:
+    """The pictures of a result file, by name."""
     results = store.load(path)
-    for group, records in grouped(results).items():
-        title = f"{TITLES[group]}: {results['environment']['gpu'] or 'NumPy'}"
-        plot(plot_path(path, group), records, peers(records), title)
-
-
-def plot_path(path: Path, group: str) -> Path:
-    """Where the plot of a group lies."""
-    return path.with_name(f"{path.stem}-{group}.svg")
+    return plots.draw(path, grouped(results), results["environment"].get("gpu") or "the CPU (NumPy)")
 
 
 def grouped(results: dict[str, Any]) -> dict[str, list[Record]]:
     """The records of a result file that have times, by group, in the matrix's order."""
-    groups = {group: [r for r in results["records"] if r["group"] == group and "time" in r] for group in GROUPS}
+    shown = [record for record in results["records"] if "time" in record]
+    groups = {group: [record for record in shown if record["group"] == group] for group in GROUPS}
     return {group: records for group, records in groups.items() if records}
 
 
@@ -58,41 +60,91 @@ def peers(records: list[Record]) -> list[str]:
     return list(dict.fromkeys(peer for record in records for peer in record["peers"]))
 
 
-def section(path: Path) -> str:
-    """One GPU's part of the README."""
+def headline(path: Path) -> str:
+    """One picture, and the honest sentence: the cell that is farthest from a copy, and what misses its floor."""
     results = store.load(path)
+    records = [record for group in grouped(results).values() for record in group]
+    streams = [record for record in records if record["how"] == "stream"]
+    if not streams:
+        return floors.verdict(records)
+    farthest = min(streams, key=lambda record: float(record["value"]))
+    picture = _picture(draw(path)["of-copy"], "Share of copy speed of every cell, by group")
+    return f"{picture}\n\nThe farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records)}"
+
+
+def section(path: Path) -> str:
+    """One GPU's tables and pictures."""
+    results, pictures = store.load(path), draw(path)
     facts, groups = results["environment"], grouped(results)
-    versions = ", ".join(
-        f"{label} {facts[key]}"
-        for key, label in (("driver", "driver"), ("nvrtc", "NVRTC"), ("cupy", "CuPy"), ("torch", "torch"))
-        if facts.get(key)
-    )
-    worst = min((r for records in groups.values() for r in records), key=lambda r: float(r["of_copy"]))
+    failed = [record for record in results["records"] if "error" in record]
+    names = ("driver", "nvrtc", "nvcc", "cupy", "torch", "jax")
+    versions = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
     parts = [
         f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; commit {facts.get('commit') or 'unknown'}; "
-        f"`{results['command']}`). *Of copy* is the time of a copy of the same bytes over the time of the scan; a "
-        f"peer's column says how many times as long it takes. The farthest from a copy is {worst['name']}: "
-        f"{share(worst['of_copy'])}.",
+        f"`{results['command']}`). A peer's column says how many times as long it takes. "
+        f"{_coverage([record for records in groups.values() for record in records])}",
     ]
+    if failed:
+        parts.append("Failed: " + "; ".join(f"{record['name']}: {record['error']}" for record in failed) + ".")
+    for name, text in (("over-torch", "Speed-up over torch, by group"), ("small", "Time of small scans")):
+        if name in pictures:
+            parts.append(_picture(pictures[name], text))
     for group, records in groups.items():
-        body = markdown(records)
-        if group == HEADLINE:
-            name = plot_path(path, group).relative_to(README.parent).as_posix()
-            parts.append(f"![Share of copy speed: {TITLES[group]}]({name})\n\n{body}")
-        else:
-            parts.append(f"<details><summary>{TITLES[group]}</summary>\n\n{body}\n\n</details>")
+        about = GROUPS[group]
+        body = f"{about.meaning} {floors.verdict(records)}\n\n{markdown(records)}"
+        parts.append(f"<details><summary>{about.title}</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(parts)
 
 
+def _picture(path: Path, text: str) -> str:
+    """A picture's Markdown."""
+    return f"![{text}]({path.relative_to(README.parent).as_posix()})"
+
+
+def _coverage(records: list[Record]) -> str:
+    """On how many cells each peer was measured, and what the marks in the tables mean."""
+    counts = [f"{peer} on {sum('ratio' in r['peers'].get(peer, {}) for r in records)}" for peer in peers(records)]
+    text = f"An empty cell was not measured: of {len(records)} cells, {', '.join(counts)}." if counts else ""
+    if any(_off(result) for record in records for result in record["peers"].values()):
+        text += " A result marked * is less exact than the check asks of cuscan."
+    return text
+
+
+def _off(result: dict[str, Any]) -> bool:
+    return bool(result.get("error_of_tolerance", 0) > 1)
+
+
 def markdown(records: list[Record]) -> str:
-    """A table of one group."""
-    names = peers(records)
-    heads = ["array", "scan", "median", "spread", "GB/s", "of copy", *names]
+    """A table of one group; a value below its floor is bold."""
+    how, names = records[0]["how"], peers(records)
+    scans = how in ("stream", "replay")
+    middle = ["median", "spread", *(["copy", "GB/s"] if scans else [])]
+    heads = ["array", "scan", *middle, floors.heading(how), "floor", *names]
     lines = [heads, ["---", "---"] + ["---:"] * (len(heads) - 2)]
     for record in records:
-        time, results = record["time"], record["peers"]
-        shown = [results.get(name, {}) for name in names]
-        cells = ["failed" if "error" in one else ratio(one["ratio"]) if one else "" for one in shown]
-        figures = [duration(time["median_us"]), spread(time), f"{record['gb_per_s']:.0f}", share(record["of_copy"])]
-        lines.append([record["array"], record["scan"], *figures, *cells])
+        value, must = floors.reached(record), floors.number(record, record["must"])
+        lines.append(
+            [
+                record["array"],
+                record["call"].replace("|", "\\|") or record["scan"],
+                *_times(record, scans),
+                f"**{value}**" if floors.below(record) else value,
+                must,
+                *(_peer(record["peers"].get(name)) for name in names),
+            ]
+        )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _times(record: Record, scans: bool) -> list[str]:
+    time = record["time"]
+    shown = [duration(time["median_us"]), spread(time)]
+    return [*shown, duration(record["copy"]["median_us"]), f"{record['gb_per_s']:.0f}"] if scans else shown
+
+
+def _peer(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return ""
+    if "ratio" not in result:
+        return "failed" if "error" in result else "none"
+    return ratio(result["ratio"]) + ("\\*" if _off(result) else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,27 @@ def load(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def merge(path: Path, facts: dict[str, Any], command: str, records: list[Record]) -> None:
-    """Put records into a result file; one of the same name and group is replaced, all others stay."""
+Cell = tuple[str, str]  # group and name
+
+
+def merge(
+    path: Path, facts: dict[str, Any], command: str, records: list[Record], known: Container[Cell] | None = None
+) -> None:
+    """Put records into a result file; one of the same name and group is replaced.
+
+    All others stay, but for cells that are not among the `known` any more.
+    """
     kept = {(record["group"], record["name"]): record for record in load(path)["records"]}
+    kept = {cell: record for cell, record in kept.items() if known is None or cell in known}
     kept.update({(record["group"], record["name"]): record for record in records})
     path.parent.mkdir(exist_ok=True)
     write_json(path, facts, command, list(kept.values()))
+
+
+def measured(path: Path, commit: str | None) -> set[Cell]:
+    """The cells that a result file holds from a commit, without an error: group and name."""
+    records = load(path)["records"]
+    return {(r["group"], r["name"]) for r in records if r.get("commit") == commit and "error" not in r}
 
 
 def published() -> list[Path]:

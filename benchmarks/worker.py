@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import find_machine
 from cuscan.bench.measure import Record, describe, measure, one_line
@@ -20,14 +21,19 @@ from cuscan.bench.providers import PEERS
 
 ROOT = Path(__file__).resolve().parent.parent
 STEP_SECONDS = 180  # a step that takes longer hangs
+SPARE_BYTES = 12 << 30  # of GPU memory beside a case's arrays: the copy, and what the libraries need
 
 
 def work(peers: Sequence[str]) -> int:
-    """Be the worker: one line of JSON before every step, and one with "done" behind every case."""
+    """Be the worker: one line of JSON before every step, and one with "done" behind every case.
+
+    Libraries keep memory that they no longer use: where a case lacks it, this process ends, and the next goes on.
+    """
     machine = find_machine()
-    for line in sys.stdin.read().splitlines():
-        fields = json.loads(line)
-        case = Case(**{**fields, "shape": tuple(fields["shape"])})
+    for done, line in enumerate(sys.stdin.read().splitlines()):
+        case = Case.from_json(json.loads(line))
+        if done and machine.target and machine.free_bytes() < _bytes_of(case) + SPARE_BYTES:
+            return 0
         for step, record in measure(case, machine, peers):
             try:
                 machine.synchronize()
@@ -36,6 +42,11 @@ def work(peers: Sequence[str]) -> int:
                 return 3
             print(json.dumps({"step": step, "record": record}), flush=True)
     return 0
+
+
+def _bytes_of(case: Case) -> int:
+    """Bytes of a case's arrays."""
+    return sum(array.nbytes for array in untouched_buffers(case) if array is not None)
 
 
 def run(cases: Sequence[Case], peers: Sequence[str]) -> Iterator[tuple[str, Record]]:

@@ -13,6 +13,7 @@ import pytest
 import cuscan
 from cuscan import cli
 from cuscan.bench import environment, machine
+from cuscan.bench.providers import PEERS
 
 ONE = ["bench", "--shape", "40x30"]
 
@@ -63,11 +64,20 @@ class TestBench:
         one, two = (json.loads(path.read_text())["records"][0]["name"] for path in (first, second))
         assert one == two
 
-    def test_failing_peer_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_peer_without_such_a_scan(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main([*ONE, "--op", "max", "--mask", "--against", "numpy"]) == 0
         text = capsys.readouterr().out
+        assert "failed" not in text
+        assert "numpy, float32 (40, 30) axis 1, max masked: numpy has no identity for max" in text
+
+    def test_failing_peer_is_reported(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setitem(PEERS, "numpy", lambda case, buffers: lambda: 1 // 0)
+        assert cli.main([*ONE, "--against", "numpy"]) == 0
+        text = capsys.readouterr().out
         assert "failed" in text
-        assert "numpy has no identity for max" in text
+        assert "ZeroDivisionError" in text
 
     def test_torch_is_a_peer(self, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.importorskip("torch", reason="torch is not installed")

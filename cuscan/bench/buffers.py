@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cuscan.bench.cases import VIEWS, Case, touched_bytes
+import numpy as np
+
+from cuscan.bench.cases import VIEWS, Case, Shape, touched_bytes
 from cuscan.bench.machine import Array, Machine
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.interop.numpy import numpy_dtype
 
 CHUNK = 1 << 26  # elements filled at a time
+ALIGNMENT = 256  # bytes; of the memory that GPU libraries hand out
 
 
 class Buffers(NamedTuple):
@@ -24,6 +27,10 @@ class Buffers(NamedTuple):
         """The same arrays, seen in another way."""
         return Buffers(change(self.x), None if self.mask is None else change(self.mask), change(self.out))
 
+    def spoil(self) -> None:
+        """Clear the result, so that none is taken for the next run's."""
+        (self.out.view(np.uint16) if self.out.dtype.name == "bfloat16" else self.out).fill(0)
+
     @property
     def nbytes(self) -> int:
         """Bytes that the scan must read and write."""
@@ -32,16 +39,37 @@ class Buffers(NamedTuple):
 
 def make_buffers(case: Case, machine: Machine, seed: int = 0) -> Buffers:
     """Allocate and fill the arrays of one run."""
+
+    def memory(shape: Shape, dtype: DType, role: str) -> Array:
+        if role == "out":
+            return machine.xp.empty(shape, numpy_dtype(dtype))
+        return _filled(shape, dtype, case.op, machine, seed + (role == "mask"))
+
+    return _arrange(case, machine.xp, memory)
+
+
+def untouched_buffers(case: Case) -> Buffers:
+    """The same arrays with no memory behind them, for what depends on shapes, strides and alignment alone."""
+
+    def memory(shape: Shape, dtype: DType, role: str) -> Array:
+        itemsize, strides = dtype.itemsize, []
+        for size in reversed(shape):
+            strides.append(itemsize)
+            itemsize *= size
+        room = np.empty(2 * ALIGNMENT, np.uint8)
+        room = room[-room.ctypes.data % ALIGNMENT :][: dtype.itemsize].view(numpy_dtype(dtype))
+        return np.lib.stride_tricks.as_strided(room, shape, strides[::-1])
+
+    return _arrange(case, np, memory)
+
+
+def _arrange(case: Case, xp: Any, memory: Callable[[Shape, DType, str], Array]) -> Buffers:
     view = VIEWS[case.view]
-    memory = _filled(view.memory(case.shape), DTYPES[case.dtype], case.op, machine, seed)
-    x = view.take(machine.xp, memory, case.shape)
-    mask = _filled(case.shape, DTYPES["bool"], case.op, machine, seed + 1) if case.masked else None
-    dtype = numpy_dtype(case.result_dtype)
-    if view.result_alike:
-        out = view.take(machine.xp, machine.xp.empty(view.memory(case.shape), dtype), case.shape)
-    else:
-        out = machine.xp.empty(case.shape, dtype)
-    return Buffers(x, mask, out)
+    x = view.take(xp, memory(view.memory(case.shape), DTYPES[case.dtype], "x"), case.shape)
+    mask = memory(case.shape, DTYPES["bool"], "mask") if case.masked else None
+    if not view.result_alike:
+        return Buffers(x, mask, memory(case.shape, case.result_dtype, "out"))
+    return Buffers(x, mask, view.take(xp, memory(view.memory(case.shape), case.result_dtype, "out"), case.shape))
 
 
 def _filled(shape: tuple[int, ...], dtype: DType, op: str, machine: Machine, seed: int) -> Array:

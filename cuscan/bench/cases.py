@@ -36,7 +36,14 @@ VIEWS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One scan to measure. `result` is the result's dtype; None stands for the default of `cuscan.scan`."""
+    """One scan to measure. `result` is the result's dtype; None stands for the default of `cuscan.scan`.
+
+    `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "replay" (GPU time of
+    small runs, against peers), "queue" (host time of a call, against the peer's call that `call` names) or "first"
+    (the first scan of a process, against the first CuPy kernel). `must` is the floor of what is reached, `aim` what is
+    wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at copy speed plus
+    so many microseconds. `peers` limits who is measured beside it.
+    """
 
     shape: Shape
     axis: int = -1
@@ -48,6 +55,18 @@ class Case:
     result: str | None = None
     view: str = "dense"
     group: str = ""
+    how: str = "stream"
+    call: str = ""
+    must: float | None = None
+    aim: float | None = None
+    slack_us: float = 0
+    peers: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Case:
+        """From the fields as JSON gives them back."""
+        peers = fields["peers"]
+        return cls(**{**fields, "shape": tuple(fields["shape"]), "peers": None if peers is None else tuple(peers)})
 
     @property
     def scan(self) -> str:
@@ -65,8 +84,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Unique among cases; the key of results."""
-        return f"{self.array}, {self.scan}"
+        """Unique in a group; the key of results."""
+        return ", ".join(filter(None, (self.array, self.scan, self.call)))
 
     @property
     def result_dtype(self) -> DType:

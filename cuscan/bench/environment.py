@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ def environment() -> dict[str, Any]:
         "cuscan": cuscan.__version__,
         "cupy": cupy_version(),
         "torch": version("torch"),
+        "jax": version("jax"),
         "numpy": version("numpy"),
         "commit": commit(),
     }
@@ -49,6 +51,7 @@ def environment() -> dict[str, Any]:
         "cuda_driver": runtime.driverGetVersion(),
         "cuda_runtime": runtime.runtimeGetVersion(),
         "nvrtc": nvrtc(),
+        "nvcc": nvcc(),
         **facts,
     }
 
@@ -95,6 +98,14 @@ def nvrtc() -> str | None:
         return ".".join(map(str, library.getVersion()))
     except Exception:  # CuPy or the compiler's library is missing
         return None
+
+
+def nvcc() -> str | None:
+    """The version of the CUDA compiler, where there is one."""
+    from cuscan.bench.cub_peer import nvcc as find
+
+    found = re.search(r"release [\d.]+, V([\d.]+)", _output([find() or "nvcc", "--version"]) or "")
+    return found[1] if found else None
 
 
 def cache_folder() -> str | None:

@@ -11,12 +11,14 @@ from typing import Any
 import cupy
 
 from cuscan.bench.machine import Array, Run
-from cuscan.bench.timing import Timing, sample
+from cuscan.bench.timing import BUDGET_SECONDS, Timing, sample
 from cuscan.plan import Target
 
 BLOCK = 256
 COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times
 MAX_TURNS = 256
+REPLAYED = 32  # runs in one graph
+MOST_COPIED = 8 << 30  # bytes; the speed of a copy no longer changes there, so the time of more is scaled
 
 # 16 bytes a thread, one thread a vector, the whole grid at once: nothing measured here copies faster.
 _COPY = r"""
@@ -61,7 +63,7 @@ class Gpu:
     def uniform(self, count: int, seed: int) -> Array:
         return self._uniform(cupy.uint64(seed), cupy.empty(count, cupy.float32))
 
-    def time(self, runs: Sequence[Run]) -> Timing:
+    def time(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> Timing:
         turn = itertools.cycle(runs)
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
         queueing = 0.0  # seconds that the host takes to queue one run
@@ -82,17 +84,24 @@ class Gpu:
         start = time.perf_counter()
         next(turn)()
         self.synchronize()
-        return sample(time.perf_counter() - start, once, next(turn))
+        return sample(time.perf_counter() - start, once, next(turn), budget)
 
-    def copy(self, nbytes: int) -> Timing:
-        vectors = max(nbytes // 32, 1)
-        turns = [cupy.zeros((2, vectors * 16), cupy.uint8) for _ in range(self.turns(nbytes))]
+    def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
+        run()
+        self.synchronize()
+        return self.time([_captured_by_torch(run) if by_torch else _captured(run)]).divided(REPLAYED)
+
+    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
+        moved = min(nbytes, MOST_COPIED)
+        vectors = max(moved // 32, 1)
+        turns = [cupy.zeros((2, vectors * 16), cupy.uint8) for _ in range(1 if replayed else self.turns(moved))]
         grid = (-(-vectors // BLOCK),)
 
         def run(source: Any, target: Any) -> Run:
             return lambda: self._copy(grid, (BLOCK,), (source, target, vectors))
 
-        return self.time([run(*pair) for pair in turns])
+        runs = [run(*pair) for pair in turns]
+        return self.replay(runs[0]) if replayed else self.time(runs).scaled(nbytes / max(moved, 1))
 
     def turns(self, nbytes: int) -> int:
         return min(max(-(-COLD_CACHES * self._cache_bytes // max(nbytes, 1)), 1), MAX_TURNS)
@@ -107,3 +116,31 @@ class Gpu:
 
     def free_bytes(self) -> int:
         return int(cupy.cuda.Device().mem_info[0])
+
+
+def _captured(run: Run) -> Run:
+    """A graph of many runs that queue on CuPy's current stream."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        run()
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            for _ in range(REPLAYED):
+                run()
+        finally:
+            graph = stream.end_capture()
+    launch: Run = graph.launch
+    return launch
+
+
+def _captured_by_torch(run: Run) -> Run:
+    """A graph of many runs that queue on torch's current stream, and allocate from its pool."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(REPLAYED):
+            run()
+    replay: Run = graph.replay
+    return replay

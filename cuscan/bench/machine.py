@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from cuscan.bench.timing import Timing, sample
+from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock
 from cuscan.plan import Target
 
 Array = Any
@@ -30,10 +28,16 @@ class Machine(Protocol):
     def uniform(self, count: int, seed: int) -> Array:
         """`count` float32 numbers from [0, 1), the same in every run."""
 
-    def time(self, runs: Sequence[Run]) -> Timing:
+    def time(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> Timing:
         """Time one run; `runs` do the same on different buffers, and take turns."""
 
-    def copy(self, nbytes: int) -> Timing:
+    def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
+        """Time one run where the host plays no part: many are captured in a graph, and the graph is replayed.
+
+        All use the same buffers, so small ones stay in the cache. `by_torch`: the run queues on torch's stream.
+        """
+
+    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
         """Time a copy that reads and writes `nbytes` in all: the yardstick."""
 
     def turns(self, nbytes: int) -> int:
@@ -58,18 +62,13 @@ class Host:
     def uniform(self, count: int, seed: int) -> Array:
         return np.random.default_rng(seed).random(count, np.float32)
 
-    def time(self, runs: Sequence[Run]) -> Timing:
-        turn = itertools.cycle(runs)
+    def time(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> Timing:
+        return by_the_clock(runs, lambda result: None, budget)
 
-        def once(launches: int) -> float:
-            start = time.perf_counter()
-            for _ in range(launches):
-                next(turn)()
-            return (time.perf_counter() - start) / launches
+    def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
+        return self.time([run])
 
-        return sample(once(1), once, next(turn))
-
-    def copy(self, nbytes: int) -> Timing:
+    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
         source, target = np.ones(max(nbytes // 2, 1), np.uint8), np.zeros(max(nbytes // 2, 1), np.uint8)
         return self.time([lambda: np.copyto(target, source)])
 

@@ -1,6 +1,7 @@
 """Who scans: cuscan and its peers, each in the way its users would write the case.
 
-A provider takes a case and its buffers, and returns a function that queues one run.
+A provider takes a case and its buffers, and returns a function that queues one run. What the run returns is the
+result; None stands for `buffers.out`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from typing import Any
 import cuscan
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
+from cuscan.bench.cub_peer import run_cub, run_cuda_compute
+from cuscan.bench.jax_peer import from_jax, run_jax
 from cuscan.bench.machine import Array, Run
-
-Provider = Callable[[Case, Buffers], Run]
-
-
-class UnsupportedError(Exception):
-    """The peer has no such scan."""
+from cuscan.bench.peer import Provider, UnsupportedError
+from cuscan.bench.torch_peer import from_torch, run_torch, run_torch_compiled
 
 
 def run_cuscan(case: Case, buffers: Buffers) -> Run:
@@ -25,97 +24,6 @@ def run_cuscan(case: Case, buffers: Buffers) -> Run:
     x, mask, out = buffers
     keywords: dict[str, Any] = {"axis": case.axis, "reverse": case.reverse, "exclusive": case.exclusive, "mask": mask}
     return lambda: cuscan.scan(x, case.op, out=out, **keywords)
-
-
-# ---- torch -----------------------------------------------------------------------------------------------------------
-
-_BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
-
-
-def as_torch(array: Array) -> Any:
-    """A NumPy or CuPy array as a torch tensor on the same memory.
-
-    It travels as integers: DLPack knows no bfloat16 in older versions of its producers.
-    """
-    import torch
-
-    if array.dtype.itemsize not in _BITS:
-        return torch.from_dlpack(array)
-    return torch.from_dlpack(array.view(_BITS[array.dtype.itemsize])).view(getattr(torch, array.dtype.name))
-
-
-def _torch_scan(case: Case) -> Callable[..., Any]:
-    import torch
-
-    if case.op in ("add", "mul"):
-        dtype = getattr(torch, case.result_dtype.name)
-        scan = torch.cumsum if case.op == "add" else torch.cumprod
-        return lambda x, **keywords: scan(x, case.axis, dtype=dtype, **keywords)
-    if case.op in ("min", "max"):
-        scan = torch.cummin if case.op == "min" else torch.cummax
-        return lambda x: scan(x, case.axis).values
-    raise UnsupportedError(f"torch has no scan for {case.op}")
-
-
-def _torch_masked(case: Case, x: Any, mask: Any) -> Any:
-    if mask is None:
-        return x
-    if case.op == "add":
-        return x * mask
-    if case.op == "mul":
-        return x.where(mask, 1)
-    raise UnsupportedError("torch has no identity for a masked min or max")
-
-
-def _torch_expression(case: Case) -> Callable[[Any, Any], Any]:
-    """The case with functions that return new tensors."""
-    import torch
-
-    scan, axis = _torch_scan(case), case.axis
-
-    def expression(x: Any, mask: Any) -> Any:
-        x = _torch_masked(case, x, mask)
-        if case.reverse:
-            x = x.flip(axis)
-        if case.exclusive:
-            first = torch.full_like(x.narrow(axis, 0, 1), int(case.op == "mul"))
-            x = torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], axis)
-        x = scan(x)
-        return x.flip(axis) if case.reverse else x
-
-    return expression
-
-
-def run_torch(case: Case, buffers: Buffers) -> Run:
-    """Eager torch, with `out` where its functions can use it."""
-    x, mask, out = buffers.each(as_torch)
-    if case.exclusive and case.op not in ("add", "mul"):
-        raise UnsupportedError("torch has no identity for an exclusive min or max")
-    scan, axis, last = _torch_scan(case), case.axis, x.shape[case.axis] - 1
-    if case.reverse or case.op not in ("add", "mul"):
-        expression = _torch_expression(case)
-        return lambda: expression(x, mask)
-    if not case.exclusive:
-        return lambda: scan(_torch_masked(case, x, mask), out=out)
-    first, rest = out.narrow(axis, 0, 1), out.narrow(axis, 1, last)
-
-    def exclusive() -> None:
-        first.fill_(int(case.op == "mul"))
-        scan(_torch_masked(case, x, mask).narrow(axis, 0, last), out=rest)
-
-    return exclusive
-
-
-def run_torch_compiled(case: Case, buffers: Buffers) -> Run:
-    """The torch expression under `torch.compile`."""
-    import torch
-
-    x, mask, _ = buffers.each(as_torch)
-    expression = torch.compile(_torch_expression(case), dynamic=False)
-    return lambda: expression(x, mask)
-
-
-# ---- CuPy and NumPy --------------------------------------------------------------------------------------------------
 
 
 def run_cupy(case: Case, buffers: Buffers) -> Run:
@@ -162,5 +70,18 @@ PEERS: dict[str, Provider] = {
     "torch": run_torch,
     "torch.compile": run_torch_compiled,
     "cupy": run_cupy,
+    "jax": run_jax,
+    "cub": run_cub,
+    "cuda.compute": run_cuda_compute,
     "numpy": run_numpy,
 }
+COMPILING = ("torch.compile", "jax", "cuda.compute")  # their first run is much longer than all others
+PACKAGES = {"torch.compile": "torch", "cub": "cupy"}  # where a peer's name is not that of its package
+
+
+def as_array(result: Any, out: Array, xp: Any) -> Array:
+    """What a run returned, as an array of the machine's library."""
+    library = type(result).__module__.partition(".")[0]
+    if library == "torch":
+        return from_torch(result, xp, out.dtype)
+    return from_jax(result, xp, out.dtype) if library in ("jax", "jaxlib") else out

@@ -19,7 +19,9 @@ def table(records: list[Record], peers: list[str], title: str) -> Any:
     for heading in ("median", "spread", "GB/s", "of copy", *peers):
         grid.add_column(heading, justify="right", no_wrap=True)
     for record in records:
-        grid.add_row(record["array"], record["scan"], *_cells(record), *(_peer(record, peer) for peer in peers))
+        grid.add_row(
+            record["array"], record["call"] or record["scan"], *_cells(record), *(_peer(record, peer) for peer in peers)
+        )
     return grid
 
 
@@ -27,17 +29,20 @@ def _cells(record: Record) -> list[str]:
     if "time" not in record:
         return ["failed", "", "", ""]
     time = record["time"]
-    return [
-        duration(time["median_us"]),
-        spread(time),
-        f"{record['gb_per_s']:.0f}" if record["gb_per_s"] >= 10 else f"{record['gb_per_s']:.1f}",
-        share(record["of_copy"]),
-    ]
+    shown = [duration(time["median_us"]), spread(time)]
+    if "of_copy" not in record:
+        return [*shown, "", ""]
+    rate = f"{record['gb_per_s']:.0f}" if record["gb_per_s"] >= 10 else f"{record['gb_per_s']:.1f}"
+    return [*shown, rate, share(record["of_copy"])]
 
 
 def _peer(record: Record, peer: str) -> str:
     result = record.get("peers", {}).get(peer)
-    return "" if result is None else "failed" if "error" in result else ratio(result["ratio"])
+    if result is None:
+        return ""
+    if "ratio" not in result:
+        return "failed" if "error" in result else "none"
+    return ratio(result["ratio"])
 
 
 def duration(microseconds: float) -> str:
@@ -68,15 +73,18 @@ def failures(records: list[Record]) -> list[str]:
     lines = [f"{record['name']}: {record['error']}" for record in records if "error" in record]
     for record in records:
         for peer, result in record.get("peers", {}).items():
-            if "error" in result:
-                lines.append(f"{peer}, {record['name']}: {result['error']}")
+            if "ratio" not in result:
+                reason = result.get("error") or result["unsupported"]
+                lines.append(f"{peer}, {record['name']}: {reason}")
     return lines
 
 
 def write_json(path: Path, environment: dict[str, Any], command: str, records: list[Record]) -> None:
-    """Write a result file."""
+    """Write a result file; a process that is killed meanwhile leaves the old one."""
     text = json.dumps({"environment": environment, "command": command, "records": records}, indent=1)
-    path.write_text(text + "\n")
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text + "\n")
+    part.replace(path)
 
 
 def plot(path: Path, records: list[Record], peers: list[str], title: str) -> None:

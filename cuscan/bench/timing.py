@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,8 @@ SAMPLES = 21
 SAMPLE_SECONDS = 1e-3  # a sample is at least this long, where launches are short
 MAX_LAUNCHES = 256  # in one sample: fewer than the driver queues without blocking
 SLOW_SECONDS = 1.0  # a run that takes longer is sampled once
-BUDGET_SECONDS = 1.5  # for all samples of one run; never fewer than three are taken
+BUDGET_SECONDS = 1.5  # for all samples of one run
+FEW_SECONDS = 0.2  # of runs that take longer, one sample may be all; of others at least three are taken
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class Timing:
     def median(self) -> float:
         """The median sample."""
         return statistics.median(self.samples)
+
+    def divided(self, parts: int) -> Timing:
+        """The time of one of `parts` equal parts of the run."""
+        return Timing(tuple(each / parts for each in self.samples), self.launches * parts)
+
+    def scaled(self, factor: float) -> Timing:
+        """The time of a run that does `factor` times as much."""
+        return Timing(tuple(each * factor for each in self.samples), self.launches)
 
     def as_json(self) -> dict[str, float]:
         """The fields of the JSON files."""
@@ -40,8 +51,10 @@ class Timing:
         }
 
 
-def sample(first: float, once: Callable[[int], float], warm: Callable[[], Any]) -> Timing:
-    """Sample a run whose first call took `first` seconds.
+def sample(
+    first: float, once: Callable[[int], float], warm: Callable[[], Any], budget: float = BUDGET_SECONDS
+) -> Timing:
+    """Sample a run whose first call took `first` seconds, for about `budget` seconds.
 
     `once(launches)` gives the seconds of one run, as a mean over launches.
     """
@@ -52,5 +65,23 @@ def sample(first: float, once: Callable[[int], float], warm: Callable[[], Any]) 
     if estimate < SAMPLE_SECONDS / 10:  # then a part of it may be the host's
         estimate = max(once(16), 1e-7)
     launches = min(max(round(SAMPLE_SECONDS / estimate), 1), MAX_LAUNCHES)
-    count = min(max(int(BUDGET_SECONDS / (estimate * launches)), 3), SAMPLES)
+    least = 1 if estimate > FEW_SECONDS else 3
+    count = min(max(int(budget / (estimate * launches)), least), SAMPLES)
     return Timing(tuple(once(launches) * 1e6 for _ in range(count)), launches)
+
+
+def by_the_clock(
+    runs: Sequence[Callable[[], Any]], wait: Callable[[Any], Any], budget: float = BUDGET_SECONDS
+) -> Timing:
+    """Time one run by the host's clock: from the first of many calls until `wait` of the last one's result."""
+    turn = itertools.cycle(runs)
+
+    def once(launches: int) -> float:
+        start = time.perf_counter()
+        result = None
+        for _ in range(launches):
+            result = next(turn)()
+        wait(result)
+        return (time.perf_counter() - start) / launches
+
+    return sample(once(1), once, lambda: wait(next(turn)()), budget)

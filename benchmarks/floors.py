@@ -1,0 +1,91 @@
+"""What a record reached, in words, and against its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cuscan.bench.measure import Record
+from cuscan.bench.report import share
+
+_SHORT = {"stream": "of copy", "replay": "of best peer", "queue": "of the peer", "first": "ms more"}
+_LONG = {
+    "stream": "of copy speed",
+    "replay": "times the best peer's time",
+    "queue": "times the peer's host time",
+    "first": "ms more than a CuPy kernel",
+}
+
+
+def heading(how: str) -> str:
+    """The name of what is reached, as the head of a column."""
+    return _SHORT[how]
+
+
+def number(record: Record, value: float | None) -> str:
+    """A reached value or a floor, with its digits; empty where there is none."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if record["how"] == "first" else share(value)
+
+
+def margin(record: Record) -> float | None:
+    """How far a record is above its floor: 1 is just reached, less is below. None where there is nothing to compare."""
+    value, must = record.get("value"), record.get("must")
+    if value is None or must is None:
+        return None
+    if record["how"] == "stream":
+        return float(value / must)
+    return float(must / value) if value > 0 else float("inf")
+
+
+def below(record: Record) -> bool:
+    """Whether a record misses its floor."""
+    reached = margin(record)
+    return reached is not None and reached < 1
+
+
+def aimed(record: Record) -> bool:
+    """Whether a record reaches its aim."""
+    aim = record.get("aim")
+    return aim is not None and not below({**record, "must": aim})
+
+
+def worst_first(records: Iterable[Record]) -> list[Record]:
+    """The records that have floors: the deepest below its own first."""
+    return sorted((r for r in records if margin(r) is not None), key=lambda record: margin(record) or 0.0)
+
+
+def reached(record: Record) -> str:
+    """What a record reached, with digits enough to tell it from a floor that it misses."""
+    text = number(record, record.get("value"))
+    close = below(record) and text == number(record, record["must"])
+    return f"{record['value']:.4f}" if close else text
+
+
+def phrase(record: Record) -> str:
+    """A record in one phrase: what it is, what it reached, its floor."""
+    text = f"{record['name']}: {reached(record)} {_LONG[record['how']]}"
+    if record.get("must") is None:
+        return text
+    return f"{text} ({'misses its floor' if below(record) else 'floor'}, {number(record, record['must'])})"
+
+
+def lowest(records: Iterable[Record], count: int = 10) -> list[str]:
+    """Lines about the cells below their floors, and of the others the nearest, `count` at least."""
+    judged = worst_first(records)
+    return [f"{r['group']}: {phrase(r)}" for r in judged[: max(sum(map(below, judged)), count)]]
+
+
+def verdict(records: Iterable[Record]) -> str:
+    """How many cells reach their floors and aims, and which is worst: one sentence."""
+    judged = worst_first(records)
+    if not judged:
+        return "No cell has a floor."
+    if len(judged) == 1:
+        return f"{phrase(judged[0])}."
+    missed, at_aim = sum(map(below, judged)), sum(map(aimed, judged))
+    if not missed:
+        kept = f"All {len(judged)} cells reach their floors"
+        return f"{kept}, {at_aim} the aim; the nearest to its floor is {phrase(judged[0])}."
+    verb = "misses its floor" if missed == 1 else "miss their floors"
+    return f"{missed} of {len(judged)} cells {verb}, {at_aim} reach the aim; the farthest is {phrase(judged[0])}."

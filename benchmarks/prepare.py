@@ -1,0 +1,61 @@
+"""Compile ahead, on all cores: the kernels of the cells that are to be measured, and CUB for those that name it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+from cuscan.bench.cases import Case
+from cuscan.bench.cub_peer import build, cub_source, nvcc
+from cuscan.bench.kernel import plan_of, resources
+from cuscan.bench.measure import one_line
+from cuscan.bench.peer import UnsupportedError
+from cuscan.plan import Config, Target
+
+PROCESSES = 8  # each has a CUDA context
+
+Job = tuple[Callable[..., Any], Any]
+
+
+def jobs(cases: Sequence[Case], peers: Sequence[str], target: Target) -> list[Job]:
+    """What there is to compile, each thing once: functions and what they take beside the architecture."""
+    found: dict[Any, Job] = {}
+    for case in cases:
+        try:
+            if case.how in ("stream", "replay"):
+                config = plan_of(case, target).config
+                found[config] = (compile_kernel, config)
+            if "cub" in peers and "cub" in (case.peers or ()) and nvcc():
+                source = cub_source(case)
+                found[source] = (build, source)
+        except Exception as error:  # the cell itself will say so
+            if not isinstance(error, UnsupportedError):
+                found[case] = (fail, f"{case.name}: {one_line(error)}")
+    return list(found.values())
+
+
+def run(found: Sequence[Job], arch: int) -> Iterator[str | None]:
+    """Do the jobs; for each, None or what went wrong."""
+    workers = min(os.cpu_count() or 1, PROCESSES)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(function, argument, arch) for function, argument in found]):
+            error = future.exception()
+            yield None if error is None else one_line(error)
+
+
+def compile_kernel(config: Config, arch: int) -> None:
+    """Fill the caches on disk: the kernel's numbers, and the kernel where there is a GPU to load it."""
+    from cuscan.bench.machine import find_machine
+    from cuscan.compile.module import load_kernel
+
+    resources(config, arch)
+    if find_machine().target is not None:
+        load_kernel(config, arch)
+
+
+def fail(message: str, arch: int) -> None:
+    """Report what could not even be planned."""
+    raise RuntimeError(message)
