@@ -112,17 +112,26 @@ struct GridChains {
         const bool ends_section = kLevels > 2 && ends_group && group_place == kLanes - 1;
         Carry units[kCount], groups[kCount];  // inclusive scans, lane by lane
 
+        // The first looks travel together; whoever is not there yet is waited for afterwards.
+        Acc aggregate[kCount];
+        bool units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
+        bool groups_here = look(tables.group_totals, tables.groups, group - group_place, group_place, groups);
+        while (target::ballot(units_here) != ~0u) {
+            target::pause();
+            units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
+        }
         if (place > 0) {
-            Acc aggregate[kCount];
-            wait_for(tables.aggregates, tables.units, unit - place, place, aggregate);
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) units[c] = convert<Carry>(lane < place ? aggregate[c] : own[c]);
             scan(units);
         }
         if (ends_group) publish_all(tables.group_totals, tables.groups, group, units, kLanes - 1);
 
+        while (target::ballot(groups_here) != ~0u) {
+            target::pause();
+            groups_here = look(tables.group_totals, tables.groups, group - group_place, group_place, groups);
+        }
         if (group_place > 0) {
-            wait_for(tables.group_totals, tables.groups, group - group_place, group_place, groups);
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) {
                 const Carry own_group = target::broadcast(units[c], kLanes - 1);
@@ -159,19 +168,18 @@ private:
             if (lane == from) Tagged<Carry>::publish(slot<Carry>(table, length, c, index), value[c], tag);
     }
 
-    // Entry start + lane of each chain, for the first `count` lanes, once all of them are there.
+    // A look at entry start + lane of each chain, by the first `count` lanes: whether all chains' are there.
     template <class T>
-    CUSCAN_DEVICE void wait_for(uint64* table, uint64 length, uint32 start, int count, T (&value)[kCount]) {
-        while (true) {
-            bool ready = true;
+    CUSCAN_DEVICE bool look(uint64* table, uint64 length, uint32 start, int count, T (&value)[kCount]) {
+        bool here = true;
+        if (lane < count) {
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) {
-                const bool here = lane >= count || Tagged<T>::ready(slot<T>(table, length, c, start + lane), tag, value[c]);
-                ready = ready && here;
+                const bool this_one = Tagged<T>::ready(slot<T>(table, length, c, start + lane), tag, value[c]);
+                here = here && this_one;
             }
-            if (target::ballot(ready) == ~0u) return;
-            target::pause();
         }
+        return here;
     }
 
     CUSCAN_DEVICE void scan(Carry (&value)[kCount]) {

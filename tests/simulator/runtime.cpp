@@ -88,7 +88,8 @@ void Grid::start_block() {
     Block& block = *resident_.back();
     block.index = waiting_.back();
     waiting_.pop_back();
-    block.arrived = block.exited = 0;
+    for (int number = 0; number < kBarriers; ++number) block.arrived[number] = block.expected[number] = 0;
+    block.exited = 0;
     block.shared.reset(new unsigned char[shared_bytes]);
     memset(block.shared.get(), kPoison, shared_bytes);
     block.warps.resize(threads_ / kWarp);
@@ -192,6 +193,14 @@ void Grid::settle(Warp& warp) {
         return report("warp %d of block %u: lanes %08x are in a collective, %08x at sync_block, %08x have returned",
                       warp.index, warp.block->index, met, in[int(State::kBarrier)], in[int(State::kExited)]);
     if (in[int(State::kRunnable)]) return;
+    int number = -1;
+    for (Fiber* fiber : warp.lanes) {
+        if (fiber->state != State::kBarrier) continue;
+        if (number >= 0 && fiber->barrier != number)
+            return report("warp %d of block %u: lanes are at barriers %d and %d", warp.index, warp.block->index, number,
+                          fiber->barrier);
+        number = fiber->barrier;
+    }
     warp.blocked = true;
     settle_block(*warp.block);
 }
@@ -226,15 +235,27 @@ void Grid::exchange(Warp& warp) {
 }
 
 void Grid::settle_block(Block& block) {
-    if (block.arrived + block.exited != threads_ || block.arrived == 0) return;
-    if (block.exited != 0)
-        return report("block %u: %d threads are at sync_block and %d have returned", block.index, block.arrived,
-                      block.exited);
-    block.arrived = 0;
-    for (Warp& warp : block.warps) {
-        warp.blocked = false;
-        for (Fiber* fiber : warp.lanes) fiber->state = State::kRunnable;
+    for (int number = 1; number < kBarriers; ++number) {
+        if (block.arrived[number] > block.expected[number])
+            return report("block %u: %d threads are at barrier %d of %d", block.index, block.arrived[number], number,
+                          block.expected[number]);
+        if (block.arrived[number] != 0 && block.arrived[number] == block.expected[number]) release(block, number);
     }
+    if (block.arrived[0] + block.exited != threads_ || block.arrived[0] == 0) return;
+    if (block.exited != 0)
+        return report("block %u: %d threads are at sync_block and %d have returned", block.index, block.arrived[0],
+                      block.exited);
+    release(block, 0);
+}
+
+void Grid::release(Block& block, int number) {
+    block.arrived[number] = 0;
+    for (Warp& warp : block.warps)
+        for (Fiber* fiber : warp.lanes)
+            if (fiber->state == State::kBarrier && fiber->barrier == number) {
+                fiber->state = State::kRunnable;
+                warp.blocked = false;
+            }
 }
 
 // ---- called from fibers ---------------------------------------------------------------------------------------------
@@ -246,10 +267,21 @@ void Grid::meet(Offer& offer) {
     offer = current->offer;
 }
 
-void Grid::barrier() {
-    ++current->warp->block->arrived;
+void Grid::barrier(int number, int threads) {
+    Block& block = *current->warp->block;
+    ++block.arrived[number];
+    block.expected[number] = threads;
     current->state = State::kBarrier;
+    current->barrier = number;
     suspend();
+}
+
+void Grid::arrive(int number, int threads) {
+    Block& block = *current->warp->block;
+    ++block.arrived[number];
+    block.expected[number] = threads;
+    settle_block(block);
+    maybe_suspend(2);
 }
 
 void Grid::about_to_store(const void* address) {

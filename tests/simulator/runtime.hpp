@@ -45,6 +45,8 @@ struct Random {  // splitmix64
     bool one_in(uint32_t odds) { return odds != 0 && below(odds) == 0; }
 };
 
+constexpr int kBarriers = 16;  // of a block
+
 enum class State { kRunnable, kCollective, kBarrier, kExited };
 enum class Collective { kShuffleUp, kBroadcast, kBallot };
 
@@ -66,6 +68,7 @@ struct Fiber {
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     State state;
     Offer offer;
+    int barrier;  // the number of the one it waits at
     Warp* warp;
     int lane;
 };
@@ -75,14 +78,16 @@ struct Warp {
     int index;
     Fiber* lanes[kWarp];
     uint64_t asleep_until;
-    bool blocked;  // every lane is at the block's barrier or has left
+    bool blocked;  // every lane is at a barrier or has left
 };
 
 struct Block {
     uint32_t index;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[]> shared;
-    int arrived, exited;
+    int arrived[kBarriers];   // at each barrier; number 0 is sync_block
+    int expected[kBarriers];  // there, as the last to arrive said
+    int exited;
 };
 
 // What a bulk copy reports to: `completed` counts the loads whose expected bytes have all arrived.
@@ -109,7 +114,8 @@ public:
         if (random_.one_in(odds)) suspend();
     }
     void meet(Offer& offer);
-    void barrier();
+    void barrier(int number, int threads);
+    void arrive(int number, int threads);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
     void send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase);
@@ -132,6 +138,7 @@ private:
     void settle(Warp& warp);
     void exchange(Warp& warp);
     void settle_block(Block& block);
+    void release(Block& block, int number);
     void stall(Warp& warp);
     void deliver();
     void report(const char* format, ...) __attribute__((format(printf, 2, 3)));

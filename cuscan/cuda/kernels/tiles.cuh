@@ -1,9 +1,10 @@
 // tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles. Where there are
 // rows enough, a block works on a row at a time; else many blocks share a row (schedule.cuh).
 //
-// A block is a short pipeline with one barrier a tile. Between two barriers its workers store a tile and scan the next one
-// in itself; its control warp sends for another tile, publishes the aggregate of the one that was scanned last, and finds
-// what precedes it. So a tile's aggregate never waits for the carry of the tile before it in the same block.
+// A block is a short pipeline of a tile that is sent for, one that is scanned in itself, and one that waits for what
+// precedes it, is stored, and makes room. Its workers publish a tile's aggregate as soon as they have scanned it; a warp
+// of its own, the walker, looks back meanwhile. So a tile's aggregate, for which the tiles after it wait, never waits
+// for the walk of the tile before it in the same block, only for that of the one before that: delays can heal.
 #pragma once
 #include "../block_chain.cuh"
 #include "../grid_chain.cuh"
@@ -17,9 +18,18 @@ template <class Config>
 struct TilesLayout {
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     static constexpr int kElements = Config::kWarps * Tile::kElements;
+    static constexpr int kWorkers = Config::kWarps * target::kWarp;  // threads
+    static constexpr int kThreads = kWorkers + target::kWarp;
 };
 
-// What control tells the workers of a tile's prefix.
+// The barriers of a block. Two take turns where one tile's may still be in use when the next one's is.
+enum TilesBarrier : int {
+    kWorkersMeet = 1,
+    kScanned = 2,   // and 3: the workers tell the walker that a tile is scanned in itself
+    kPrefixed = 4,  // and 5: the walker tells the workers what precedes it
+};
+
+// What precedes a tile, from the walker to the workers.
 template <class Carry>
 struct TilePrefix {
     Carry carry;
@@ -44,7 +54,9 @@ struct Tiles {
     using Op = typename Config::template Op<Accumulator>;
     using CarryOp = typename Config::template Op<Carry>;
     static constexpr int kStages = Config::kStages;
-    static_assert(kStages >= 3, "of a block's tiles one is sent for, one is scanned in itself, one is stored");
+    static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
+    using Layout = TilesLayout<Config>;
+    using GridChain = GridChains<Accumulator, Carry, CarryOp, Config::kLevels>;
     using Stage = cuscan::Stage<Config, TilesLayout<Config>::kElements>;
 
     TilesShared<Config>& shared;
@@ -58,63 +70,45 @@ struct Tiles {
         const Schedule<Config::kGrid> schedule{geometry.rows, uint32(geometry.units), 1};
         return schedule.turn(Config::kGrid ? shared.ticket[k % kStages] : k);
     }
-    CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stage[k % kStages]; }
-    // The position in its row at which a tile begins, and whether it is sent for.
-    static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
-    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.axis.size - first(turn)); }
-
-    // ---- control ---------------------------------------------------------------------------------------------------
-
-    // The ticket of the block's tile number k. One thread.
-    CUSCAN_DEVICE void take_ticket(uint32 k) {
-        if constexpr (Config::kGrid) shared.ticket[k % kStages] = target::atomic_increment(&workspace->ticket);
+    CUSCAN_DEVICE uint32 take_ticket() { return Config::kGrid ? target::atomic_increment(&workspace->ticket) : 0; }
+    CUSCAN_DEVICE GridChain grid_chain(const Turn& tile) const {
+        return GridChain(workspace, geometry.rows, geometry.units, tile.strip);
     }
+    CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stage[k % kStages]; }
     CUSCAN_DEVICE void send_for(uint32 k) {
         const Turn tile = turn(k);
         if (tile.exists && is_sent_for(tile)) stage(k).send_for(origin.at(geometry, tile.strip), first(tile));
     }
+    // The position in its row at which a tile begins, and whether it is sent for.
+    static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
+    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.axis.size - first(turn)); }
 
-    // Tile k is scanned in itself: find what precedes it.
+    // ---- the walker ------------------------------------------------------------------------------------------------
+
+    // What precedes tile k.
     template <class BlockChain>
     CUSCAN_DEVICE void find_prefix(uint32 k, const Turn& tile, BlockChain& block_chain) {
         Carry carry[1] = {initial};
         bool has_carry = Config::kHasInitial;
         if constexpr (Config::kLevels > 0) {
-            const auto& totals = shared.warp_aggregate[k % 2];
-            Accumulator aggregate[1] = {totals[0]};
-            CUSCAN_UNROLL
-            for (int w = 1; w < Config::kWarps; ++w) aggregate[0] = Op::combine(aggregate[0], totals[w]);
-            if constexpr (Config::kGrid) {
-                GridChains<Accumulator, Carry, CarryOp, Config::kLevels> chain(workspace, geometry.rows, geometry.units,
-                                                                               tile.strip);
-                if (lane == 0) chain.publish(0, tile.unit, aggregate[0]);
-                has_carry = chain.prefix(tile.unit, aggregate, has_carry, carry);
-            } else {
-                has_carry = block_chain.prefix(tile.unit, aggregate, has_carry, carry);
-            }
+            const Accumulator own[1] = {aggregate(k)};
+            if constexpr (Config::kGrid)
+                has_carry = grid_chain(tile).prefix(tile.unit, own, has_carry, carry);
+            else
+                has_carry = block_chain.prefix(tile.unit, own, has_carry, carry);
         }
         if (lane == 0) shared.prefix[k % 2] = {carry[0], has_carry};
     }
 
-    CUSCAN_DEVICE void run_control() {
+    CUSCAN_DEVICE void run_walker() {
         BlockChains<Accumulator, Carry, CarryOp, Config::kLevels> block_chain;
-        if (lane == 0) {
-            for (int s = 0; s < kStages; ++s) stage(s).init();
-            take_ticket(0);
-            send_for(0);
-        }
         target::sync_block();
-        // The second ticket waits for the first tile, so that every block has its first before any takes its second.
-        const Turn first_tile = turn(0);
-        if (first_tile.exists && is_sent_for(first_tile)) stage(0).wait(0);
-        if (lane == 0) take_ticket(1);
         for (uint32 k = 0;; ++k) {
+            target::barrier_sync(kScanned + k % 2, Layout::kThreads);
             const Turn tile = turn(k);
-            target::sync_block();
             if (!tile.exists) return;
-            if (lane == 0) send_for(k + 1);
             find_prefix(k, tile, block_chain);
-            if (lane == 0) take_ticket(k + 2);
+            target::barrier_arrive(kPrefixed + k % 2, Layout::kThreads);
         }
     }
 
@@ -146,6 +140,22 @@ struct Tiles {
             if (w < warp) before = Op::combine(before, totals[w]);
         return before;
     }
+    CUSCAN_DEVICE Accumulator aggregate(uint32 k) const {
+        const auto& totals = shared.warp_aggregate[k % 2];
+        Accumulator all = totals[0];
+        CUSCAN_UNROLL
+        for (int w = 1; w < Config::kWarps; ++w) all = Op::combine(all, totals[w]);
+        return all;
+    }
+
+    // By one thread: tile k is scanned in itself, and the stage of tile k - 2 is free.
+    CUSCAN_DEVICE void lead(uint32 k, const Turn& tile, uint32 next_ticket) {
+        if constexpr (Config::kGrid) {
+            if (tile.exists) grid_chain(tile).publish(0, tile.unit, aggregate(k));
+            shared.ticket[(k + 1) % kStages] = next_ticket;
+        }
+        if (tile.exists) send_for(k + 1);
+    }
 
     CUSCAN_DEVICE void store(uint32 k, const Turn& turn, Tile& tile, const Accumulator& before) {
         const auto& prefix = shared.prefix[k % 2];
@@ -157,6 +167,12 @@ struct Tiles {
     }
 
     CUSCAN_DEVICE void run_worker() {
+        const bool leader = warp == 0 && lane == 0;
+        if (leader) {
+            for (int s = 0; s < kStages; ++s) stage(s).init();
+            shared.ticket[0] = take_ticket();
+            send_for(0);
+        }
         target::sync_block();
         Turn last = {}, next;
         Tile last_tile, next_tile;
@@ -164,10 +180,20 @@ struct Tiles {
         uint32 sent = 0;
         for (uint32 k = 0;; ++k) {
             next = turn(k);
+            uint32 ticket = 0;
+            if (leader && next.exists) ticket = take_ticket();  // travels while the tile is scanned
             if (next.exists) scan(k, sent, next, next_tile);
-            target::sync_block();
+            target::barrier_sync(kWorkersMeet, Layout::kWorkers);
+            if (leader) lead(k, next, ticket);
             if (next.exists) next_before = before_warp(k);
-            if (last.exists) store(k - 1, last, last_tile, last_before);
+            target::barrier_arrive(kScanned + k % 2, Layout::kThreads);
+            // Either barrier also shows the workers the ticket of tile k + 1.
+            if (last.exists) {
+                target::barrier_sync(kPrefixed + (k - 1) % 2, Layout::kThreads);
+                store(k - 1, last, last_tile, last_before);
+            } else {
+                target::barrier_sync(kWorkersMeet, Layout::kWorkers);
+            }
             if (!next.exists) return;
             last = next;
             last_tile = next_tile;
@@ -184,7 +210,7 @@ CUSCAN_DEVICE void tiles(Row<typename Config::Value, typename Config::Result> or
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
     if (warp == Config::kWarps)
-        kernel.run_control();
+        kernel.run_walker();
     else
         kernel.run_worker();
     leave<Config::kGrid>(workspace, geometry.workspace_words);
