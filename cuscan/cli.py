@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -58,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     for flag in ("reverse", "exclusive", "mask"):
         one.add_argument(f"--{flag}", action="store_true")
     one.add_argument("--against", type=peers, metavar="NAMES", help=f"of {','.join(PEERS)}, or none")
-    one.add_argument("--json", type=Path, metavar="FILE", help="write the records")
-    one.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as .png, .svg or .pdf")
+    one.add_argument("--json", type=output_file, metavar="FILE", help="write the records")
+    one.add_argument("--plot", type=plot_file, metavar="FILE", help="draw them, as .png, .svg or .pdf")
     return parser
 
 
@@ -83,6 +84,25 @@ def peers(text: str) -> list[str]:
     return names
 
 
+def output_file(text: str) -> Path:
+    """A file that can be written, found out before the measurement."""
+    path = Path(text)
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return path
+
+
+def plot_file(text: str) -> Path:
+    """The same, with the name of a picture."""
+    if not text.endswith((".png", ".svg", ".pdf")):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .png, .svg or .pdf")
+    return output_file(text)
+
+
+class WrongCall(Exception):
+    """Options that do not fit together; the message is one line."""
+
+
 # ---- bench -----------------------------------------------------------------------------------------------------------
 
 
@@ -98,9 +118,10 @@ def bench(options: argparse.Namespace) -> int:
     if machine.target is None:
         print("No CUDA GPU found (see `cuscan info`): measuring the NumPy backend on the CPU.")
     against = _peers(machine) if options.against is None else options.against
-    cases = _cases(options, machine)
-    if isinstance(cases, str):
-        return fail(cases)
+    try:
+        cases = _cases(options, machine)
+    except WrongCall as wrong:
+        return fail(str(wrong))
     records = _measure(cases, machine, against)
     return _report(options, records, against)
 
@@ -118,14 +139,14 @@ def _peers(machine: Machine) -> list[str]:
     return [name for name in ("torch", "cupy") if importlib.util.find_spec(name)]
 
 
-def _cases(options: argparse.Namespace, machine: Machine) -> list[Case] | str:
+def _cases(options: argparse.Namespace, machine: Machine) -> list[Case]:
     if options.shape is None:
         given = [flag for flag in ("reverse", "exclusive", "mask", "result") if getattr(options, flag)]
         if given or options.axis != -1 or options.dtype != "float32" or options.op != "add":
-            return "the built-in set takes no options of a scan; give --shape too"
+            raise WrongCall("the built-in set takes no options of a scan; give --shape too")
         return five_uses(largest_fitting(GPU_SHAPE, GPU_BYTES, machine) if machine.target else HOST_SHAPE)
     if not -len(options.shape) <= options.axis < len(options.shape):
-        return f"--axis {options.axis} is out of range for a shape of {len(options.shape)} dimensions"
+        raise WrongCall(f"--axis {options.axis} is out of range for a shape of {len(options.shape)} dimensions")
     one = Case(
         options.shape,
         axis=options.axis,
@@ -137,7 +158,7 @@ def _cases(options: argparse.Namespace, machine: Machine) -> list[Case] | str:
         result=options.result,
     )
     if one.result_dtype.kind not in OPERATORS[one.op].kinds:
-        return f"--op {one.op} is not defined on {one.result_dtype}"
+        raise WrongCall(f"--op {one.op} is not defined on {one.result_dtype}")
     return [one]
 
 

@@ -115,6 +115,8 @@ class TestBench:
         (["bench", "--shape", "0"], "'0' is no shape"),
         (["bench", "--dtype", "float99"], "invalid choice: 'float99'"),
         (["bench", "--against", "torch,nobody"], "'nobody' is no peer"),
+        (["bench", "--json", "/no/such/folder/x.json"], "'/no/such/folder/x.json' cannot be written"),
+        (["bench", "--plot", "x.xyz"], "'x.xyz' does not end in .png, .svg or .pdf"),
         (["bench", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         ([], "required: command"),
