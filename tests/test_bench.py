@@ -504,3 +504,11 @@ def test_latencies_on_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     *_, (_, record) = measure(case, Gpu(), [])
     assert "error" not in record, record
     assert record["value"] is not None
+
+
+def test_the_model_tells_designs_apart() -> None:
+    from benchmarks.model import DESIGNS, Model
+
+    three, two, *_ = (Model(design, 3000, walk=2.2, jitter=0.3).run() for design in DESIGNS[:2])
+    assert 0.9 < three <= 1.05 and 0.5 < two < 0.8
+    assert Model(DESIGNS[4], 3000, 1.0, 1.0).run() > Model(DESIGNS[3], 3000, 2.2, 1.0).run()
