@@ -254,12 +254,12 @@ def test_every_stream_has_a_workspace(gpu):
 def test_the_per_thread_stream_is_another_in_every_thread(gpu):
     gpu.current_stream = 2
     x = on_gpu(values(20_000))
-    for _ in range(2):
-        thread = threading.Thread(target=cuscan.scan, args=(x,))
+    for _ in range(3):  # one after the other: the system gives them the same number
         cuscan.scan(x)
+        thread = threading.Thread(target=cuscan.scan, args=(x,))
         thread.start()
         thread.join()
-    assert len({pointers[3] for _, _, pointers in gpu.launches}) >= 2
+    assert len({pointers[3] for _, _, pointers in gpu.launches}) == 4
 
 
 def test_threads_on_one_stream(gpu):

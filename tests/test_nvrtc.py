@@ -19,6 +19,7 @@ from cuscan.compile.source import make_source  # noqa: E402
 
 ARCHS = (75, 80, 90, 100)
 H200 = Target(90, 132)
+BARRIERS = 6  # of a block at most: an SM of sm_90 has 64
 
 # A shape and axis for each family, and for each way in which its blocks share the work.
 LAYOUTS = {
@@ -77,6 +78,8 @@ def resources(config, arch):
     registers = re.search(r"Used (\d+) registers", log)
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert registers and spills, log
+    barriers = re.search(r"used (\d+) barriers", log)
+    assert int(barriers[1] if barriers else 0) <= BARRIERS, "an SM has few barriers to share out among its blocks"
     return int(registers[1]), int(spills[1]) + int(spills[2])
 
 

@@ -31,7 +31,8 @@ class Workspace(NamedTuple):
     memory: Any
 
 
-_workspaces: dict[tuple[DeviceLibrary, Device, int, int], Workspace] = {}
+_workspaces: dict[tuple[DeviceLibrary, Device, int, object], Workspace] = {}
+_this_thread = threading.local()
 _captured: list[Workspace] = []
 
 
@@ -44,7 +45,9 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
         workspace = _allocate(nbytes, library, device)
         _captured.append(workspace)  # graphs do not say when they are gone
         return workspace
-    thread = threading.get_ident() if stream == _PER_THREAD_STREAM else 0
+    thread = None
+    if stream == _PER_THREAD_STREAM:  # the identity of a thread that ended is given to another
+        thread = _this_thread.__dict__.setdefault("token", object())
     key = (library, device, stream, thread)
     found = _workspaces.get(key)
     if found is None or found.nbytes < nbytes:

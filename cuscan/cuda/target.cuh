@@ -41,14 +41,17 @@ CUSCAN_DEVICE Shared& shared_memory() {
 // ---- collectives ---------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE void sync_block() { __syncthreads(); }
 // Barriers of some warps of a block, `threads` in all, by number (1 to 15). Those who `arrive` do not wait; what they wrote
-// before is seen by those who `sync`. Called by whole warps, which these instructions expect to find together.
-CUSCAN_DEVICE void barrier_sync(int number, int threads) {
+// before is seen by those who `sync`. Called by whole warps, which these instructions expect to find together. A number in
+// a register would make a block take all 16 barriers, of which an SM has few.
+template <int kNumber>
+CUSCAN_DEVICE void barrier_sync(int threads) {
     __syncwarp();
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
 }
-CUSCAN_DEVICE void barrier_arrive(int number, int threads) {
+template <int kNumber>
+CUSCAN_DEVICE void barrier_arrive(int threads) {
     __syncwarp();
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
 }
 CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
 

@@ -22,6 +22,7 @@ struct Workspace {
         const uint32 tag_now = tag();
         target::fence();
         if (target::atomic_increment(&finished) + 1 != target::block_count()) return;
+        target::fence();
         ticket = 0;
         finished = 0;
         epoch = tag_now;

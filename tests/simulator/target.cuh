@@ -40,8 +40,14 @@ Shared& shared_memory() {
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
 inline void sync_block() { simulator::grid->barrier(0, 0); }
-inline void barrier_sync(int number, int threads) { simulator::grid->barrier(number, threads); }
-inline void barrier_arrive(int number, int threads) { simulator::grid->arrive(number, threads); }
+template <int kNumber>
+void barrier_sync(int threads) {
+    simulator::grid->barrier(kNumber, threads);
+}
+template <int kNumber>
+void barrier_arrive(int threads) {
+    simulator::grid->arrive(kNumber, threads);
+}
 inline uint32 ballot(bool predicate) {
     simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
     simulator::grid->meet(offer);

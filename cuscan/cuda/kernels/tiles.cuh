@@ -83,6 +83,22 @@ struct Tiles {
     static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
     CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.axis.size - first(turn)); }
 
+    // Between all workers and the walker, for tile k.
+    template <int kBarrier>
+    static CUSCAN_DEVICE void sync(uint32 k) {
+        if (k % 2 == 0)
+            target::barrier_sync<kBarrier>(Layout::kThreads);
+        else
+            target::barrier_sync<kBarrier + 1>(Layout::kThreads);
+    }
+    template <int kBarrier>
+    static CUSCAN_DEVICE void arrive(uint32 k) {
+        if (k % 2 == 0)
+            target::barrier_arrive<kBarrier>(Layout::kThreads);
+        else
+            target::barrier_arrive<kBarrier + 1>(Layout::kThreads);
+    }
+
     // ---- the walker ------------------------------------------------------------------------------------------------
 
     // What precedes tile k.
@@ -104,11 +120,11 @@ struct Tiles {
         BlockChains<Accumulator, Carry, CarryOp, Config::kLevels> block_chain;
         target::sync_block();
         for (uint32 k = 0;; ++k) {
-            target::barrier_sync(kScanned + k % 2, Layout::kThreads);
+            sync<kScanned>(k);
             const Turn tile = turn(k);
             if (!tile.exists) return;
             find_prefix(k, tile, block_chain);
-            target::barrier_arrive(kPrefixed + k % 2, Layout::kThreads);
+            arrive<kPrefixed>(k);
         }
     }
 
@@ -183,16 +199,16 @@ struct Tiles {
             uint32 ticket = 0;
             if (leader && next.exists) ticket = take_ticket();  // travels while the tile is scanned
             if (next.exists) scan(k, sent, next, next_tile);
-            target::barrier_sync(kWorkersMeet, Layout::kWorkers);
+            target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
             if (leader) lead(k, next, ticket);
             if (next.exists) next_before = before_warp(k);
-            target::barrier_arrive(kScanned + k % 2, Layout::kThreads);
+            arrive<kScanned>(k);
             // Either barrier also shows the workers the ticket of tile k + 1.
             if (last.exists) {
-                target::barrier_sync(kPrefixed + (k - 1) % 2, Layout::kThreads);
+                sync<kPrefixed>(k - 1);
                 store(k - 1, last, last_tile, last_before);
             } else {
-                target::barrier_sync(kWorkersMeet, Layout::kWorkers);
+                target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
             }
             if (!next.exists) return;
             last = next;
