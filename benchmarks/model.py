@@ -7,6 +7,7 @@ published; of nothing else. It was fitted to nothing: judge it by the designs th
 
 from __future__ import annotations
 
+import functools
 import heapq
 import random
 from collections.abc import Callable, Generator
@@ -171,8 +172,7 @@ class Block:
                     self.model.happen(self.arrival(end))
                 return
             self.tile[k] = ticket
-            event = self.arrival(k)
-            self.model.later(self.model.load(), lambda event=event: self.model.happen(event))  # type: ignore[misc]
+            self.model.later(self.model.load(), functools.partial(self.model.happen, self.arrival(k)))
             k += 1
 
     def work(self, group: int) -> Process:

@@ -45,7 +45,8 @@ def layout_of(request: ScanRequest) -> Layout:
     axis = dims.pop(request.axis)
     offsets = (0, 0, 0)
     if request.reverse:
-        offsets = tuple((axis.size - 1) * stride for stride in axis.strides())  # type: ignore[assignment]
+        last = axis.size - 1
+        offsets = (last * axis.value, last * axis.result, last * axis.mask)
         axis = Dimension(axis.size, -axis.value, -axis.result, -axis.mask)
     others = _merge(sorted((d for d in dims if d.size > 1), key=lambda d: (abs(d.result), abs(d.value))))
     contiguous = axis.size == 1 or all(abs(axis.result) <= abs(d.result) for d in others)

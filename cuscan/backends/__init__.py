@@ -20,6 +20,7 @@ _backends: dict[str, Callable[..., Any]] = {}  # by device type, those that were
 
 
 def _load(device_type: str) -> Callable[..., Any]:
+    backend: Callable[..., Any]
     if device_type == "cpu":
         from cuscan.backends.host import run as backend
     else:

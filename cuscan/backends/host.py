@@ -33,30 +33,9 @@ class Part(NamedTuple):
     value: Array
 
 
-def run(
-    value: ArrayView,
-    *,
-    op: object,
-    axis: object,
-    reverse: object,
-    exclusive: object,
-    mask: ArrayView | None,
-    initial: object,
-    dtype: object,
-    out: ArrayView | None,
-) -> Any:
+def run(value: ArrayView, *, mask: ArrayView | None, initial: object, out: ArrayView | None, **call: Any) -> Any:
     """Run one call of `api.scan`; returns an array of the library of `value`, or `out`'s owner."""
-    request = make_request(
-        op=op,
-        axis=axis,
-        reverse=reverse,
-        exclusive=exclusive,
-        dtype=dtype,
-        has_initial=initial is not None,
-        value=value,
-        mask=mask,
-        out=out,
-    )
+    request = make_request(value=value, mask=mask, has_initial=initial is not None, out=out, **call)
     number = None if initial is None else check_initial(initial, request.result.dtype)
     library = cast(HostLibrary, value.library)
     if out is None:

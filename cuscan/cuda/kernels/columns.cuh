@@ -50,14 +50,14 @@ struct Columns {
 
     CUSCAN_DEVICE uint32 side_by_side() const { return uint32((geometry.column.size + kWidth - 1) / kWidth); }  // strips
     CUSCAN_DEVICE Turn turn(uint32 number) const {
-        const uint64 lanes = Config::kGrid ? geometry.rows : (geometry.rows + kPlaces - 1) / kPlaces;
+        const uint64 row_blocks = Config::kGrid ? geometry.rows : (geometry.rows + kPlaces - 1) / kPlaces;
         const uint64 turns = Config::kGrid ? (geometry.units + kPlaces - 1) / kPlaces : geometry.units;
-        const Schedule<Config::kGrid> schedule{lanes * side_by_side(), uint32(turns), side_by_side()};
+        const Schedule<Config::kGrid> schedule{row_blocks * side_by_side(), uint32(turns), side_by_side()};
         return schedule.turn(number);
     }
     CUSCAN_DEVICE uint64 row(const Turn& turn, int at_place) const {
-        const uint64 lane = turn.strip / side_by_side();
-        return Config::kGrid ? lane : lane * kPlaces + at_place;
+        const uint64 row_block = turn.strip / side_by_side();
+        return Config::kGrid ? row_block : row_block * kPlaces + at_place;
     }
     static CUSCAN_DEVICE uint32 unit(const Turn& turn, int at_place) {
         return Config::kGrid ? turn.unit * kPlaces + at_place : turn.unit;
