@@ -1,6 +1,19 @@
 """cuscan: prefix scans on the GPU, on any axis, dtype and operator, from any framework."""
 
-from cuscan.api import cummax, cummin, cumprod, cumsum, scan
+from cuscan.api import (
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    linear_recurrence,
+    logcumsumexp,
+    nancumprod,
+    nancumsum,
+    scan,
+)
+from cuscan.custom import Operator
 from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
 
 __version__ = "0.1.0"
@@ -8,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CompileError",
     "MissingDependencyError",
+    "Operator",
     "ScanError",
     "ScanTypeError",
     "ScanValueError",
@@ -15,5 +29,11 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "linear_recurrence",
+    "logcumsumexp",
+    "nancumprod",
+    "nancumsum",
     "scan",
 ]

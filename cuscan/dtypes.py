@@ -65,5 +65,6 @@ _ROWS = (
 DTYPES = {row.name: row for row in _ROWS}
 INTEGERS = frozenset({Kind.SIGNED, Kind.UNSIGNED})
 EXACT = INTEGERS | {Kind.BOOL}
+INEXACT = frozenset({Kind.FLOAT, Kind.COMPLEX})
 REAL = EXACT | {Kind.FLOAT}
 EVERY = frozenset(Kind)

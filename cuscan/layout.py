@@ -2,55 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from cuscan.request import ArraySpec, ScanRequest
+from cuscan.tuning import VECTOR_BYTES
 
 
 class Dimension(NamedTuple):
-    """An axis of the scan: its size and its strides, in elements (`Dimension` in geometry.cuh)."""
+    """An axis of the scan: its size, and its stride in every array, in bytes (`Dimension` in geometry.cuh)."""
 
     size: int
-    value: int
-    result: int
-    mask: int
-
-    def strides(self) -> tuple[int, int, int]:
-        return self[1:]
-
-
-UNIT_DIMENSION = Dimension(1, 0, 0, 0)
+    strides: tuple[int, ...]
 
 
 class Layout(NamedTuple):
     """A request's axes in the scan's own terms: all strides run in scan direction.
 
-    `others` are the axes beside the scanned one, the fastest of the result first, merged where one
-    stride can walk two. The offsets lead from the addresses of value, result and mask to scan
-    position 0. `contiguous`: no other axis of the result is faster.
+    `arrays` are those of the request, in the order of the kernel's arguments; `offsets`, in bytes, lead from their
+    addresses to scan position 0. `others` are the axes beside the scanned one, the fastest of the result first, merged
+    where one stride can walk two. `contiguous`: no other axis of the result is faster.
     """
 
+    arrays: tuple[ArraySpec | None, ...]
     axis: Dimension
     others: tuple[Dimension, ...]
-    offsets: tuple[int, int, int]
+    offsets: tuple[int, ...]
     contiguous: bool
 
 
 def layout_of(request: ScanRequest) -> Layout:
     """The layout of a request."""
-    value, result, mask = request.value, request.result, request.mask
-    mask_strides = mask.strides if mask else (0,) * len(value.shape)
-    dims = [Dimension(*d) for d in zip(value.shape, value.strides, result.strides, mask_strides, strict=True)]
+    segments = request.segments
+    flags = segments.array if segments and segments.kind != "offsets" else None
+    arrays = (*request.values, *request.results, request.mask, flags, request.row_initial, request.last)
+    first = len(request.values)  # of the results
+    rank = len(request.shape)
+    strides = [tuple(s * a.dtype.itemsize for s in a.strides) if a else (0,) * rank for a in arrays]
+    dims = [Dimension(n, tuple(s[i] for s in strides)) for i, n in enumerate(request.shape)]
     axis = dims.pop(request.axis)
-    offsets = (0, 0, 0)
+    extra = int(request.include_initial)
+    offsets = (0,) * len(arrays)
     if request.reverse:
         last = axis.size - 1
-        offsets = (last * axis.value, last * axis.result, last * axis.mask)
-        axis = Dimension(axis.size, -axis.value, -axis.result, -axis.mask)
-    others = _merge(sorted((d for d in dims if d.size > 1), key=lambda d: (abs(d.result), abs(d.value))))
-    contiguous = axis.size == 1 or all(abs(axis.result) <= abs(d.result) for d in others)
-    return Layout(axis, others, offsets, contiguous)
+        is_result = range(first, first + len(request.results))
+        offsets = tuple((last + extra if i in is_result else last) * s for i, s in enumerate(axis.strides))
+        axis = Dimension(axis.size, tuple(-s for s in axis.strides))
+    axis = axis._replace(size=axis.size + extra)
+
+    def speed(dim: Dimension) -> tuple[int, int]:
+        return abs(dim.strides[first]), abs(dim.strides[first - 1])
+
+    others = _merge(sorted((d for d in dims if d.size > 1), key=speed))
+    contiguous = axis.size == 1 or all(abs(axis.strides[first]) <= abs(d.strides[first]) for d in others)
+    return Layout(arrays, axis, others, offsets, contiguous)
 
 
 def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
@@ -58,35 +63,36 @@ def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
     merged: list[Dimension] = []
     for dim in dims:
         last = merged[-1] if merged else None
-        if last and dim.strides() == tuple(last.size * stride for stride in last.strides()):
+        if last and dim.strides == tuple(last.size * stride for stride in last.strides):
             merged[-1] = last._replace(size=last.size * dim.size)
         else:
             merged.append(dim)
     return tuple(merged)
 
 
-def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterator[int], least: int) -> str:
+def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterable[int], least: int) -> str:
     """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors.
 
-    They must be aligned to their own size, and to `least` bytes.
+    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
     """
     if spec is None:
         return "None"
+    if step == 0:
+        return "Uniform"
     size = spec.dtype.itemsize
-    nbytes = max(size * items, least)
+    nbytes = max(min(size * items, VECTOR_BYTES), least)
     # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-    edge = spec.address + offset * size + (size if step == -1 else 0)
-    if abs(step) != 1 or edge % nbytes or any(stride * size % nbytes for stride in strides):
+    edge = spec.address + offset + (size if step == -size else 0)
+    if abs(step) != size or edge % nbytes or any(stride % nbytes for stride in strides):
         return "Element"
-    return "Vector" if step == 1 else "Mirrored"
+    return "Vector" if step == size else "Mirrored"
 
 
 def accesses_of(
-    request: ScanRequest, layout: Layout, along: Dimension, others: list[Dimension], items: int, least: int = 1
-) -> list[str]:
-    """The access of value, result and mask, to vectors along `along` in all `others`."""
-    specs = (request.value, request.result, request.mask)
-    return [
-        _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others), least)
-        for i, spec in enumerate(specs)
-    ]
+    layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
+) -> tuple[str, ...]:
+    """The access of every array, to vectors along `along` in all `others`."""
+    return tuple(
+        _access(spec, along.strides[i], items, layout.offsets[i], (d.strides[i] for d in others), least)
+        for i, spec in enumerate(layout.arrays)
+    )

@@ -1,4 +1,4 @@
-"""The operators: one row each. Adding one is a row here and a functor in `cuda/operators.cuh`."""
+"""The built-in operators: one row each. Adding one is a row here and a functor in `cuda/operators.cuh`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.dtypes import EVERY, EXACT, REAL, DType, Kind
+from cuscan.dtypes import DTYPES, EVERY, EXACT, REAL, DType, Kind
+from cuscan.states import SCALAR, Fields, States
 
 Array = np.ndarray[Any, Any]
+FLOAT = frozenset({Kind.FLOAT})
 
 
 @dataclass(frozen=True)
-class Operator:
-    """An associative operator, as the kernels and the NumPy backend know it.
+class Monoid:
+    """An associative operator with an identity, as the kernels and the NumPy backend know it.
 
     Attributes:
         name: what the user writes.
-        functor: the C++ class template, over the accumulator type.
+        functor: the C++ operator, for a number type {T} and an index type {Index}.
         kinds: the kinds of result dtype that it is defined on.
         promotes: whether bool and integers widen to 64 bits by default, as in `cumsum`.
         wide_carry: whether the carry from tile to tile is kept in `DType.wide`.
-        combine: the same operator on NumPy arrays of accumulators, `combine(earlier, later)`.
-        identity: the value that a masked element counts as, for a result dtype.
+        combine: the same operator on NumPy arrays of states, `combine(earlier, later)`; None where there is none.
+        identity: the state that a masked element counts as, for a result dtype: its parts.
+        states: how elements become states, and states results, in NumPy.
+        inputs: what errors call the arrays of elements.
+        indexed: whether a state knows where its element stands.
+        segments_have_initial: whether each segment starts from the initial value, or only the first of a row.
         on_bool: the operator that stands for this one where the result is bool.
+        dtypes: of the fields of a user's state; else the state follows from the dtype of the result.
         source: C++ text that defines the functor, where it is not in `operators.cuh`.
     """
 
@@ -34,13 +41,27 @@ class Operator:
     kinds: frozenset[Kind]
     promotes: bool
     wide_carry: bool
-    combine: Callable[[Array, Array], Array] = field(compare=False)
-    identity: Callable[[DType], complex] = field(compare=False)
+    combine: Callable[[Array, Array], Array] | None = field(compare=False)
+    identity: Callable[[DType], tuple[complex, ...]] = field(compare=False)
+    states: States = field(default=SCALAR, compare=False)
+    inputs: tuple[str, ...] = ("x",)
+    indexed: bool = False
+    segments_have_initial: bool = True
     on_bool: str | None = None
+    dtypes: tuple[str, ...] = ()
     source: str = ""
 
     def __repr__(self) -> str:
         return self.name
+
+    def results(self, dtype: DType) -> tuple[DType, ...]:
+        """The dtypes of the results, of which the first is `dtype`."""
+        if self.dtypes:
+            return tuple(DTYPES[name] for name in self.dtypes)
+        return (dtype, DTYPES["int64"]) if self.indexed else (dtype,)
+
+
+# ---- what the functors do, on NumPy arrays ---------------------------------------------------------------------------
 
 
 def _smaller(earlier: Array, later: Array) -> Array:
@@ -51,7 +72,7 @@ def _larger(earlier: Array, later: Array) -> Array:
     return np.where((earlier >= later) | (earlier != earlier), earlier, later)
 
 
-def _complex_safe_product(earlier: Array, later: Array) -> Array:
+def _product(earlier: Array, later: Array) -> Array:
     if earlier.dtype.kind != "c":
         return np.multiply(earlier, later)
     # Spelled out: NumPy may contract the parts of its own product to fused multiply-adds.
@@ -59,6 +80,33 @@ def _complex_safe_product(earlier: Array, later: Array) -> Array:
     product.real = earlier.real * later.real - earlier.imag * later.imag
     product.imag = earlier.real * later.imag + earlier.imag * later.real
     return product
+
+
+def _extremum(sign: int, latest: bool) -> Callable[[Array, Array], Array]:
+    def combine(earlier: Array, later: Array) -> Array:
+        one, other = earlier["value"], later["value"]
+        one_nan, other_nan = one != one, other != other
+        beyond = other > one if sign > 0 else other < one
+        equal = np.where(one_nan, other_nan, one == other)
+        wins_tie = (later["index"] >= 0) & (latest | (earlier["index"] < 0))
+        return np.where((~one_nan & (beyond | other_nan)) | (equal & wins_tie), later, earlier)
+
+    return combine
+
+
+def _add_exponentials(earlier: Array, later: Array) -> Array:
+    keep = (earlier["top"] >= later["top"]) | np.isnan(earlier["top"])
+    high, low = np.where(keep, earlier, later), np.where(keep, later, earlier)
+    part = np.where(high["top"] == low["top"], high["top"].dtype.type(1), np.exp(low["top"] - high["top"]))
+    high["sum"] += low["sum"] * part
+    return high
+
+
+def _affine_steps(earlier: Array, later: Array) -> Array:
+    step = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
+    step["decay"] = _product(earlier["decay"], later["decay"])
+    step["state"] = _product(later["decay"], earlier["state"]) + later["state"]
+    return step
 
 
 def _end_of_range(dtype: DType, *, highest: bool) -> complex:
@@ -70,18 +118,71 @@ def _end_of_range(dtype: DType, *, highest: bool) -> complex:
     return int(limits.max if highest else limits.min)
 
 
-def _all_ones(dtype: DType) -> complex:
-    return -1 if dtype.kind is Kind.SIGNED else _end_of_range(dtype, highest=True)
+def _highest(dtype: DType) -> tuple[complex, ...]:
+    return (_end_of_range(dtype, highest=True),)
 
+
+def _lowest(dtype: DType) -> tuple[complex, ...]:
+    return (_end_of_range(dtype, highest=False),)
+
+
+def _all_ones(dtype: DType) -> tuple[complex, ...]:
+    return (-1,) if dtype.kind is Kind.SIGNED else _highest(dtype)
+
+
+# ---- the tables ------------------------------------------------------------------------------------------------------
 
 _ROWS = (
-    Operator("add", "Add", EVERY, True, True, np.add, lambda _: 0, on_bool="or"),
-    Operator("mul", "Mul", EVERY, True, True, _complex_safe_product, lambda _: 1, on_bool="and"),
-    Operator("min", "Min", REAL, False, False, _smaller, lambda d: _end_of_range(d, highest=True)),
-    Operator("max", "Max", REAL, False, False, _larger, lambda d: _end_of_range(d, highest=False)),
-    Operator("and", "And", EXACT, False, False, np.bitwise_and, _all_ones),
-    Operator("or", "Or", EXACT, False, False, np.bitwise_or, lambda _: 0),
-    Operator("xor", "Xor", EXACT, False, False, np.bitwise_xor, lambda _: 0),
+    Monoid("add", "Add<{T}>", EVERY, True, True, np.add, lambda _: (0,), on_bool="or"),
+    Monoid("mul", "Mul<{T}>", EVERY, True, True, _product, lambda _: (1,), on_bool="and"),
+    Monoid("min", "Min<{T}>", REAL, False, False, _smaller, _highest),
+    Monoid("max", "Max<{T}>", REAL, False, False, _larger, _lowest),
+    Monoid("and", "And<{T}>", EXACT, False, False, np.bitwise_and, _all_ones),
+    Monoid("or", "Or<{T}>", EXACT, False, False, np.bitwise_or, lambda _: (0,)),
+    Monoid("xor", "Xor<{T}>", EXACT, False, False, np.bitwise_xor, lambda _: (0,)),
+    Monoid(
+        "logaddexp",
+        "LogAddExp<{T}>",
+        FLOAT,
+        False,
+        True,
+        _add_exponentials,
+        lambda _: (float("-inf"), 0),
+        Fields(("top", "sum"), lift=lambda x: (x, 1), lower=lambda s: (s["top"] + np.log(s["sum"]),)),
+    ),
 )
 
 OPERATORS = {row.name: row for row in _ROWS}
+
+_INDEXED_STATES = Fields(
+    ("value", "index"), fixed={"index": "int64"}, lift=lambda x: (x, -1), lower=lambda s: (s["value"], s["index"])
+)
+# By operator and by which of equal values is kept: values together with their positions.
+INDEXED = {
+    (op, ties): Monoid(
+        f"{op} with indices",
+        f"Extremum<{{T}}, {{Index}}, {sign}, {str(ties == 'last').lower()}>",
+        REAL,
+        False,
+        False,
+        _extremum(sign, ties == "last"),
+        lambda dtype, end=end: (*end(dtype), -1),  # type: ignore[misc]
+        _INDEXED_STATES,
+        indexed=True,
+    )
+    for op, sign, end in (("max", 1, _lowest), ("min", -1, _highest))
+    for ties in ("first", "last")
+}
+
+LINEAR_RECURRENCE = Monoid(
+    "linear_recurrence",
+    "LinearRecurrence<{T}>",
+    frozenset({Kind.FLOAT, Kind.COMPLEX}),
+    False,
+    True,
+    _affine_steps,
+    lambda _: (1, 0),
+    Fields(("decay", "state"), start=lambda h: (1, h), lower=lambda s: (s["state"],)),
+    inputs=("a", "b"),
+    segments_have_initial=False,
+)

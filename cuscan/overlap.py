@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,17 +12,30 @@ from cuscan.errors import ScanValueError
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
+    from cuscan.request import Operands
 
 
-def check_overlap(value: ArrayView, mask: ArrayView | None, out: ArrayView) -> None:
-    """Refuse an `out` that shares memory with an input, other than being `x` itself."""
-    if _may_overlap(value, out):
-        steps = [pair for *pair, size in zip(out.strides, value.strides, out.shape, strict=True) if size > 1]
-        same_items = out.dtype.itemsize == value.dtype.itemsize and all(one == other for one, other in steps)
-        if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
-            raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
-    if mask is not None and _may_overlap(mask, out) and _overlap(mask, out):
-        raise ScanValueError("out overlaps mask; they must share no memory")
+def check_overlap(operands: Operands) -> None:
+    """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`."""
+    outs = operands.outs or ()
+    for out in outs:
+        for value in operands.values:
+            if _may_overlap(value, out):
+                sizes = zip(out.strides, value.strides, out.shape, strict=False)
+                same_items = (
+                    out.shape == value.shape
+                    and out.dtype.itemsize == value.dtype.itemsize
+                    and all(one == other for one, other, size in sizes if size > 1)
+                )
+                if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
+                    raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
+        for view in operands.inputs()[len(operands.values) :]:
+            if _may_overlap(view, out) and _overlap(view, out):
+                name = "mask" if view is operands.mask else "another argument"
+                raise ScanValueError(f"out overlaps {name}; they must share no memory")
+    for one, other in itertools.combinations(outs, 2):
+        if _may_overlap(one, other) and _overlap(one, other):
+            raise ScanValueError("the arrays of out overlap; they must share no memory")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cuscan.dtypes import DTYPES
+from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanValueError
-from cuscan.layout import UNIT_DIMENSION, Dimension, Layout, accesses_of, layout_of
+from cuscan.layout import Dimension, Layout, accesses_of, layout_of
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
+from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
 STAGES = 3  # tiles that a block of the tiles family holds
 SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
+ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
@@ -32,26 +33,47 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Port:
+    """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
+
+    type: str = "boolean"
+    access: str = "None"
+
+    def __str__(self) -> str:
+        return f"Port<{self.type}, Access::k{self.access}>"
+
+
+@dataclass(frozen=True)
 class Config:
     """What a kernel is compiled for; the fields of the generated `struct Config` (source.py)."""
 
     family: str
-    functor: str
+    op: str
+    carry_op: str
     functor_source: str
-    value: str
-    result: str
-    accumulator: str
-    carry: str
-    value_access: str
-    result_access: str
-    mask_access: str
+    index: str
+    indexed: bool
+    values: tuple[Port, ...]
+    results: tuple[Port, ...]
+    mask: Port
+    segment_port: Port
+    row_initial: Port
+    last: Port
+    segments: str
+    segments_have_initial: bool
+    reverse: bool
     exclusive: bool
+    includes_initial: bool
+    shows_segment_starts: bool
+    skips_nan: bool
     has_initial: bool
     grid: bool
     levels: int
     staged: bool
     batch_dims: int
     items: int
+    state_bytes: int
+    carry_bytes: int
     constants: tuple[tuple[str, int], ...]
     block: int
     blocks_per_sm: int
@@ -62,16 +84,14 @@ class Config:
 class ScanPlan:
     """A launch, complete but for the addresses.
 
-    `geometry` is the kernel's struct Geometry as words. The offsets lead, in elements, from each
-    array's address to scan position 0. `workspace_words` counts the 64-bit tile-state words.
+    `geometry` is the kernel's struct Geometry as words. The offsets lead, in bytes, from each array's address to scan
+    position 0. `workspace_words` counts the 64-bit tile-state words.
     """
 
     config: Config
     grid: int
     geometry: tuple[int, ...]
-    value_offset: int
-    result_offset: int
-    mask_offset: int
+    offsets: tuple[int, ...]
     workspace_words: int
 
     @property
@@ -80,16 +100,19 @@ class ScanPlan:
         return HEADER_BYTES + 8 * self.workspace_words if self.workspace_words else 0
 
 
-def _wider(request: ScanRequest) -> int:
-    """The item size of the wider of value and result."""
-    return max(request.value.dtype.itemsize, request.result.dtype.itemsize)
+def _itemsizes(request: ScanRequest) -> list[int]:
+    return [spec.dtype.itemsize for spec in (*request.values, *request.results)]
 
 
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not layout_of(request).contiguous:
         return COLUMNS
-    return CONTIGUOUS[_wider(request)]
+    order = CONTIGUOUS[max(_itemsizes(request))]
+    element = sum(spec.dtype.itemsize for spec in request.values)
+    while order.unit * element > TILE_BYTES and order.vectors > 1:
+        order = replace(order, vectors=order.vectors // 2)
+    return order
 
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
@@ -103,20 +126,14 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     return _plan_tiles(request, layout, order, target)
 
 
-def _geometry(
-    axis: Dimension, column: Dimension, batch: tuple[Dimension, ...], units: int, words: int
-) -> tuple[int, ...]:
-    return (*axis, *column, *(word for dim in batch for word in dim), _product(batch), units, words)
-
-
 def _plan(
     request: ScanRequest,
     layout: Layout,
     family: str,
     *,
     batch: tuple[Dimension, ...],
-    column: Dimension = UNIT_DIMENSION,
-    accesses: list[str],
+    column: Dimension | None = None,
+    accesses: tuple[str, ...],
     items: int,
     constants: dict[str, int],
     block: int,
@@ -128,33 +145,84 @@ def _plan(
     staged: bool = False,
 ) -> ScanPlan:
     """A plan; `chains` of `units` each go through memory if there are any."""
-    accumulator, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
-    words = _chain_words(chains, units, accumulator.itemsize, carry.itemsize)
+    op, segments = request.op, request.segments
+    number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
+    index = "int64" if layout.axis.size >= 2**32 else "uint32"
+    state_bytes, carry_bytes = (_state_bytes(request, of, DTYPES[index]) for of in (number, carry))
+    words = _chain_words(chains, units, state_bytes, carry_bytes)
+    ports = [Port(a.dtype.cpp, access) if a else Port() for a, access in zip(layout.arrays, accesses, strict=True)]
+    values, results = len(request.values), len(request.results)
+    mask, segment_port, row_initial, last = ports[values + results :]
+    if segments and segments.kind == "offsets":
+        segment_port = Port(segments.array.dtype.cpp, "Element")
     config = Config(
         family=family,
-        functor=request.op.functor,
-        functor_source=request.op.source,
-        value=request.value.dtype.cpp,
-        result=request.result.dtype.cpp,
-        accumulator=accumulator.cpp,
-        carry=carry.cpp,
-        value_access=accesses[0],
-        result_access=accesses[1],
-        mask_access=accesses[2],
-        exclusive=request.exclusive,
+        op=op.functor.format(T=number.cpp, Index=index),
+        carry_op=op.functor.format(T=carry.cpp, Index=index),
+        functor_source=op.source,
+        index=index,
+        indexed=op.indexed,
+        values=tuple(ports[:values]),
+        results=tuple(ports[values : values + results]),
+        mask=mask,
+        segment_port=segment_port,
+        row_initial=row_initial,
+        last=last,
+        segments=segments.kind.capitalize() if segments else "None",
+        segments_have_initial=segments is not None and op.segments_have_initial and request.has_initial,
+        reverse=request.reverse and (op.indexed or (segments is not None and segments.kind == "offsets")),
+        exclusive=request.exclusive or request.include_initial,
+        includes_initial=request.include_initial,
+        shows_segment_starts=request.exclusive,
+        skips_nan=request.skip_nan,
         has_initial=request.has_initial,
         grid=chains > 0,
         levels=(units > 1) + (units > GROUP) + (units > SECTION),
         staged=staged,
         batch_dims=len(batch),
         items=items,
+        state_bytes=state_bytes,
+        carry_bytes=carry_bytes,
         constants=tuple(constants.items()),
         block=block,
         blocks_per_sm=blocks_per_sm,
         shared_bytes=shared_bytes,
     )
-    geometry = _geometry(layout.axis, column, batch, units, words)
-    return ScanPlan(config, grid, geometry, *layout.offsets, workspace_words=words)
+    dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
+    offsets_array = segments.array if segments and segments.kind == "offsets" else None
+    geometry = (
+        *(word for dim in dimensions for word in (dim.size, *dim.strides)),
+        _product(batch),
+        units,
+        words,
+        *((offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize) if offsets_array else (0, 0)),
+    )
+    return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
+
+
+def _unit_dimension(layout: Layout) -> Dimension:
+    return Dimension(1, (0,) * len(layout.arrays))
+
+
+def _batch(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    return others or (_unit_dimension(layout),)
+
+
+def _state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
+    """sizeof the operator's state over a number type, with the mark of a segment where there are any."""
+    dtype = request.op.states.dtype(number.name)
+    fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
+    sizes = [index.itemsize if request.op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
+    return _struct_bytes([_struct_bytes(sizes), 4], max(sizes)) if request.segments else _struct_bytes(sizes)
+
+
+def _struct_bytes(sizes: list[int], align: int = 0) -> int:
+    """sizeof a struct of members that are aligned to their sizes, or to `align` in all."""
+    end, align = 0, align or max(sizes)
+    for size in sizes:
+        step = min(size, align)
+        end = -(-end // step) * step + size
+    return -(-end // align) * align
 
 
 def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
@@ -186,7 +254,7 @@ def _chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
 
 def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
-    batch = layout.others or (UNIT_DIMENSION,)
+    batch = _batch(layout, layout.others)
     length = layout.axis.size
     lanes = min(_power_of_two(-(-length // order.items)), LANES)
     vectors = _power_of_two(-(-length // order.vector))
@@ -197,32 +265,34 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
         layout,
         "rows",
         batch=batch,
-        accesses=accesses_of(request, layout, layout.axis, list(batch), order.items),
+        accesses=accesses_of(layout, layout.axis, batch, order.items),
         items=order.items,
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
         block=warps * WARP,
-        blocks_per_sm=_blocks_per_sm("rows", _wider(request), warps * WARP),
+        blocks_per_sm=_blocks_per_sm("rows", max(_itemsizes(request)), warps * WARP),
         grid=-(-_product(batch) // rows_per_block),
+        shared_bytes=_boundary_bytes(request, order.items * vectors, warps) or ROWS_SHARED,
     )
 
 
 def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
     """Rows of one tile or many: tiles.cuh."""
-    batch = layout.others or (UNIT_DIMENSION,)
+    batch = _batch(layout, layout.others)
     length, rows = layout.axis.size, _product(batch)
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
     block = (warps + 1) * WARP
     tile = warps * order.warp_tile
-    along, others = layout.axis, list(batch)
-    bulk = accesses_of(request, layout, along, others, order.items, least=BULK_BYTES)[0]
-    staged = target.arch >= BULK_ARCH and length >= tile and bulk != "Element"
-    shared_bytes = SHARED_REST
+    values = len(request.values)
+    bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[:values]
+    held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access != "Uniform"]
+    staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in bulk and bool(held)
+    shared_bytes = SHARED_REST + _boundary_bytes(request, order.items * order.vectors, warps)
     if target.arch >= BULK_ARCH:
-        shared_bytes += STAGES * tile * request.value.dtype.itemsize
+        shared_bytes += STAGES * tile * sum(held)
         fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
-        blocks_per_sm = max(min(_blocks_per_sm("tiles", _wider(request), block), fitting), 1)
+        blocks_per_sm = max(min(_blocks_per_sm("tiles", max(_itemsizes(request)), block), fitting), 1)
     else:  # two tiles in registers
         blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
     slots = target.sm_count * blocks_per_sm
@@ -234,7 +304,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         layout,
         "tiles",
         batch=batch,
-        accesses=accesses_of(request, layout, along, others, order.items),
+        accesses=accesses_of(layout, layout.axis, batch, order.items),
         items=order.items,
         constants={"Vectors": order.vectors, "Warps": warps, "Stages": STAGES},
         block=block,
@@ -249,21 +319,21 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
 
 def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """The scanned axis is not the contiguous one: columns.cuh."""
-    across, batch = layout.others[0], layout.others[1:] or (UNIT_DIMENSION,)
+    across, batch = layout.others[0], _batch(layout, layout.others[1:])
     along, rows = [layout.axis, *batch], _product(batch)
-    accumulator = DTYPES[request.result.dtype.accumulator].itemsize
-    widest = max(_wider(request), accumulator)
-    items = min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True))
-    accesses = accesses_of(request, layout, across, along, items)
-    if "Element" in accesses[:2]:
+    state = _state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
+    widest = max(*_itemsizes(request), state)
+    items = max(min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True)), 1)
+    accesses = accesses_of(layout, across, along, items)
+    if "Element" in accesses[: len(request.values) + len(request.results)]:
         items = 1
-        accesses = accesses_of(request, layout, across, along, items)
+        accesses = accesses_of(layout, across, along, items)
     units = -(-layout.axis.size // COLUMNS.unit)
     chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
     threads = min(_power_of_two(-(-across.size // items)), 8 if items > 1 else 16)
     places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
-    blocks_per_sm = _blocks_per_sm("columns", items * accumulator, block)
+    blocks_per_sm = _blocks_per_sm("columns", min(items * _power_of_two(state), VECTOR_BYTES), block)
     slots = target.sm_count * blocks_per_sm
     side_by_side = -(-across.size // (threads * items))
     strips = -(-rows // places) * side_by_side
@@ -283,10 +353,17 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=min(turns, slots),
-        shared_bytes=places * chunks * (threads * items + 1) * accumulator + SHARED_REST,
+        shared_bytes=places * chunks * ((threads * items + 1) * state + 4) + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
     )
+
+
+def _boundary_bytes(request: ScanRequest, elements: int, warps: int) -> int:
+    """Shared memory for where segments start, a bit for each of a thread's `elements`, if offsets give it."""
+    if not request.segments or request.segments.kind != "offsets":
+        return 0
+    return warps * WARP * -(-elements // 32) * 4
 
 
 def _product(dims: tuple[Dimension, ...]) -> int:

@@ -6,7 +6,9 @@ from cuscan.order import Order
 
 VECTOR_BYTES = 16  # the widest load of one thread
 
-# A contiguous axis, by the item size of the wider of value and result: `items` fill one load of it.
+TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an element make for fewer vectors
+
+# A contiguous axis, by the item size of the widest of values and results: `items` fill one load of it.
 CONTIGUOUS = {
     1: Order(items=16, vectors=4, warps=8),
     2: Order(items=8, vectors=4, warps=8),
@@ -19,7 +21,7 @@ CONTIGUOUS = {
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
-# wider of value and result; for columns, the bytes of a thread's accumulators side by side.
+# widest of values and results; for columns, the bytes of a thread's accumulators side by side.
 THREADS_PER_SM = {
     ("rows", 1): 640,
     ("rows", 2): 640,

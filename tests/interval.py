@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.dtypes import Kind
-from cuscan.operators import Operator
+from cuscan.operators import Monoid
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +22,7 @@ POISON = 2**64 - 2
 _SOURCE = """
 namespace cuscan {
 template <class T>
-struct Interval {
+struct Interval : Scalar<T> {
     static constexpr T kIdentity = ~T(0), kPoison = ~T(0) - 1;
 
     static CUSCAN_DEVICE T combine(T earlier, T later) {
@@ -52,14 +52,14 @@ def _combine(earlier: Array, later: Array) -> Array:
     return np.where((earlier == POISON) | (later == POISON), np.uint64(POISON), joined)
 
 
-INTERVAL = Operator(
+INTERVAL = Monoid(
     name="interval",
-    functor="Interval",
+    functor="Interval<{T}>",
     kinds=frozenset({Kind.UNSIGNED}),
     promotes=False,
     wide_carry=False,
     combine=_combine,
-    identity=lambda _: IDENTITY,
+    identity=lambda _: (IDENTITY,),
     source=_SOURCE,
 )
 

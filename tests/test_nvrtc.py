@@ -11,7 +11,7 @@ from cuscan.errors import CompileError
 from cuscan.interop.view import ArrayView, Device
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target, make_plan
-from cuscan.request import dense_strides, make_request
+from cuscan.request import Flags, Operands, dense_strides, make_request
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
@@ -60,14 +60,8 @@ def plan(
     **call,
 ):
     shape, axis = LAYOUTS[layout]
-    call = {"axis": axis, "reverse": False, "exclusive": False, "dtype": result, "out": None, **call}
-    request = make_request(
-        op=op,
-        has_initial=initial,
-        value=view(shape, dtype, strides, pointer),
-        mask=view(shape, "bool") if mask else None,
-        **call,
-    )
+    operands = Operands((view(shape, dtype, strides, pointer),), view(shape, "bool") if mask else None)
+    request = make_request(Flags(op, axis, dtype=result, **call), operands, has_initial=initial)
     return make_plan(request, target)
 
 

@@ -18,7 +18,7 @@ from cuscan.interop.view import ArrayView, Device
 from cuscan.operators import OPERATORS
 from cuscan.order import Order
 from cuscan.plan import Target, make_plan, order_of
-from cuscan.request import check_initial, dense_strides, find_dtype, make_request
+from cuscan.request import Flags, Operands, check_initial, dense_strides, find_dtype, make_request
 
 H200 = Target(90, 132)
 ORDER4 = Order(items=4, vectors=8, warps=8)
@@ -42,20 +42,9 @@ def view(shape, dtype="float32", strides=None, pointer=0):
     return ArrayView(None, LIBRARY, DTYPES[dtype], tuple(shape), tuple(strides), pointer, Device("cuda", 0), False)
 
 
-def request(
-    x, op="add", axis=-1, *, reverse=False, exclusive=False, dtype=None, has_initial=False, mask=None, out=None
-):
-    return make_request(
-        op=op,
-        axis=axis,
-        reverse=reverse,
-        exclusive=exclusive,
-        dtype=dtype,
-        has_initial=has_initial,
-        value=x,
-        mask=mask,
-        out=out,
-    )
+def request(x, op="add", axis=-1, *, has_initial=False, mask=None, out=None, **flags):
+    operands = Operands((x,), mask, outs=None if out is None else (out,))
+    return make_request(Flags(op, axis, **flags), operands, has_initial=has_initial)
 
 
 def planned(*arguments, **keywords):
@@ -87,7 +76,7 @@ def test_requests_and_plans_are_frozen_and_hashable():
     assert a != request(view((3, 40)), exclusive=True)
     one, other = make_plan(a, H200), make_plan(b, H200)
     assert one == other and hash(one) == hash(other) and hash(one.config) == hash(other.config)
-    for thing in (a, a.value, one, one.config, H200, ORDER4):
+    for thing in (a, a.values, one, one.config, H200, ORDER4):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(thing, dataclasses.fields(thing)[0].name, None)
 

@@ -7,20 +7,21 @@ from typing import Any
 
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING
-from cuscan.interop.view import ArrayView
+from cuscan.request import Flags, Operands
 
 
-def run(value: ArrayView, **call: Any) -> Any:
-    """Run one call on the device of its array; `call` holds the keywords of `api.scan`."""
-    backend = _backends.get(value.device.type) or _load(value.device.type)
-    return backend(value, **call)
+def run(flags: Flags, operands: Operands, *, initial: Any = None, validate: bool = False) -> tuple[Any, ...]:
+    """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
+    device = operands.values[-1].device.type
+    backend = _backends.get(device) or _load(device)
+    return backend(flags, operands, initial, validate)
 
 
-_backends: dict[str, Callable[..., Any]] = {}  # by device type, those that were needed so far
+_backends: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by device type, those that were needed so far
 
 
-def _load(device_type: str) -> Callable[..., Any]:
-    backend: Callable[..., Any]
+def _load(device_type: str) -> Callable[..., tuple[Any, ...]]:
+    backend: Callable[..., tuple[Any, ...]]
     if device_type == "cpu":
         from cuscan.backends.host import run as backend
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import threading
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from cuscan.compile.module import load_kernel
 from cuscan.interop.view import ArrayView, Device, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import Target, make_plan
-from cuscan.request import ALIGNMENT, ScanRequest, check_initial, make_request
+from cuscan.request import ALIGNMENT, Flags, Operands, ScanRequest, check_offsets, initial_argument, make_request
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
@@ -36,7 +37,7 @@ class _Launch:
 
     def __init__(self, request: ScanRequest, device: Device) -> None:
         self.request = request
-        self.empty = 0 in request.value.shape
+        self.empty = 0 in request.result.shape
         if self.empty:
             return
         target = _target(device.ordinal)
@@ -48,10 +49,8 @@ class _Launch:
         # CuPy passes a NumPy array of one structured element by value.
         self.geometry = np.zeros(1, [("words", np.int64, len(plan.geometry))])
         self.geometry["words"] = plan.geometry
-        self.carry = np.dtype(request.carry).type
         self.workspace_bytes = plan.workspace_bytes
-        value, result = request.value.dtype.itemsize, request.result.dtype.itemsize
-        self.offsets = (plan.value_offset * value, plan.result_offset * result, plan.mask_offset)
+        self.offsets = plan.offsets
 
 
 _launches: dict[Any, _Launch] = {}
@@ -61,64 +60,69 @@ _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
 
 
-def run(
-    value: ArrayView,
-    *,
-    op: Any,
-    axis: Any,
-    reverse: Any,
-    exclusive: Any,
-    mask: ArrayView | None,
-    initial: Any,
-    dtype: Any,
-    out: ArrayView | None,
-) -> Any:
-    """Run one call; the keywords are those of `api.scan`, with views for arrays."""
-    current, wanted = _get_device(), value.device.ordinal
+def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple[Any, ...]:
+    """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
+    main = operands.values[-1]
+    current, wanted = _get_device(), main.device.ordinal
     if current != wanted:
         _set_device(wanted)
     try:
-        call = (op, axis, reverse, exclusive, dtype)
-        launch = _find_launch(call, value, mask, initial is not None, out)
-        library = cast(DeviceLibrary, value.library)
-        if out is None:
-            result = launch.request.result
-            array = library.empty(result.shape, result.strides, result.dtype, value.device)
-            _queue(launch, library, value, mask, initial, library.pointer(array))
-            return array
-        check_overlap(value, mask, out)
-        _queue(launch, library, value, mask, initial, out.pointer)
-        library.written(out.owner)
-        return out.owner
+        launch = _find_launch(flags, operands, initial is not None)
+        request, library = launch.request, cast(DeviceLibrary, main.library)
+        if validate and operands.segments and operands.segments[0] == "offsets":
+            check_offsets(library.fetch(operands.segments[1].owner), request.shape[request.axis])
+        outs = operands.outs
+        if outs is None:
+            owners = tuple(library.empty(s.shape, s.strides, s.dtype, main.device) for s in request.results)
+            pointers = [library.pointer(owner) for owner in owners]
+        else:
+            check_overlap(operands)
+            owners, pointers = tuple(out.owner for out in outs), [out.pointer for out in outs]
+        last = ()
+        if request.last is not None:
+            rows = tuple(n for axis, n in enumerate(request.last.shape) if axis != request.axis)
+            strides = tuple(s for axis, s in enumerate(request.last.strides) if axis != request.axis)
+            last = (library.empty(rows, strides, request.last.dtype, main.device),)
+        _queue(launch, library, operands, initial, pointers, library.pointer(last[0]) if last else 0)
+        if outs is not None:
+            for out in outs:
+                library.written(out.owner)
+        return owners + last
     finally:
         if current != wanted:
             _set_device(current)
 
 
-def _find_launch(
-    call: tuple[Any, ...], value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None
-) -> _Launch:
+def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
     """The launch that is kept for a like call, or a new one.
 
     Types are part of the key: 1 equals True and 1.0, and only one of them is an axis.
     """
-    key = (call, tuple(map(type, call)), has_initial, _shape_of(value), _shape_of(mask), _shape_of(out))
+    values, mask, segments, row_initial, outs = operands
+    key = (
+        flags,
+        tuple(map(type, flags)),
+        has_initial,
+        tuple(map(_shape_of, values)),
+        mask and _shape_of(mask),
+        segments and (segments[0], _shape_of(segments[1])),
+        row_initial and _shape_of(row_initial),
+        outs and tuple(map(_shape_of, outs)),
+    )
     try:
         return _launches[key]
     except KeyError:
         pass
     except TypeError:  # an argument that cannot be hashed
-        return _prepare(call, value, mask, has_initial, out)
+        return _prepare(flags, operands, has_initial)
     if len(_launches) >= _MAX_LAUNCHES:
         _launches.clear()
-    launch = _launches[key] = _prepare(call, value, mask, has_initial, out)
+    launch = _launches[key] = _prepare(flags, operands, has_initial)
     return launch
 
 
-def _shape_of(view: ArrayView | None) -> Any:
+def _shape_of(view: ArrayView) -> Any:
     """All of a view that a launch depends on, but for the address."""
-    if view is None:
-        return None
     return (
         view.library,
         view.dtype,
@@ -130,22 +134,9 @@ def _shape_of(view: ArrayView | None) -> Any:
     )
 
 
-def _prepare(
-    call: tuple[Any, ...], value: ArrayView, mask: ArrayView | None, has_initial: bool, out: ArrayView | None
-) -> _Launch:
-    op, axis, reverse, exclusive, dtype = call
-    request = make_request(
-        op=op,
-        axis=axis,
-        reverse=reverse,
-        exclusive=exclusive,
-        dtype=dtype,
-        has_initial=has_initial,
-        value=value,
-        mask=mask,
-        out=out,
-    )
-    return _Launch(request, value.device)
+def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
+    request = make_request(flags, operands, has_initial=has_initial)
+    return _Launch(request, operands.values[-1].device)
 
 
 def _target(index: int) -> Target:
@@ -161,35 +152,42 @@ def _target(index: int) -> Target:
 
 
 def _queue(
-    launch: _Launch, library: DeviceLibrary, value: ArrayView, mask: ArrayView | None, initial: Any, result: int
+    launch: _Launch, library: DeviceLibrary, operands: Operands, initial: Any, results: list[int], last: int
 ) -> None:
-    """Put the kernel on the library's current stream; `result` is an address."""
-    number = 0 if initial is None else check_initial(initial, launch.request.result.dtype)
+    """Put the kernel on the library's current stream; `results` and `last` are addresses."""
+    number = initial_argument(launch.request, initial)
     if launch.empty:
         return
-    handle = library.stream(value.device)
+    device = operands.values[-1].device
+    handle = library.stream(device)
     stream = _streams.get(handle)
     if stream is None:
         stream = _streams[handle] = _Stream(handle)
     states = None
     if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, library, value.device, handle)
-    to_value, to_result, to_mask = launch.offsets
+        states = workspace.find(launch.workspace_bytes, library, device, handle)
+    values, mask, segments, row_initial, _ = operands
+    addresses = (
+        *(value.pointer for value in values),
+        *results,
+        0 if mask is None else mask.pointer,
+        0 if segments is None else segments[1].pointer,
+        0 if row_initial is None else row_initial.pointer,
+        last,
+    )
     launch.function(
         launch.grid,
         launch.block,
         (
-            value.pointer + to_value,
-            result + to_result,
-            0 if mask is None else mask.pointer + to_mask,
+            *map(operator.add, addresses, launch.offsets),
             0 if states is None else states.pointer,
-            launch.carry(number),
+            number,
             launch.geometry,
         ),
         shared_mem=launch.shared_bytes,
         stream=stream,
     )
-    lent = [view.lender for view in (value, mask) if view is not None and view.lender is not None]
+    lent = [view.lender for view in operands.inputs() if view.lender is not None]
     if lent:
         _keep(lent)
 

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from cuscan.dtypes import DTYPES, EXACT, DType, Kind
-from cuscan.interop.view import ArrayView, HostLibrary
+from cuscan.backends.convert import storage, to_accumulator, to_result
+from cuscan.dtypes import DTYPES
+from cuscan.errors import ScanTypeError
+from cuscan.interop.view import HostLibrary
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
-from cuscan.request import ScanRequest, check_initial, make_request
+from cuscan.request import Flags, Operands, ScanRequest, check_offsets, check_start, make_request
+from cuscan.states import make_states
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -33,109 +36,230 @@ class Part(NamedTuple):
     value: Array
 
 
-def run(value: ArrayView, *, mask: ArrayView | None, initial: object, out: ArrayView | None, **call: Any) -> Any:
-    """Run one call of `api.scan`; returns an array of the library of `value`, or `out`'s owner."""
-    request = make_request(value=value, mask=mask, has_initial=initial is not None, out=out, **call)
-    number = None if initial is None else check_initial(initial, request.result.dtype)
-    library = cast(HostLibrary, value.library)
-    if out is None:
-        result = request.result
-        new = library.empty(result.shape, result.strides, result.dtype, value.device)
-        out = library.adopt(new, "out")
+class Inputs(NamedTuple):
+    """The arrays that a scan reads, as NumPy sees them."""
+
+    values: tuple[Array, ...]
+    mask: Array | None = None
+    segments: Array | None = None
+    row_initial: Array | None = None
+
+
+def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple[Any, ...]:
+    """Run one call; returns arrays of the library of the values, those of `outs` if there are any.
+
+    Offsets are always checked: that costs nothing beside a scan in NumPy.
+    """
+    request = make_request(flags, operands, has_initial=initial is not None)
+    start = check_start(initial, request.op, request.result.dtype)
+    main = operands.values[-1]
+    library = cast(HostLibrary, main.library)
+    inputs = Inputs(
+        tuple(map(library.as_numpy, operands.values)),
+        None if operands.mask is None else library.as_numpy(operands.mask),
+        None if operands.segments is None else library.as_numpy(operands.segments[1]),
+        None if operands.row_initial is None else library.as_numpy(operands.row_initial),
+    )
+    if request.segments and request.segments.kind == "offsets":
+        check_offsets(inputs.segments, request.shape[request.axis])
+    outs = operands.outs
+    if outs is None:
+        new = (library.empty(s.shape, s.strides, s.dtype, main.device) for s in request.results)
+        outs = tuple(library.adopt(array, "out") for array in new)
     else:
-        check_overlap(value, mask, out)
-    kept = None if mask is None else library.as_numpy(mask)
-    library.as_numpy(out)[...] = evaluate(request, library.as_numpy(value), kept, number)
-    library.written(out.owner)
-    return out.owner
+        check_overlap(operands)
+    results, last = evaluate(request, inputs, start)
+    for out, result in zip(outs, results, strict=True):
+        library.as_numpy(out)[...] = result
+        library.written(out.owner)
+    owners = tuple(out.owner for out in outs)
+    if request.last is None:
+        return owners
+    state = library.adopt(library.empty(last.shape, _c_strides(last.shape), request.last.dtype, main.device), "last")
+    library.as_numpy(state)[...] = last
+    return (*owners, state.owner)
 
 
-def evaluate(request: ScanRequest, value: Array, mask: Array | None, initial: complex | None) -> Array:
-    """The result of a request on NumPy arrays, in the result dtype; bfloat16 comes and goes as uint16."""
-    shape, axis = request.value.shape, request.axis
-    length = shape[axis]
-    rows = math.prod(shape[:axis]) * math.prod(shape[axis + 1 :])
-    result = np.empty((rows, length), _storage(request.result.dtype))
+def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> tuple[list[Array], Array]:
+    """The results of a request on NumPy arrays, and the last states; bfloat16 comes and goes as uint16."""
+    if request.op.combine is None:
+        raise ScanTypeError(f"op={request.op.name!r} has no numpy= callable, which scans of CPU arrays need")
+    shape, axis = request.shape, request.axis
+    others = shape[:axis] + shape[axis + 1 :]
+    rows, length = math.prod(others), shape[axis] + request.include_initial
+    results = [np.empty((rows, length), storage(result.dtype)) for result in request.results]
+    last = np.zeros(rows, storage((request.last or request.result).dtype))
 
     def as_rows(array: Array) -> Array:
         moved = np.moveaxis(np.broadcast_to(array, shape), axis, -1)
-        return (moved[..., ::-1] if request.reverse else moved).reshape(rows, length)
+        return (moved[..., ::-1] if request.reverse else moved).reshape(rows, shape[axis])
 
-    if result.size:
+    if rows * length:
+        arranged = Inputs(
+            tuple(map(as_rows, inputs.values)),
+            None if inputs.mask is None else as_rows(inputs.mask),
+            None if inputs.segments is None else _restarts(request, inputs.segments, as_rows),
+            None if inputs.row_initial is None else np.broadcast_to(inputs.row_initial, others).reshape(rows),
+        )
         with np.errstate(all="ignore"):
-            _scan_rows(request, as_rows(value), None if mask is None else as_rows(mask), initial, result)
-    moved = result.reshape(*shape[:axis], *shape[axis + 1 :], length)
-    return np.moveaxis(moved[..., ::-1] if request.reverse else moved, -1, axis)
+            _scan_rows(request, arranged, start, results, last)
+
+    def as_asked(array: Array) -> Array:
+        moved = array.reshape(*others, length)
+        return np.moveaxis(moved[..., ::-1] if request.reverse else moved, -1, axis)
+
+    return [as_asked(result) for result in results], last.reshape(others)
 
 
-def _scan_rows(request: ScanRequest, value: Array, mask: Array | None, initial: complex | None, result: Array) -> None:
+def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], Array]) -> Array:
+    """Where segments start, in scan order; the start of a row counts only where a flag says so."""
+    assert request.segments is not None
+    length = request.shape[request.axis]
+    if request.segments.kind == "reset":
+        return as_rows(segments).view(np.uint8) != 0
+    if request.segments.kind == "offsets":
+        starts = np.zeros(length + 1, np.bool_)
+        inside = segments[(segments > 0) & (segments < length)]
+        starts[length - inside if request.reverse else inside] = True
+        return np.broadcast_to(starts[:length], (math.prod(request.shape) // max(length, 1), length))
+    if segments.ndim == 1:
+        segments = segments.reshape([-1 if i == request.axis else 1 for i in range(len(request.shape))])
+    keys = as_rows(segments)
+    keys = to_accumulator(keys, request.segments.array.dtype, request.segments.array.dtype)
+    starts = np.zeros(keys.shape, np.bool_)
+    starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
+    return starts
+
+
+def _scan_rows(
+    request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None, results: list[Array], last: Array
+) -> None:
     order = order_of(request)
-    carry_dtype = _storage(DTYPES[request.carry])
-    identity = _identity(request)
-    rows, length = value.shape
+    algebra = _Algebra(request)
+    rows, length = results[0].shape
     span = order.unit * GROUP
     block = max(BLOCK // min(span, length), 1)
     for first in range(0, rows, block):
-        start = np.full(min(block, rows - first), 0 if initial is None else initial, carry_dtype)
-        carry = Carry(request.op.combine, Part(np.bool_(request.has_initial), start))
+        carry = Carry(algebra.combine, Part(np.bool_(request.has_initial), algebra.row_start(inputs, start, first, block)))
         for position in range(0, length, span):
             window = slice(first, first + block), slice(position, position + span)
-            elements = to_accumulator(value[window], request.value.dtype, request.result.dtype)
-            if mask is not None:
-                elements = np.where(mask[window].view(np.uint8) != 0, elements, identity)
-            blocked = _block(elements, order)
-            prefix = _prefixes(request.op.combine, blocked, carry)
-            scanned = _walk(request, blocked, prefix, identity)
-            result[window] = to_result(_unblock(scanned, elements.shape), request.result.dtype)
+            shape = results[0][window].shape
+            blocked = _block(algebra.lift(inputs, start, window, shape), order)
+            prefix = _prefixes(algebra.combine, blocked, carry)
+            states = _unblock(_walk(algebra, blocked, prefix, start), shape)
+            for result, spec, lowered in zip(results, request.results, request.op.states.lower(states), strict=True):
+                result[window] = to_result(lowered, spec.dtype)
+            last[first : first + block] = request.op.states.lower(states[:, -1])[0]
 
 
-# ---- elements ------------------------------------------------------------------------------------
+# ---- states --------------------------------------------------------------------------------------
 
 
-def to_accumulator(value: Array, dtype: DType, result: DType) -> Array:
-    """Elements of `dtype` as accumulators of a result dtype (elements.cuh)."""
-    if dtype.kind is Kind.BOOL:
-        value = value.view(np.uint8) != 0  # any byte that is not zero is true
-    elif dtype.name == "bfloat16":
-        value = (value.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if result.kind in EXACT:
-        value = _truncate(value, result).astype(result.name)  # integers wrap to the result's width first
-    return value.astype(result.accumulator)
+class _Algebra:
+    """A request's operator on states, segments included: elements.cuh and segments.cuh."""
+
+    def __init__(self, request: ScanRequest) -> None:
+        assert request.op.combine is not None
+        self._inner = request.op.combine
+        self._request = request
+        self._state = request.op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
+        self._carry = request.op.states.dtype(storage(DTYPES[request.carry]))
+        self.segmented = request.segments is not None
+
+    def combine(self, earlier: Array, later: Array) -> Array:
+        if not self.segmented:
+            return self._inner(earlier, later)
+        state = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
+        state["value"] = np.where(
+            later["restarts"], later["value"], self._inner(earlier["value"], later["value"])
+        )
+        state["restarts"] = earlier["restarts"] | later["restarts"]
+        return state
+
+    def _marked(self, states: Array, restarts: Any) -> Array:
+        if not self.segmented:
+            return states
+        return make_states(np.dtype([("value", states.dtype), ("restarts", "?")]), (states, restarts), states.shape)
+
+    def row_start(self, inputs: Inputs, start: tuple[Any, ...] | None, first: int, count: int) -> Array:
+        """What rows start from."""
+        rows = slice(first, first + count)
+        if inputs.row_initial is not None:
+            assert self._request.row_initial is not None
+            spec = self._request.row_initial.dtype
+            start = (to_accumulator(inputs.row_initial[rows], spec, DTYPES[self._request.carry]),)
+        states = self._request.op.states
+        parts = self._identity() if start is None else states.start(*start)
+        return self._marked(make_states(self._carry, parts, inputs.values[0][rows].shape[:1]), False)
+
+    def _identity(self) -> tuple[complex, ...]:
+        return self._request.op.identity(self._request.result.dtype)
+
+    def identity(self) -> Array:
+        return make_states(self._state, self._identity(), ())
+
+    def segment_start(self, start: tuple[Any, ...] | None) -> Array:
+        """What a segment within a row starts from: the state that an exclusive scan shows there."""
+        if start is None or not self._request.op.segments_have_initial:
+            return self.identity()
+        carry = make_states(self._carry, self._request.op.states.start(*start), ())
+        return carry.astype(self._state)
+
+    def lift(self, inputs: Inputs, start: tuple[Any, ...] | None, window: Any, shape: tuple[int, ...]) -> Array:
+        """The states of the elements of a window; what is behind them is of no consequence."""
+        request = self._request
+        values = [value[window] for value in inputs.values]
+        dtypes = [DTYPES[name] for name in request.op.dtypes] or [request.result.dtype] * len(values)
+        pairs = zip(values, request.values, dtypes, strict=True)
+        parts = request.op.states.lift(*(to_accumulator(v, spec.dtype, dtype) for v, spec, dtype in pairs))
+        states = make_states(self._state, parts, values[0].shape)
+        if request.op.indexed:
+            index = np.arange(window[1].start, window[1].start + states.shape[1])
+            states["index"] = request.shape[request.axis] - 1 - index if request.reverse else index
+        if inputs.mask is not None:
+            states = np.where(inputs.mask[window].view(np.uint8) != 0, states, self.identity())
+        if request.skip_nan:
+            missing = [_is_nan(v, spec.dtype.name) for v, spec in zip(values, request.values, strict=True)]
+            states = np.where(np.logical_or.reduce(missing), self.identity(), states)
+        restarts: Any = False
+        if inputs.segments is not None:
+            restarts = inputs.segments[window]
+            if start is not None and request.op.segments_have_initial:
+                states = np.where(restarts, self._inner(self.segment_start(start), states), states)
+        states = self._marked(states, restarts)
+        padded = np.zeros(shape, states.dtype)
+        padded[:, : states.shape[1]] = states
+        return padded
+
+    def shown_before(self, running: Part, item: Array, start: tuple[Any, ...] | None) -> Array:
+        """What an exclusive scan gives at an element."""
+        if not self.segmented:
+            return np.where(running.exists, running.value, self.identity())
+        before = np.where(running.exists, running.value["value"], self.identity())
+        if self._request.exclusive:
+            before = np.where(item["restarts"], self.segment_start(start), before)
+        return before
+
+    def shown(self, states: Array) -> Array:
+        return states["value"] if self.segmented else states
+
+    @property
+    def shows_before(self) -> bool:
+        return self._request.exclusive or self._request.include_initial
+
+    @property
+    def shown_dtype(self) -> np.dtype[Any]:
+        return self._state
 
 
-def _truncate(value: Array, result: DType) -> Array:
-    """Floating point as 64-bit integers, saturated; NumPy leaves what does not fit to the machine."""
-    if value.dtype.kind != "f" or result.kind is Kind.BOOL:
-        return value
-    if value.dtype.itemsize == 2:
-        value = value.astype(np.float32)
-    limits = np.iinfo(np.int64)
-    inside = np.abs(value) < 2.0**63
-    outside = np.where(value > 0, limits.max, np.where(value < 0, limits.min, 0))
-    signed = np.where(inside, np.where(inside, value, 0).astype(np.int64), outside)
-    if result.name != "uint64":
-        return signed
-    large = (value >= 2.0**63) & (value < 2.0**64)
-    unsigned = np.where(large, np.where(large, value, 0).astype(np.uint64), signed.astype(np.uint64))
-    return np.where(value >= 2.0**64, np.iinfo(np.uint64).max, unsigned)
+def _is_nan(value: Array, name: str) -> Array:
+    if name == "bfloat16":
+        return (value.view(np.uint16) & np.uint16(0x7FFF)) > np.uint16(0x7F80)
+    return np.isnan(value) if value.dtype.kind in "fc" else np.zeros(value.shape, np.bool_)
 
 
-def to_result(value: Array, result: DType) -> Array:
-    """Accumulators, rounded or wrapped once to the result dtype (types.cuh)."""
-    if result.name != "bfloat16":
-        return value.astype(result.name)
-    bits = value.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(value), 0x7FC0, rounded).astype(np.uint16)
-
-
-def _storage(dtype: DType) -> np.dtype[Any]:
-    return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
-
-
-def _identity(request: ScanRequest) -> Array:
-    result = request.result.dtype
-    return np.array(request.op.identity(result)).astype(result.accumulator)
+def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 # ---- layout --------------------------------------------------------------------------------------
@@ -201,16 +325,16 @@ def _prefixes(combine: Combine, blocked: Array, carry: Carry) -> Part:
     )
 
 
-def _walk(request: ScanRequest, blocked: Array, prefix: Part, identity: Array) -> Array:
+def _walk(algebra: _Algebra, blocked: Array, prefix: Part, start: tuple[Any, ...] | None) -> Array:
     """The items one by one: `Running` in elements.cuh."""
-    scanned = np.empty_like(blocked)
+    scanned = np.empty(blocked.shape, algebra.shown_dtype)
     running = prefix
     for i, item in enumerate(blocked):
-        if request.exclusive:
-            scanned[i] = np.where(running.exists, running.value, identity)
-        running = _join(request.op.combine, running, Part(np.True_, item))
-        if not request.exclusive:
-            scanned[i] = running.value
+        if algebra.shows_before:
+            scanned[i] = algebra.shown_before(running, item, start)
+        running = _join(algebra.combine, running, Part(np.True_, item))
+        if not algebra.shows_before:
+            scanned[i] = algebra.shown(running.value)
     return scanned
 
 

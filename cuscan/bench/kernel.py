@@ -14,7 +14,7 @@ from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.interop import adopt
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import make_request
+from cuscan.request import Flags, Operands, make_request
 
 _REPORT = ("--ptxas-options=-v",)
 _FIELDS = {
@@ -29,9 +29,8 @@ _FIELDS = {
 def plan_of(case: Case, target: Target) -> ScanPlan:
     """The plan that a case gets on a GPU; needs neither the GPU nor memory for the arrays."""
     x, mask, out = untouched_buffers(case).each(adopt)
-    flags: dict[str, Any] = {"reverse": case.reverse, "exclusive": case.exclusive, "has_initial": False, "dtype": None}
-    request = make_request(op=case.op, axis=case.axis, value=x, mask=mask, out=out, **flags)
-    return make_plan(request, target)
+    flags = Flags(case.op, case.axis, case.reverse, case.exclusive)
+    return make_plan(make_request(flags, Operands((x,), mask, outs=(out,)), has_initial=False), target)
 
 
 def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:

@@ -16,32 +16,41 @@ _TEMPLATE = """\
 {functor_source}
 namespace cuscan {{
 struct Config {{
-    using Value = {value};
-    using Result = {result};
-    using Accumulator = {accumulator};
-    using Carry = {carry};
-    template <class T>
-    using Op = {functor}<T>;
-    static constexpr Access kValueAccess = Access::k{value_access};
-    static constexpr Access kResultAccess = Access::k{result_access};
-    static constexpr Access kMaskAccess = Access::k{mask_access};
+    using Op = {op};
+    using CarryOp = {carry_op};
+    using Index = {index};
+    using Values = Ports<{values}>;
+    using Results = Ports<{results}>;
+    using Mask = {mask};
+    using SegmentPort = {segment_port};
+    using RowInitial = {row_initial};
+    using Last = {last};
+    static constexpr Segments kSegments = Segments::k{segments};
+    static constexpr bool kSegmentsHaveInitial = {segments_have_initial};
+    static constexpr bool kShowsSegmentStarts = {shows_segment_starts};
+    static constexpr bool kIndexed = {indexed};
+    static constexpr bool kReverse = {reverse};
     static constexpr bool kExclusive = {exclusive};
+    static constexpr bool kIncludesInitial = {includes_initial};
+    static constexpr bool kSkipsNan = {skips_nan};
     static constexpr bool kHasInitial = {has_initial};
     static constexpr bool kGrid = {grid};
     static constexpr int kLevels = {levels};
     static constexpr bool kStaged = {staged};
     static constexpr int kBatchDims = {batch_dims};
     static constexpr int kItems = {items};
+    static constexpr int kStateBytes = {state_bytes};
+    static constexpr int kCarryBytes = {carry_bytes};
     static constexpr int kSharedBytes = {shared_bytes};
 {constants}
 }};
 }}  // namespace cuscan
 
 CUSCAN_KERNEL({block}, {blocks_per_sm})
-{entry}(const cuscan::Config::Value* value, cuscan::Config::Result* result, const cuscan::boolean* mask,
-        cuscan::Workspace* workspace, cuscan::Config::Carry initial,
-        CUSCAN_CONSTANT_ARGUMENT cuscan::Geometry<cuscan::Config::kBatchDims> geometry) {{
-    cuscan::{family}<cuscan::Config>({{value, result, mask}}, workspace, initial, geometry);
+{entry}({arguments}, cuscan::Workspace* workspace,
+        cuscan::Elements<cuscan::Config>::Initial initial,
+        CUSCAN_CONSTANT_ARGUMENT cuscan::Geometry<cuscan::Config> geometry) {{
+    cuscan::{family}<cuscan::Config>({{{{{names}}}}}, workspace, initial, geometry);
 }}
 """
 
@@ -70,8 +79,18 @@ def make_source(config: Config) -> str:
     """The translation unit for one configuration."""
     fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
-    return _TEMPLATE.format(entry=entry_name(config), digest=headers_digest(), constants=constants, **fields)
+    names = [f"array{i}" for i in range(len(config.values) + len(config.results) + 4)]
+    return _TEMPLATE.format(
+        entry=entry_name(config),
+        digest=headers_digest(),
+        constants=constants,
+        arguments=", ".join(f"char* {name}" for name in names),
+        names=", ".join(names),
+        **fields,
+    )
 
 
 def _literal(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

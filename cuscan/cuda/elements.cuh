@@ -1,88 +1,172 @@
-// From an element in memory to the accumulator and back, for one Config: conversion, mask and identity in one place.
+// From elements in memory to states and back, for one Config: conversion, mask, missing values and segments in one place.
 #pragma once
 #include "scans.cuh"
-#include "vectors.cuh"
+#include "segments.cuh"
 
 namespace cuscan {
 
-template <class T>
-constexpr bool kIsInteger = false;
-template <>
-constexpr bool kIsInteger<int32> = true;
-template <>
-constexpr bool kIsInteger<uint32> = true;
-template <>
-constexpr bool kIsInteger<int64> = true;
-template <>
-constexpr bool kIsInteger<uint64> = true;
+template <bool kCondition, class Then, class Else>
+struct Choose {
+    using Type = Then;
+};
+template <class Then, class Else>
+struct Choose<false, Then, Else> {
+    using Type = Else;
+};
 
 template <class Config>
 struct Elements {
-    using Value = typename Config::Value;
-    using Result = typename Config::Result;
-    using Accumulator = typename Config::Accumulator;
-    using Op = typename Config::template Op<Accumulator>;
-    static constexpr bool kMasked = Config::kMaskAccess != Access::kNone;
+    static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
+    static constexpr bool kSegmented = Config::kSegments != Segments::kNone;
+    using Inner = typename Config::Op;  // on what elements are, segments aside
+    using InnerState = typename Inner::State;
+    using Op = typename Choose<kSegmented, Restarting<Inner>, Inner>::Type;
+    using CarryOp = typename Choose<kSegmented, Restarting<typename Config::CarryOp>, typename Config::CarryOp>::Type;
+    using State = typename Op::State;
+    using Carry = typename CarryOp::State;
+    using Initial = typename Config::CarryOp::Initial;
+    using Result = typename PortOf<0, typename Config::Results>::Is::Type;
+    using Index = typename Config::Index;
+    static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes, "plan.py counts otherwise");
 
-    // Integers wrap to the result's width first; floating point goes straight to the accumulator, so it is rounded
-    // once, on store.
-    static CUSCAN_DEVICE Accumulator element(Value value) {
-        if constexpr (kIsInteger<Accumulator>)
-            return convert<Accumulator>(convert<Result>(value));
+    static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
+
+    // What a row starts from, and what a segment within it does.
+    static CUSCAN_DEVICE Carry start(const Row<Config>& row, const Initial& initial) {
+        using Port = typename Config::RowInitial;
+        Initial number = initial;
+        if constexpr (Port::kAccess != Access::kNone)
+            number = convert<Initial>(*(const typename Port::Type*)row.array[Arrays<Config>::kInitial]);
+        if constexpr (kSegmented)
+            return {Config::CarryOp::start(number), 0};
         else
-            return convert<Accumulator>(value);
+            return Config::CarryOp::start(number);
     }
-    static CUSCAN_DEVICE Accumulator identity() { return Op::template identity<Result>(); }
+    static CUSCAN_DEVICE InnerState segment_start(const Initial& initial) {
+        if constexpr (Config::kSegmentsHaveInitial)
+            return convert<InnerState>(Config::CarryOp::start(initial));
+        else
+            return identity();
+    }
 };
 
-// kVectors vectors of kItems elements that one thread keeps in registers, with a bit an element for the mask.
-template <class Config, int kVectors, int kItems>
-struct Items : Elements<Config> {
-    using Base = Elements<Config>;
-    using typename Base::Accumulator;
-    using typename Base::Value;
-    static constexpr int kBits = 32;
-
-    Vector<Value, kItems> raw[kVectors];
-    uint32 keep[Base::kMasked ? (kVectors * kItems + kBits - 1) / kBits : 1];
+// A bit for each of kCount elements of a thread.
+template <int kCount>
+struct Bits {
+    static constexpr int kWord = 32;
+    static constexpr int kWords = (kCount + kWord - 1) / kWord;
+    uint32 word[kWords];
 
     CUSCAN_DEVICE void clear() {
         CUSCAN_UNROLL
-        for (uint32& bits : keep) bits = 0;
+        for (uint32& bits : word) bits = 0;
     }
-    CUSCAN_DEVICE void set_mask(int vector, const Vector<boolean, kItems>& mask) {
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            const int bit = vector * kItems + i;
-            keep[bit / kBits] |= uint32(mask.item[i].bits != 0) << (bit % kBits);
+    CUSCAN_DEVICE void set(int number, bool bit) { word[number / kWord] |= uint32(bit) << (number % kWord); }
+    CUSCAN_DEVICE bool get(int number) const { return (word[number / kWord] >> (number % kWord)) & 1; }
+};
+
+// kVectors vectors of kItems elements that one thread keeps in registers, with a bit an element for the mask and one for
+// segments.
+template <class Config, int kVectors, int kItems>
+struct Items : Elements<Config> {
+    using Base = Elements<Config>;
+    using typename Base::Index;
+    using typename Base::InnerState;
+    using typename Base::State;
+
+    template <class Port>
+    struct Raw {
+        Vector<typename Port::Type, kItems> vector[kVectors];
+    };
+    Pack<Raw, typename Config::Values> raw;
+    Bits<Base::kMasked ? kVectors * kItems : 1> keep;
+    Bits<Base::kSegmented ? kVectors * kItems : 1> restarts;
+    Index index;                 // of the thread's first element along the axis
+    InnerState segment_started;  // what a segment starts from
+
+    // `position`: of the thread's first element, in scan order.
+    CUSCAN_DEVICE void clear(const Geometry<Config>& geometry, int64 position, const typename Base::Initial& initial) {
+        keep.clear();
+        restarts.clear();
+        index = Index(Config::kReverse ? geometry.elements() - 1 - position : position);
+        segment_started = Base::segment_start(initial);
+    }
+    // Item i of a vector, `along` elements further along the axis than the thread's first.
+    CUSCAN_DEVICE State get(int vector, int i, int along) const {
+        const int bit = vector * kItems + i;
+        InnerState value = lifted(vector, i, along);
+        if constexpr (Base::kMasked)
+            if (!keep.get(bit)) value = Base::identity();
+        if constexpr (Config::kSkipsNan)
+            if (any_nan(vector, i)) value = Base::identity();
+        if constexpr (Base::kSegmented) {
+            const bool starts = restarts.get(bit);
+            if constexpr (Config::kSegmentsHaveInitial)
+                if (starts) value = Base::Inner::combine(segment_started, value);
+            return {value, starts};
+        } else {
+            return value;
         }
     }
-    CUSCAN_DEVICE Accumulator get(int vector, int i) const {
-        const Accumulator value = Base::element(raw[vector].item[i]);
-        if constexpr (Base::kMasked) {
-            const int bit = vector * kItems + i;
-            return (keep[bit / kBits] >> (bit % kBits)) & 1 ? value : Base::identity();
-        }
-        return value;
+
+private:
+    template <int kPort = 0, class... Taken>
+    CUSCAN_DEVICE InnerState lifted(int vector, int i, int along, const Taken&... taken) const {
+        if constexpr (kPort < Config::Values::kCount)
+            return lifted<kPort + 1>(vector, i, along, taken..., raw.at(Number<kPort>()).vector[vector].item[i]);
+        else if constexpr (Config::kIndexed)
+            return Base::Inner::template lift<typename Base::Result>(taken..., Index(Config::kReverse ? index - along : index + along));
+        else
+            return Base::Inner::template lift<typename Base::Result>(taken...);
+    }
+    CUSCAN_DEVICE bool any_nan(int vector, int i) const {
+        bool any = false;
+        for_each_port<typename Config::Values>(
+            [&](auto k) { any = any || is_nan(arithmetic(raw.at(k).vector[vector].item[i])); });
+        return any;
     }
 };
 
-// The running value of one thread on its way through consecutive elements: takes the next one, gives its output.
+// The running state of one thread on its way through consecutive elements: takes the next one, gives what is stored for it.
 template <class Config>
 struct Running : Elements<Config> {
     using Base = Elements<Config>;
-    using typename Base::Accumulator;
-    using typename Base::Result;
+    using typename Base::InnerState;
+    using typename Base::State;
 
     bool present;  // false: nothing came before
-    Accumulator value;
+    State value;
 
-    CUSCAN_DEVICE Result step(Accumulator next) {
-        const Accumulator before = present ? value : Base::identity();
-        value = join<typename Base::Op>(present, value, next);
+    CUSCAN_DEVICE InnerState step(const State& next, const InnerState& segment_started) {
+        const bool had = present;
+        const State before = value;
+        value = join<typename Base::Op>(had, before, next);
         present = true;
-        return convert<Result>(Config::kExclusive ? before : value);
+        if constexpr (!Config::kExclusive) {
+            return inner(value);
+        } else {
+            if constexpr (Base::kSegmented && Config::kShowsSegmentStarts)
+                if (next.restarts) return segment_started;
+            return had ? inner(before) : Base::identity();
+        }
+    }
+
+private:
+    static CUSCAN_DEVICE const InnerState& inner(const State& state) {
+        if constexpr (Base::kSegmented)
+            return state.value;
+        else
+            return state;
     }
 };
+
+// The state behind the last element of a row, where it is a result of its own.
+template <class Config, class InnerState>
+CUSCAN_DEVICE void store_last(const Row<Config>& row, const InnerState& state) {
+    using Port = typename Config::Last;
+    if constexpr (Port::kAccess != Access::kNone)
+        *(typename Port::Type*)row.array[Arrays<Config>::kLast] =
+            convert<typename Port::Type>(Config::Op::lower(state, Number<0>()));
+}
 
 }  // namespace cuscan

@@ -1,49 +1,66 @@
-// Where the elements of a scan lie. The host writes this struct as plain 64-bit words (plan.py lists them in the same
-// order). Steps and strides count elements and may be negative or zero; the pointers that a kernel gets address scan
-// position 0 of row 0, so a reversed scan is nothing but negative steps.
+// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (plan.py lists them in the same
+// order). Strides count bytes and may be negative or zero; the pointers that a kernel gets address scan position 0 of row
+// 0, so a reversed scan is nothing but negative strides.
 #pragma once
-#include "types.cuh"
+#include "ports.cuh"
 
 namespace cuscan {
 
+template <int kArrays>
 struct Dimension {
     int64 size;
-    int64 value_stride, result_stride, mask_stride;
+    int64 stride[kArrays];
 };
 
-template <int kBatchDims>
+template <class Config>
 struct Geometry {
-    Dimension axis;               // the scanned axis
-    Dimension column;             // columns family: the axis that neighbouring threads share; else of size 1
-    Dimension batch[kBatchDims];  // all others, the fastest first
-    uint64 rows;                  // product of the batch sizes
-    uint64 units;                 // units of the chain along the axis
-    uint64 workspace_words;       // tile-state words of this launch
+    using Dimension = cuscan::Dimension<Arrays<Config>::kCount>;
+
+    Dimension axis;                       // the scanned axis; its size is that of the results
+    Dimension column;                     // columns family: the axis that neighbouring threads share; else of size 1
+    Dimension batch[Config::kBatchDims];  // all others, the fastest first
+    uint64 rows;                          // product of the batch sizes
+    uint64 units;                         // units of the chain along the axis
+    uint64 workspace_words;               // tile-state words of this launch
+    uint64 segment_offsets;               // entries of the array of offsets
+    int64 segment_step;                   // bytes from one to the next
+
+    // Elements along the axis. Where the initial value is a result of its own, there is one less than results.
+    CUSCAN_DEVICE int64 elements() const { return axis.size - Config::kIncludesInitial; }
 };
 
-// The three arrays of a scan, at one row.
-template <class Value, class Result>
+// The arrays of a scan, at one place.
+template <class Config>
 struct Row {
-    const Value* value;
-    Result* result;
-    const boolean* mask;
+    static constexpr int kArrays = Arrays<Config>::kCount;
+    char* array[kArrays];
 
-    CUSCAN_DEVICE void advance(const Dimension& dimension, int64 index) {
-        value += index * dimension.value_stride;
-        result += index * dimension.result_stride;
-        mask += index * dimension.mask_stride;
+    CUSCAN_DEVICE void advance(const Dimension<kArrays>& dimension, int64 index) {
+        CUSCAN_UNROLL
+        for (int a = 0; a < kArrays; ++a) array[a] += index * dimension.stride[a];
     }
-    template <int kBatchDims>
-    CUSCAN_DEVICE Row at(const Geometry<kBatchDims>& geometry, uint64 row) const {
+    CUSCAN_DEVICE Row at(const Geometry<Config>& geometry, uint64 row) const {
         Row moved = *this;
         CUSCAN_UNROLL
-        for (int d = 0; d + 1 < kBatchDims; ++d) {
+        for (int d = 0; d + 1 < Config::kBatchDims; ++d) {
             moved.advance(geometry.batch[d], int64(row % uint64(geometry.batch[d].size)));
             row /= uint64(geometry.batch[d].size);
         }
-        moved.advance(geometry.batch[kBatchDims - 1], int64(row));
+        moved.advance(geometry.batch[Config::kBatchDims - 1], int64(row));
         return moved;
     }
 };
+
+// Calls visit(number of the array, its port) for values, or for results.
+template <class Config, class Visit>
+CUSCAN_DEVICE void for_each_value(Visit&& visit) {
+    for_each_port<typename Config::Values>(
+        [&](auto k) { visit(k, typename PortOf<decltype(k)::value, typename Config::Values>::Is()); });
+}
+template <class Config, class Visit>
+CUSCAN_DEVICE void for_each_result(Visit&& visit) {
+    for_each_port<typename Config::Results>(
+        [&](auto k) { visit(k, typename PortOf<decltype(k)::value, typename Config::Results>::Is()); });
+}
 
 }  // namespace cuscan

@@ -1,7 +1,16 @@
-// The operators: combine(earlier, later) in scan order, and identity<Result>(), the value that a masked element counts as.
-// No kernel combines a value with an identity of its own making, so an identity need not be neutral to the bit.
+// The operators. Each is a struct over a number type T, an accumulator, with
+//
+//     State                          what is combined: a number, or a few fields
+//     combine(earlier, later)        of states, in scan order
+//     lift<Result>(values...)        an element as a state; Result is the type of the first result
+//     identity<Result>()             the state that a masked element counts as
+//     Initial, start(initial)        the user's initial value as a state
+//     lower(state, Number<k>())      result number k of a state
+//
+// Scalar has all but combine and identity for operators over one number. No kernel combines a value with an identity of
+// its own making, so an identity need not be neutral to the bit.
 #pragma once
-#include "types.cuh"
+#include "ports.cuh"
 
 namespace cuscan {
 
@@ -69,9 +78,26 @@ struct Range<float32> : FloatRange {};
 template <>
 struct Range<float64> : FloatRange {};
 
-// Each functor works in its value type T, an accumulator; Result is the element type that the identity must fit.
 template <class T>
-struct Add {
+struct Scalar {
+    using State = T;
+    using Initial = T;
+
+    // Integers wrap to the result's width first; floating point goes straight to the accumulator, so it is rounded
+    // once, on store.
+    template <class Result, class Value>
+    static CUSCAN_DEVICE T lift(Value value) {
+        if constexpr (kIsInteger<T>)
+            return convert<T>(convert<Result>(value));
+        else
+            return convert<T>(value);
+    }
+    static CUSCAN_DEVICE T start(T initial) { return initial; }
+    static CUSCAN_DEVICE T lower(T state, Number<0>) { return state; }
+};
+
+template <class T>
+struct Add : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return sum(earlier, later); }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -79,7 +105,7 @@ struct Add {
     }
 };
 template <class T>
-struct Mul {
+struct Mul : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return product(earlier, later); }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -88,7 +114,7 @@ struct Mul {
 };
 // A NaN wins over every number, as in numpy.minimum and numpy.maximum; of equal values the earlier one stays.
 template <class T>
-struct Min {
+struct Min : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier <= later || earlier != earlier ? earlier : later; }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -96,7 +122,7 @@ struct Min {
     }
 };
 template <class T>
-struct Max {
+struct Max : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier >= later || earlier != earlier ? earlier : later; }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -104,7 +130,7 @@ struct Max {
     }
 };
 template <class T>
-struct And {
+struct And : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier & later; }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -112,7 +138,7 @@ struct And {
     }
 };
 template <class T>
-struct Or {
+struct Or : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier | later; }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -120,11 +146,113 @@ struct Or {
     }
 };
 template <class T>
-struct Xor {
+struct Xor : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier ^ later; }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
         return T(0);
+    }
+};
+
+// The greatest (kSign = 1) or least (kSign = -1) value so far and where it stands: Index counts along the axis, and is kNowhere
+// in values that are no elements. Of equal values the first is kept, or, with kLatest, the last; an element goes before
+// what is none. NaN goes before all numbers.
+template <class T, class Index, int kSign, bool kLatest>
+struct Extremum {
+    static constexpr Index kNowhere = ~Index(0);
+    struct State {
+        T value;
+        Index index;
+    };
+    using Initial = T;
+
+    static CUSCAN_DEVICE State combine(State earlier, State later) {
+        const bool earlier_nan = earlier.value != earlier.value, later_nan = later.value != later.value;
+        const bool beyond = kSign > 0 ? later.value > earlier.value : later.value < earlier.value;
+        const bool equal = earlier_nan ? later_nan : later.value == earlier.value;
+        const bool wins_tie = later.index != kNowhere && (kLatest || earlier.index == kNowhere);
+        return (!earlier_nan && (beyond || later_nan)) || (equal && wins_tie) ? later : earlier;
+    }
+    template <class Result, class Value>
+    static CUSCAN_DEVICE State lift(Value value, Index index) {
+        return {Scalar<T>::template lift<Result>(value), index};
+    }
+    template <class Result>
+    static CUSCAN_DEVICE State identity() {
+        return start(convert<T>(kSign > 0 ? Range<Result>::lowest() : Range<Result>::highest()));
+    }
+    static CUSCAN_DEVICE State start(T initial) { return {initial, kNowhere}; }
+    static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.value; }
+    static CUSCAN_DEVICE int64 lower(State state, Number<1>) {
+        return state.index == kNowhere ? -1 : int64(state.index);
+    }
+};
+
+// log(exp(earlier) + exp(later)), as the greatest term so far and the sum of all terms relative to it: one exponential a
+// combination, one logarithm a result, and nothing overflows.
+template <class T>
+struct Exponentials {
+    T top, sum;
+};
+template <class T>
+struct LogAddExp {
+    using State = Exponentials<T>;
+    using Initial = T;
+
+    static CUSCAN_DEVICE State combine(State earlier, State later) {
+        const bool keep = earlier.top >= later.top || earlier.top != earlier.top;
+        const State high = keep ? earlier : later, low = keep ? later : earlier;
+        // Of two equal infinities the difference is a NaN, and the sum does not matter.
+        return {high.top, high.sum + low.sum * (high.top == low.top ? T(1) : target::exponential(low.top - high.top))};
+    }
+    template <class Result, class Value>
+    static CUSCAN_DEVICE State lift(Value value) {
+        return start(convert<T>(value));
+    }
+    template <class Result>
+    static CUSCAN_DEVICE State identity() {
+        return {convert<T>(FloatRange::lowest()), T(0)};
+    }
+    static CUSCAN_DEVICE State start(T initial) { return {initial, T(1)}; }
+    static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.top + target::logarithm(state.sum); }
+};
+template <class T>
+struct Narrow<Exponentials<T>> {
+    template <class From>
+    static CUSCAN_DEVICE Exponentials<T> from(Exponentials<From> value) {
+        return {T(value.top), T(value.sum)};
+    }
+};
+
+// h -> decay * h + h', the step of a linear recurrence: two steps make one.
+template <class T>
+struct AffineStep {
+    T decay, state;
+};
+template <class T>
+struct LinearRecurrence {
+    using State = AffineStep<T>;
+    using Initial = T;
+
+    static CUSCAN_DEVICE State combine(State earlier, State later) {
+        return {product(earlier.decay, later.decay), sum(product(later.decay, earlier.state), later.state)};
+    }
+    template <class Result, class Decay, class Value>
+    static CUSCAN_DEVICE State lift(Decay decay, Value value) {
+        return {convert<T>(decay), convert<T>(value)};
+    }
+    template <class Result>
+    static CUSCAN_DEVICE State identity() {
+        return {convert<T>(1), convert<T>(0)};
+    }
+    static CUSCAN_DEVICE State start(T initial) { return {convert<T>(1), initial}; }
+    static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.state; }
+};
+template <class T>
+struct Narrow<AffineStep<T>> {
+    template <class From>
+    static CUSCAN_DEVICE AffineStep<T> from(AffineStep<From> value) {
+        return {convert<T>(value.decay), convert<T>(value.state)};
     }
 };
 

@@ -1,7 +1,8 @@
 // A tile's values, from the time it is sent for until its result is stored. On hardware that copies in bulk they wait in
 // shared memory: where the layout allows it (Config::kStaged) one thread sends for whole tiles ahead of time, others are
 // put there by the threads that will need them. Each thread reads back only what is its own, so that takes no barrier.
-// On older hardware there is no stage, and the threads keep the elements in registers.
+// On older hardware there is no stage, and the threads keep the elements in registers; so they do with a value that is the
+// same for all elements.
 #pragma once
 #include "vectors.cuh"
 
@@ -9,14 +10,24 @@ namespace cuscan {
 
 template <class Config, int kElements>
 struct Stage {
-    using Value = typename Config::Value;
-    using Place = Row<Value, typename Config::Result>;
     static constexpr bool kShared = target::kHasBulkCopy;
     static constexpr bool kBulk = Config::kStaged && kShared;
-    // The elements keep their order in memory, as a bulk copy leaves them.
-    static constexpr Access kAccess = Config::kValueAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
+    using Place = Row<Config>;
 
-    alignas(16) Value values[kShared ? kElements : 1];
+    template <class Port>
+    static constexpr bool holds() {
+        return kShared && Port::kAccess != Access::kUniform;
+    }
+    // The elements keep their order in memory, as a bulk copy leaves them.
+    template <class Port>
+    static constexpr Access access() {
+        return Port::kAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
+    }
+    template <class Port>
+    struct Buffer {
+        alignas(16) typename Port::Type item[holds<Port>() ? kElements : 1];
+    };
+    Pack<Buffer, typename Config::Values> values;
     target::BulkBarrier barrier;
 
     // ---- one thread
@@ -26,9 +37,19 @@ struct Stage {
     // The tile whose first element in scan order is at position `first` of the row.
     CUSCAN_DEVICE void send_for(const Place& row, int64 first) {
         if constexpr (kBulk) {
-            const Value* lowest = kAccess == Access::kMirrored ? row.value - first - (kElements - 1) : row.value + first;
-            barrier.expect(sizeof(values));
-            barrier.load(values, lowest, sizeof(values));
+            uint32 bytes = 0;
+            for_each_value<Config>([&](auto k, auto port) {
+                if constexpr (holds<decltype(port)>()) bytes += sizeof(values.at(k).item);
+            });
+            barrier.expect(bytes);
+            for_each_value<Config>([&](auto k, auto port) {
+                using Port = decltype(port);
+                if constexpr (holds<Port>()) {
+                    const auto* item = (const typename Port::Type*)row.array[decltype(k)::value];
+                    const auto* lowest = access<Port>() == Access::kMirrored ? item - first - (kElements - 1) : item + first;
+                    barrier.load(values.at(k).item, lowest, sizeof(values.at(k).item));
+                }
+            });
         }
     }
 
@@ -38,9 +59,11 @@ struct Stage {
     CUSCAN_DEVICE void wait(uint32 load) {
         if constexpr (kBulk) barrier.wait(load);
     }
-    // The element at scan position `index` of the tile.
-    CUSCAN_DEVICE Value* value(int index) {
-        return advance<kAccess>(kAccess == Access::kMirrored ? values + (kElements - 1) : values, 0, index);
+    // The element of a value at scan position `index` of the tile.
+    template <class Index, class Port>
+    CUSCAN_DEVICE typename Port::Type* value(Index k, Port, int index) {
+        auto& item = values.at(k).item;
+        return advance<access<Port>()>(access<Port>() == Access::kMirrored ? item + (kElements - 1) : item, 0, index);
     }
 };
 

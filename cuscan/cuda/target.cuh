@@ -93,6 +93,10 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
 }
 
 CUSCAN_DEVICE int first_set_bit(uint32 bits) { return __ffs(int(bits)) - 1; }
+CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
+CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
+// For words of shared memory that lanes of one warp set bits of.
+CUSCAN_DEVICE void set_bits(uint32* word, uint32 bits) { atomicOr(word, bits); }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 template <int kBytes>
@@ -216,6 +220,12 @@ CUSCAN_DEVICE float32 add_rn(float32 a, float32 b) { return __fadd_rn(a, b); }
 CUSCAN_DEVICE float64 add_rn(float64 a, float64 b) { return __dadd_rn(a, b); }
 CUSCAN_DEVICE float32 mul_rn(float32 a, float32 b) { return __fmul_rn(a, b); }
 CUSCAN_DEVICE float64 mul_rn(float64 a, float64 b) { return __dmul_rn(a, b); }
+
+// exp of numbers that are not positive, to a few units of the last place of 1, and log.
+CUSCAN_DEVICE float32 exponential(float32 value) { return __expf(value); }
+CUSCAN_DEVICE float64 exponential(float64 value) { return exp(value); }
+CUSCAN_DEVICE float32 logarithm(float32 value) { return logf(value); }
+CUSCAN_DEVICE float64 logarithm(float64 value) { return log(value); }
 
 }  // namespace target
 }  // namespace cuscan

@@ -40,6 +40,17 @@ constexpr bool kIsFloat<float32> = true;
 template <>
 constexpr bool kIsFloat<float64> = true;
 
+template <class T>
+constexpr bool kIsInteger = false;
+template <>
+constexpr bool kIsInteger<int32> = true;
+template <>
+constexpr bool kIsInteger<uint32> = true;
+template <>
+constexpr bool kIsInteger<int64> = true;
+template <>
+constexpr bool kIsInteger<uint64> = true;
+
 template <class Float>
 CUSCAN_DEVICE int64 truncate_signed(Float value) {
     constexpr Float kEnd = Float(9223372036854775808.0);  // 2^63
@@ -104,6 +115,18 @@ struct Narrow<complex<Part>> {
 template <class To, class From>
 CUSCAN_DEVICE To convert(From value) {
     return Narrow<To>::from(arithmetic(value));
+}
+
+template <class T>
+CUSCAN_DEVICE bool is_nan(T value) {
+    if constexpr (kIsFloat<T>)
+        return value != value;
+    else
+        return false;
+}
+template <class Part>
+CUSCAN_DEVICE bool is_nan(complex<Part> value) {
+    return value.real != value.real || value.imag != value.imag;
 }
 
 }  // namespace cuscan

@@ -5,13 +5,6 @@
 
 namespace cuscan {
 
-enum class Access {
-    kNone,      // there is no such array
-    kVector,    // step +1, vectors aligned to their size
-    kMirrored,  // step -1, vectors aligned to their size
-    kElement,   // any step and alignment: item by item
-};
-
 template <class T, int kItems>
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
@@ -24,12 +17,38 @@ struct alignas(sizeof(T) * kItems) Vector {
     }
 };
 
-// The address `index` elements further in scan order.
+// A whole vector, in accesses of 16 bytes where it is larger.
+template <class T, int kItems>
+CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
+    constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
+    Vector<T, kItems> vector;
+    CUSCAN_UNROLL
+    for (int first = 0; first < kItems; first += kPart) {
+        const auto part = target::load_streaming(reinterpret_cast<const Vector<T, kPart>*>(item + first));
+        CUSCAN_UNROLL
+        for (int i = 0; i < kPart; ++i) vector.item[first + i] = part.item[i];
+    }
+    return vector;
+}
+template <class T, int kItems>
+CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
+    constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
+    CUSCAN_UNROLL
+    for (int first = 0; first < kItems; first += kPart) {
+        Vector<T, kPart> part;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kPart; ++i) part.item[i] = vector.item[first + i];
+        target::store_streaming(reinterpret_cast<Vector<T, kPart>*>(item + first), part);
+    }
+}
+
+// The address `index` elements further in scan order; `step` counts bytes.
 template <Access kAccess, class T>
 CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
     if (kAccess == Access::kVector) return item + index;
     if (kAccess == Access::kMirrored) return item - index;
-    return item + index * step;
+    if (kAccess == Access::kUniform) return item;
+    return (T*)((char*)item + index * step);
 }
 
 // `item` is the vector's first element in scan order, `count` how many of the vector exist. The others are zero; no
@@ -37,10 +56,15 @@ CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count) {
     using V = Vector<T, kItems>;
-    if (kAccess == Access::kVector && count >= kItems) return target::load_streaming(reinterpret_cast<const V*>(item));
-    if (kAccess == Access::kMirrored && count >= kItems)
-        return target::load_streaming(reinterpret_cast<const V*>(item - (kItems - 1))).mirrored();
+    if (kAccess == Access::kVector && count >= kItems) return load_whole<T, kItems>(item);
+    if (kAccess == Access::kMirrored && count >= kItems) return load_whole<T, kItems>(item - (kItems - 1)).mirrored();
     V vector = {};
+    if (kAccess == Access::kUniform) {
+        if (count > 0) vector.item[0] = *item;
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i) vector.item[i] = vector.item[0];
+        return vector;
+    }
     CUSCAN_UNROLL
     for (int i = 0; i < kItems; ++i)
         if (i < count) vector.item[i] = *advance<kAccess>(item, step, i);
@@ -49,10 +73,8 @@ CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count
 
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, kItems>& vector) {
-    using V = Vector<T, kItems>;
-    if (kAccess == Access::kVector && count >= kItems) return target::store_streaming(reinterpret_cast<V*>(item), vector);
-    if (kAccess == Access::kMirrored && count >= kItems)
-        return target::store_streaming(reinterpret_cast<V*>(item - (kItems - 1)), vector.mirrored());
+    if (kAccess == Access::kVector && count >= kItems) return store_whole(item, vector);
+    if (kAccess == Access::kMirrored && count >= kItems) return store_whole(item - (kItems - 1), vector.mirrored());
     CUSCAN_UNROLL
     for (int i = 0; i < kItems; ++i)
         if (i < count) *advance<kAccess>(item, step, i) = vector.item[i];

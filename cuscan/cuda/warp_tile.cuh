@@ -6,61 +6,92 @@
 
 namespace cuscan {
 
+struct NoStage {
+    template <class Port>
+    static constexpr bool holds() {
+        return false;
+    }
+};
+
 template <class Config, int kVectors, int kLanes>
 struct WarpTile {
     static constexpr int kItems = Config::kItems;
     static constexpr int kStride = kLanes * kItems;  // from a thread's vector to its next
     static constexpr int kElements = kVectors * kStride;
-    using Value = typename Config::Value;
-    using Result = typename Config::Result;
-    using Accumulator = typename Config::Accumulator;
-    using Op = typename Config::template Op<Accumulator>;
-    using Place = Row<Value, Result>;
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Op = typename Element::Op;
+    using Place = Row<Config>;
+    using Shape = Geometry<Config>;
+    using Numbers = Arrays<Config>;
+
+    // Of a warp, where segments are given by offsets.
+    static constexpr int kBoundaryWords = target::kWarp * Bits<kVectors * kItems>::kWords;
 
     Items<Config, kVectors, kItems> items;
-    Accumulator before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
+    State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
 
-    // `first`: the position in the row at which the warp tile begins. Nothing at or beyond the row's end is touched.
-    CUSCAN_DEVICE void load_values(const Place& row, const Dimension& axis, int64 first, int lane) {
-        load_each<Config::kValueAccess>(row.value, axis.value_stride, axis.size - first, first, lane,
-                                        [&](int r, const auto& vector) { items.raw[r] = vector; });
+    // `first`: the position in the row at which the warp tile begins; `length`: the elements of the row. Nothing at or
+    // beyond the row's end is touched. Values that Stage holds are left out.
+    template <class Stage = NoStage>
+    CUSCAN_DEVICE void load_values(const Place& row, const Shape& geometry, int64 length, int64 first, int lane) {
+        for_each_value<Config>([&](auto k, auto port) {
+            if constexpr (!Stage::template holds<decltype(port)>()) {
+                auto& vectors = items.raw.at(k).vector;
+                load_each<decltype(k)::value>(port, row, geometry, length, first, lane,
+                                              [&](int r, const auto& vector) { vectors[r] = vector; });
+            }
+        });
     }
-    CUSCAN_DEVICE void load_mask(const Place& row, const Dimension& axis, int64 first, int lane) {
-        items.clear();
-        if constexpr (Config::kMaskAccess != Access::kNone)
-            load_each<Config::kMaskAccess>(row.mask, axis.mask_stride, axis.size - first, first, lane,
-                                           [&](int r, const auto& vector) { items.set_mask(r, vector); });
+    // The mask, and where segments start. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of them.
+    CUSCAN_DEVICE void load_flags(const Place& row, const Shape& geometry, int64 length, int64 first, int lane,
+                                  const typename Element::Initial& initial, uint32* boundaries) {
+        items.clear(geometry, first + lane * kItems, initial);
+        if constexpr (Element::kMasked)
+            load_each<Numbers::kMask>(typename Config::Mask(), row, geometry, length, first, lane,
+                                      [&](int r, const auto& mask) { set_flags(items.keep, r, mask); });
+        if constexpr (Config::kSegments == Segments::kReset)
+            load_each<Numbers::kSegments>(typename Config::SegmentPort(), row, geometry, length, first, lane,
+                                          [&](int r, const auto& reset) { set_flags(items.restarts, r, reset); });
+        if constexpr (Config::kSegments == Segments::kKeys) compare_keys(row, geometry, length, first, lane);
+        if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
     }
 
     // From and to a stage (stage.cuh); `start` is the warp tile's place in it.
     template <class Stage>
     CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane) {
-        if constexpr (Stage::kShared) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r)
-                items.raw[r] = read_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride));
-        }
+        for_each_value<Config>([&](auto k, auto port) {
+            if constexpr (Stage::template holds<decltype(port)>()) {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r)
+                    items.raw.at(k).vector[r] = read_shared<Stage::template access<decltype(port)>(), kItems>(
+                        stage.value(k, port, start + lane * kItems + r * kStride));
+            }
+        });
     }
     template <class Stage>
     CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane) {
-        if constexpr (Stage::kShared) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r)
-                write_shared<Stage::kAccess, kItems>(stage.value(start + lane * kItems + r * kStride), items.raw[r]);
-        }
+        for_each_value<Config>([&](auto k, auto port) {
+            if constexpr (Stage::template holds<decltype(port)>()) {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r)
+                    write_shared<Stage::template access<decltype(port)>(), kItems>(
+                        stage.value(k, port, start + lane * kItems + r * kStride), items.raw.at(k).vector[r]);
+            }
+        });
     }
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
-    CUSCAN_DEVICE Accumulator scan(int lane) {
-        Accumulator aggregate;
+    CUSCAN_DEVICE State scan(int lane) {
+        State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
-            Accumulator total = items.get(r, 0);
+            State total = items.get(r, 0, r * kStride);
             CUSCAN_UNROLL
-            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i));
-            const Accumulator inclusive = warp_inclusive_scan<Op, kLanes>(total, lane);
-            const Accumulator exclusive = target::shuffle_up(inclusive, 1);
-            const Accumulator vector_total = target::broadcast(inclusive, target::kWarp - 1);
+            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
+            const State inclusive = warp_inclusive_scan<Op, kLanes>(total, lane);
+            const State exclusive = target::shuffle_up(inclusive, 1);
+            const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
             if (r == 0) {
                 before[r] = exclusive;
                 aggregate = vector_total;
@@ -72,11 +103,10 @@ struct WarpTile {
         return aggregate;
     }
 
-    // `prefix`: what precedes the warp tile in the row, if anything does.
-    CUSCAN_DEVICE void store(const Place& row, const Dimension& axis, int64 first, int lane, bool has_prefix,
-                             Accumulator prefix) {
-        const int64 position = first + lane * kItems;
-        Result* result = advance<Config::kResultAccess>(row.result, axis.result_stride, position);
+    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does.
+    CUSCAN_DEVICE void store(const Place& row, const Shape& geometry, int64 length, int64 first, int lane, bool has_prefix,
+                             const State& prefix) {
+        const int64 left = length - first - lane * kItems;
         auto store_all = [&](auto count) {
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
@@ -84,35 +114,97 @@ struct WarpTile {
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                Vector<Result, kItems> output;
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i) output.item[i] = running.step(items.get(r, i));
-                store_vector<Config::kResultAccess>(advance<Config::kResultAccess>(result, axis.result_stride, r * kStride),
-                                                    axis.result_stride, count(r), output);
+                store_vector_of(row, geometry, first + lane * kItems + r * kStride, r, count(r), left - r * kStride, running);
             }
         };
-        if (axis.size - first >= kElements) {
+        if (length - first >= kElements) {
             store_all([](int) { return kItems; });
         } else {
-            const int left = clamp(axis.size - position, kElements);
-            store_all([&](int r) { return left - r * kStride; });
+            const int some = clamp(left, kElements);
+            store_all([&](int r) { return some - r * kStride; });
         }
     }
 
 private:
-    // Calls take(r, vector r of this thread) for one of the arrays; `length` elements of the row remain from `first` on.
-    template <Access kAccess, class T, class Take>
-    static CUSCAN_DEVICE void load_each(const T* origin, int64 step, int64 length, int64 first, int lane, Take take) {
-        const T* item = advance<kAccess>(origin, step, first + lane * kItems);
+    template <class Port>
+    struct Output {
+        Vector<typename Port::Type, kItems> vector;
+    };
+
+    // Vector r, `left` results before the end of the row.
+    CUSCAN_DEVICE void store_vector_of(const Place& row, const Shape& geometry, int64 position, int r, int count, int64 left,
+                                       Running<Config>& running) {
+        Pack<Output, typename Config::Results> output;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) {
+            const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
+            for_each_result<Config>([&](auto k, auto port) {
+                output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+            });
+            if (left == i + 1) store_last(row, state);
+        }
+        for_each_result<Config>([&](auto k, auto port) {
+            using Port = decltype(port);
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            const int64 step = geometry.axis.stride[kArray];
+            store_vector<Port::kAccess>(advance<Port::kAccess>((typename Port::Type*)row.array[kArray], step, position),
+                                        step, count, output.at(k).vector);
+        });
+    }
+
+    template <class Flags>
+    static CUSCAN_DEVICE void set_flags(Flags& flags, int r, const Vector<boolean, kItems>& values) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) flags.set(r * kItems + i, values.item[i].bits != 0);
+    }
+    CUSCAN_DEVICE void compare_keys(const Place& row, const Shape& geometry, int64 length, int64 first, int lane) {
+        using Port = typename Config::SegmentPort;
+        using Key = typename Port::Type;
+        const int64 step = geometry.axis.stride[Numbers::kSegments], origin = first + lane * kItems;
+        const Key* keys = (const Key*)row.array[Numbers::kSegments];
+        load_each<Numbers::kSegments>(Port(), row, geometry, length, first, lane, [&](int r, const auto& vector) {
+            const int64 position = origin + r * kStride;
+            Key before = vector.item[0];
+            if (position > 0 && position < length) before = *advance<Port::kAccess>(keys, step, position - 1);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) {
+                const bool change = arithmetic(vector.item[i]) != arithmetic(before);
+                items.restarts.set(r * kItems + i, change && position + i > 0 && position + i < length);
+                before = vector.item[i];
+            }
+        });
+    }
+    CUSCAN_DEVICE void find_offsets(const Place& row, const Shape& geometry, int64 first, int lane, uint32* boundaries) {
+        constexpr int kWords = decltype(items.restarts)::kWords;
+        target::sync_warp();
+        CUSCAN_UNROLL
+        for (int w = 0; w < kWords; ++w) boundaries[w * target::kWarp + target::thread_index() % target::kWarp] = 0;
+        target::sync_warp();
+        find_boundaries(row, geometry, first, kElements, [&](int place) {
+            const int owner = place % kStride / kItems, bit = place / kStride * kItems + place % kItems;
+            target::set_bits(boundaries + bit / 32 * target::kWarp + owner, 1u << (bit % 32));
+        });
+        target::sync_warp();
+        CUSCAN_UNROLL
+        for (int w = 0; w < kWords; ++w) items.restarts.word[w] = boundaries[w * target::kWarp + lane];
+    }
+
+    // Calls take(r, vector r of this thread) for array kArray.
+    template <int kArray, class Port, class Take>
+    static CUSCAN_DEVICE void load_each(Port, const Place& row, const Shape& geometry, int64 length, int64 first, int lane,
+                                        Take take) {
+        const int64 step = geometry.axis.stride[kArray];
+        const auto* item =
+            advance<Port::kAccess>((const typename Port::Type*)row.array[kArray], step, first + lane * kItems);
         auto load_all = [&](auto count) {
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r)
-                take(r, load_vector<kAccess, kItems>(advance<kAccess>(item, step, r * kStride), step, count(r)));
+                take(r, load_vector<Port::kAccess, kItems>(advance<Port::kAccess>(item, step, r * kStride), step, count(r)));
         };
-        if (length >= kElements) {  // the warp tile lies inside the row: nothing to test
+        if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
             load_all([](int) { return kItems; });
         } else {
-            const int left = clamp(length - lane * kItems, kElements);
+            const int left = clamp(length - first - lane * kItems, kElements);
             load_all([&](int r) { return left - r * kStride; });
         }
     }

@@ -43,6 +43,10 @@ class CuPyLibrary:
         with cupy.cuda.Device(device.ordinal):
             return dense(cupy.empty, shape, strides, numpy_dtype(dtype))
 
+    def full(self, number: Any, dtype: DType, device: Device) -> Any:
+        with cupy.cuda.Device(device.ordinal):
+            return cupy.full((), number, numpy_dtype(dtype))
+
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record
 
@@ -52,6 +56,9 @@ class CuPyLibrary:
 
     def pointer(self, array: Any) -> int:
         return int(array.data.ptr)
+
+    def fetch(self, array: Any) -> Any:
+        return array.get()
 
     def stream(self, device: Device) -> int:
         return int(cupy.cuda.get_current_stream(device.ordinal).ptr)

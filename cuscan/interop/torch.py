@@ -68,6 +68,9 @@ class TorchLibrary:
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
 
+    def full(self, number: Any, dtype: DType, device: Device) -> Any:
+        return torch.full((), number, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
+
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         if not array.is_inference():
@@ -78,6 +81,9 @@ class TorchLibrary:
 
     def pointer(self, array: Any) -> int:
         return int(array.data_ptr())
+
+    def fetch(self, array: Any) -> Any:
+        return array.detach().cpu().numpy()
 
     def stream(self, device: Device) -> int:
         return int(_stream(device.ordinal))

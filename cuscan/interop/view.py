@@ -28,6 +28,9 @@ class Library(Protocol):
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         """A new dense array of the library; strides in elements."""
 
+    def full(self, number: Any, dtype: DType, device: Device) -> Any:
+        """A new array of no dimensions that holds a number."""
+
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
 
@@ -47,6 +50,9 @@ class DeviceLibrary(Library, Protocol):
 
     def pointer(self, array: Any) -> int:
         """The address of an array that `empty` or `scratch` returned."""
+
+    def fetch(self, array: Any) -> Any:
+        """A copy of an array as a NumPy array; waits for it."""
 
     def stream(self, device: Device) -> int:
         """The handle of the library's current stream on a device."""

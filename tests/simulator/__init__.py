@@ -26,12 +26,19 @@ import numpy as np
 
 from cuscan import tuning
 from cuscan.compile.source import entry_name, headers, make_source
-from cuscan.dtypes import DTYPES
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
-from cuscan.operators import Operator
+from cuscan.operators import Monoid
 from cuscan.order import Order
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import ALIGNMENT, ScanRequest, check_initial, make_request
+from cuscan.request import (
+    ALIGNMENT,
+    ArraySpec,
+    Flags,
+    Operands,
+    ScanRequest,
+    initial_argument,
+    make_request,
+)
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
@@ -50,18 +57,21 @@ _FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
 
 _LAUNCHER = """
-extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads,
-                              const cuscan::Config::Value* value, cuscan::Config::Result* result,
-                              const cuscan::boolean* mask, cuscan::Workspace* workspace, const void* initial,
-                              const void* geometry) {{
-    cuscan::Config::Carry carry;
-    cuscan::Geometry<cuscan::Config::kBatchDims> words;
-    memcpy(&carry, initial, sizeof(carry));
+extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* arrays,
+                              cuscan::Workspace* workspace, const void* initial, const void* geometry) {{
+    cuscan::Elements<cuscan::Config>::Initial number;
+    cuscan::Geometry<cuscan::Config> words;
+    memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
-    return simulator::launch(*schedule, blocks, threads,
-                             [&] {{ {entry}(value, result, mask, workspace, carry, words); }});
+    return simulator::launch(*schedule, blocks, threads, [&] {{ {entry}({arrays}, workspace, number, words); }});
 }}
 """
+
+
+def launcher(config: Config) -> str:
+    """C++ that launches a configuration's kernel, with its arrays as a table of addresses."""
+    count = len(config.values) + len(config.results) + 4
+    return _LAUNCHER.format(entry=entry_name(config), arrays=", ".join(f"arrays[{i}]" for i in range(count)))
 
 
 class SimulationError(AssertionError):
@@ -132,7 +142,7 @@ class DeviceCode:
         """The launcher of a configuration on a GPU architecture."""
         key = config, arch
         if key not in self._kernels:
-            self._kernels[key] = self._compile(make_source(config) + _LAUNCHER.format(entry=entry_name(config)), arch)
+            self._kernels[key] = self._compile(make_source(config) + launcher(config), arch)
         return self._kernels[key]
 
     def build(self, simulations: Iterable[Simulation]) -> None:
@@ -241,17 +251,25 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A call of `cuscan.scan`, planned; `run` it as often as you like."""
+    """A call of `cuscan.scan`, planned; `run` it as often as you like.
+
+    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. With
+    `in_place` the first value's memory is also the first result's.
+    """
 
     request: ScanRequest
     plan: ScanPlan
     arch: int
-    value: Array
-    mask: Array | None
+    arrays: tuple[Array | None, ...]
     initial: Array
-    out: Array | None
+    in_place: bool
 
-    def run(
+    def run(self, seed: int = 0, **chosen: Any) -> Any:
+        """The result of the kernel; a tuple if there are several. See `run_all`."""
+        results = self.run_all(seed, **chosen)
+        return results if len(results) > 1 else results[0]
+
+    def run_all(
         self,
         seed: int = 0,
         *,
@@ -259,8 +277,8 @@ class Simulation:
         workspace: Memory | None = None,
         code: DeviceCode | None = None,
         **chosen: Any,
-    ) -> Array:
-        """The result of the kernel, of `launches` launches one after the other in one workspace.
+    ) -> tuple[Array, ...]:
+        """The results of the kernel, of `launches` launches one after the other in one workspace.
 
         `chosen` goes to `Schedule.of`. Raises `SimulationError` for what a GPU would answer with a hang, or not at all.
         """
@@ -269,87 +287,101 @@ class Simulation:
         kernel = (code or CODE).kernel(self.plan.config, self.arch)
         shared = self.plan.config.shared_bytes
         schedules = [Schedule.of(seed + i, workspace, shared_bytes=shared, **chosen) for i in range(launches)]
-        results = [self._launch(kernel, workspace, schedule) for schedule in schedules]
-        if any(result.tobytes() != results[0].tobytes() for result in results):
+        launched = [self._launch(kernel, workspace, schedule) for schedule in schedules]
+        first = [result.tobytes() for result in launched[0]]
+        if any([result.tobytes() for result in results] != first for results in launched):
             raise SimulationError("two launches gave different bits")
-        return results[0]
+        return launched[0]
 
-    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule) -> Array:
-        value = Memory.like(self.value)
-        mask = None if self.mask is None else Memory.like(self.mask)
-        result = value if self.out is self.value else self._room_for_result()
-        named = {"x": value, "mask": mask, "the result": result, "the workspace": workspace}
-        before = [(name, memory, memory.raw.copy()) for name, memory in named.items() if memory is not None]
-        plan = self.plan
+    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule) -> tuple[Array, ...]:
+        plan, count = self.plan, len(self.request.values)
+        read = [None if array is None else Memory.like(array) for array in self.arrays]
+        results = [_room_for(spec) for spec in self.request.results]
+        if self.in_place:
+            assert read[0] is not None
+            results[0] = read[0]
+        last = None if self.request.last is None else _room_for(self.request.last)
+        memories = [*read[:count], *results, *read[count:], last]
+        written = [id(memory) for memory in (*results, last, workspace)]
+        before = [(memory, memory.raw.copy()) for memory in (*memories, workspace) if memory is not None]
+        addresses = [_pointer(memory, offset) for memory, offset in zip(memories, plan.offsets, strict=True)]
         message = kernel(
             ctypes.byref(schedule),
             plan.grid,
             plan.config.block,
-            _pointer(value, plan.value_offset),
-            _pointer(result, plan.result_offset),
-            _pointer(mask, plan.mask_offset),
+            (ctypes.c_void_p * len(addresses))(*addresses),
             _pointer(workspace),
             self.initial.tobytes(),
             np.array(plan.geometry, np.int64).tobytes(),
         )
         if message is not None:
             raise SimulationError(message.decode())
-        for name, memory, was in before:
-            memory.check(name, was, written=memory is result or memory is workspace)
-        return result.array
+        for number, (memory, was) in enumerate(before):
+            memory.check(f"array {number}", was, written=id(memory) in written)
+        given = [result.array for result in results]
+        if last is not None:
+            given.append(last.array.squeeze(self.request.axis))
+        return tuple(given)
 
-    def _room_for_result(self) -> Memory:
-        spec = self.request.result
-        size = spec.dtype.itemsize
-        memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), numpy_dtype(spec.dtype), spec.address)
-        memory.array.view()[...] = np.frombuffer(bytes([POISON] * size), memory.array.dtype)
-        return memory
+
+def _room_for(spec: ArraySpec) -> Memory:
+    size = spec.dtype.itemsize
+    memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), numpy_dtype(spec.dtype), spec.address)
+    memory.array.view()[...] = np.frombuffer(bytes([POISON] * size), memory.array.dtype)
+    return memory
 
 
 def _pointer(memory: Memory | None, offset: int = 0) -> ctypes.c_void_p:
     if memory is None:
         return ctypes.c_void_p(None)
-    return ctypes.c_void_p(memory.array.ctypes.data + offset * memory.array.itemsize)
+    return ctypes.c_void_p(memory.array.ctypes.data + offset)
 
 
 def prepare(
-    value: Array,
-    op: str | Operator = "add",
+    value: Array | tuple[Array, ...],
+    op: str | Monoid = "add",
     *,
-    axis: int = -1,
-    reverse: bool = False,
-    exclusive: bool = False,
     mask: Array | None = None,
-    initial: complex | None = None,
-    dtype: Any = None,
+    initial: Any = None,
+    reset: Array | None = None,
+    offsets: Array | None = None,
+    keys: Array | None = None,
     out: Array | None = None,
     target: Target = SMALL_GPU,
+    **flags: Any,
 ) -> Simulation:
     """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` says how the result is laid out.
 
-    With `out=value` the scan works in place, on a copy of `value`; no argument is ever written.
+    With `out=value` the scan works in place, on a copy of `value`; no argument is ever written. An array as `initial`
+    is that of a linear recurrence; `flags` are those of `Flags`.
     """
-    adopted = LIBRARY.adopt(value, "x")
-    out_view = None if out is None else LIBRARY.adopt(out, "out")
-    request = make_request(
-        op=op,
-        axis=axis,
-        reverse=reverse,
-        exclusive=exclusive,
-        dtype=dtype,
-        has_initial=initial is not None,
-        value=adopted,
-        mask=None if mask is None else LIBRARY.adopt(mask, "mask"),
-        out=out_view,
+    values = value if isinstance(value, tuple) else (value,)
+    segments = {"reset": reset, "offsets": offsets, "keys": keys}
+    kind, boundaries = next(((k, a) for k, a in segments.items() if a is not None), (None, None))
+    row_initial = initial if isinstance(initial, np.ndarray) else None
+    number = None if row_initial is not None else initial
+    operands = Operands(
+        tuple(LIBRARY.adopt(array, "x") for array in values),
+        None if mask is None else LIBRARY.adopt(mask, "mask"),
+        None if kind is None else (kind, LIBRARY.adopt(boundaries, kind)),
+        None if row_initial is None else LIBRARY.adopt(row_initial, "initial"),
+        None if out is None else (LIBRARY.adopt(out, "out"),),
     )
-    number = 0 if initial is None else check_initial(initial, request.result.dtype)
-    carry = np.array(number).astype(numpy_dtype(DTYPES[request.carry]))
-    if mask is not None:
-        mask = np.broadcast_to(mask, value.shape)
-    return Simulation(request, make_plan(request, target), target.arch, value, mask, carry, out)
+    request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
+    arrays = (*values, mask, boundaries, row_initial)
+    specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
+    seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
+    return Simulation(
+        request, make_plan(request, target), target.arch, seen, initial_argument(request, number), out is values[0]
+    )
 
 
-def simulate(value: Array, op: str | Operator = "add", *, seed: int = 0, launches: int = 1, **call: Any) -> Array:
+def _as_seen(array: Array, spec: ArraySpec) -> Array:
+    """An array as the request sees it, broadcast."""
+    return np.lib.stride_tricks.as_strided(array, spec.shape, tuple(s * array.itemsize for s in spec.strides))
+
+
+def simulate(value: Any, op: str | Monoid = "add", *, seed: int = 0, launches: int = 1, **call: Any) -> Any:
     """`cuscan.scan` on NumPy arrays, by the kernels; see `prepare` and `Simulation.run`."""
     return prepare(value, op, **call).run(seed, launches=launches)
 

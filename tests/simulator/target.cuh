@@ -1,6 +1,8 @@
 // The simulator's stand-in for cuscan/cuda/target.cuh: the same names, on fibers of the CPU (runtime.hpp). Every access
 // to memory that others may share is a point where the scheduler can turn to another thread.
 #pragma once
+#include <cmath>
+
 #include "runtime.hpp"
 
 #define CUSCAN_DEVICE inline
@@ -92,6 +94,12 @@ T broadcast(const T& value, int lane) {
 }
 
 inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
+inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
+inline void sync_warp() { ballot(true); }
+inline void set_bits(uint32* word, uint32 bits) {
+    simulator::grid->maybe_suspend(8);
+    *word |= bits;
+}
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 inline void check_aligned(const void* address, size_t bytes) {
@@ -212,6 +220,11 @@ inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
 inline float64 mul_rn(float64 a, float64 b) { return a * b; }
+
+inline float32 exponential(float32 value) { return std::exp(value); }
+inline float64 exponential(float64 value) { return std::exp(value); }
+inline float32 logarithm(float32 value) { return std::log(value); }
+inline float64 logarithm(float64 value) { return std::log(value); }
 
 }  // namespace target
 }  // namespace cuscan

@@ -17,7 +17,9 @@ struct ColumnsShared {
     uint32 ticket;
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
-    typename Config::Accumulator exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
+    typename Elements<Config>::State exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
+    // Where segments start in a unit, if offsets give it: a word for each chunk.
+    Boundaries<Config, Config::kPlaces, Config::kChunks> boundaries;
 };
 
 template <class Config>
@@ -25,28 +27,30 @@ struct Columns {
     static constexpr int kItems = Config::kItems, kSteps = Config::kSteps, kPlaces = Config::kPlaces;
     static constexpr int kWidth = Config::kColumnThreads * kItems;  // columns of a strip
     static constexpr int kUnit = Config::kChunks * kSteps;
-    using Value = typename Config::Value;
-    using Result = typename Config::Result;
-    using Accumulator = typename Config::Accumulator;
-    using Carry = typename Config::Carry;
-    using Op = typename Config::template Op<Accumulator>;
-    using CarryOp = typename Config::template Op<Carry>;
+    static constexpr int kWarps = Config::kColumnThreads * Config::kChunks * kPlaces / target::kWarp;
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Carry = typename Element::Carry;
+    using Op = typename Element::Op;
+    using CarryOp = typename Element::CarryOp;
+    using Numbers = Arrays<Config>;
     static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
 
     // A thread's elements of a unit.
     struct Share {
-        Result* result;    // of the first
-        int steps, width;  // how many exist
+        Row<Config> at;            // the first of them
+        int steps, results, width; // how many exist along the axis, as elements and as results, and across
+        int64 left;                // results from the first to the end of the row
         Items<Config, kSteps, kItems> items;
     };
 
     ColumnsShared<Config>& shared;
-    const Row<Value, Result>& origin;
+    const Row<Config>& origin;
     Workspace* workspace;
-    const Carry& initial;
-    const Geometry<Config::kBatchDims>& geometry;
+    const typename Element::Initial& initial;
+    const Geometry<Config>& geometry;
     const int thread, chunk, place;  // of the columns, of the steps, of the units of this block
-    BlockChains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> block_chain;
+    BlockChains<State, Carry, CarryOp, Config::kLevels, kItems> block_chain;
 
     CUSCAN_DEVICE uint32 side_by_side() const { return uint32((geometry.column.size + kWidth - 1) / kWidth); }  // strips
     CUSCAN_DEVICE Turn turn(uint32 number) const {
@@ -64,33 +68,88 @@ struct Columns {
     }
 
     CUSCAN_DEVICE void load(const Turn& turn, Share& share) const {
-        const Dimension& axis = geometry.axis;
-        const Dimension& across = geometry.column;
         const uint64 row_index = row(turn, place);
         const int64 first = int64(unit(turn, place)) * kUnit + chunk * kSteps;
-        const int64 column = int64(turn.strip % side_by_side()) * kWidth + thread * kItems;
-        Row<Value, Result> at = origin.at(geometry, row_index);
-        at.advance(axis, first);
-        at.value = advance<Config::kValueAccess>(at.value, across.value_stride, column);
-        at.mask = advance<Config::kMaskAccess>(at.mask, across.mask_stride, column);
-        share.result = advance<Config::kResultAccess>(at.result, across.result_stride, column);
-        share.width = clamp(across.size - column, kItems);
-        share.steps = row_index < geometry.rows && share.width > 0 ? clamp(axis.size - first, kSteps) : 0;
-        if (share.steps == kSteps && share.width == kItems)
-            load_steps(at, share, [](int) { return kItems; });
-        else
-            load_steps(at, share, [&](int s) { return s < share.steps ? share.width : 0; });
+        const int64 column = first_column(turn) + thread * kItems;
+        share.at = origin.at(geometry, row_index < geometry.rows ? row_index : 0);
+        share.at.advance(geometry.axis, first);
+        share.at.advance(geometry.column, column);
+        share.width = clamp(geometry.column.size - column, kItems);
+        const bool exists = row_index < geometry.rows && share.width > 0;
+        share.left = exists ? geometry.axis.size - first : 0;
+        share.results = clamp(share.left, kSteps);
+        share.steps = clamp(share.left - Config::kIncludesInitial, kSteps);
+        share.items.clear(geometry, first, initial);
+        for_each_value<Config>([&](auto k, auto port) {
+            auto& vectors = share.items.raw.at(k).vector;
+            load_each<decltype(k)::value>(port, share, [&](int s, const auto& vector) { vectors[s] = vector; });
+        });
+        if constexpr (Element::kMasked)
+            load_each<Numbers::kMask>(typename Config::Mask(), share,
+                                      [&](int s, const auto& mask) { set_flags(share.items.keep, s, mask); });
+        load_segments(turn, share, first);
     }
-    template <class Count>
-    CUSCAN_DEVICE void load_steps(const Row<Value, Result>& at, Share& share, Count count) const {
-        share.items.clear();
+    CUSCAN_DEVICE int64 first_column(const Turn& turn) const { return int64(turn.strip % side_by_side()) * kWidth; }
+
+    // Calls take(s, the vector of step s) for array kArray.
+    template <int kArray, class Port, class Take>
+    CUSCAN_DEVICE void load_each(Port, const Share& share, Take take) const {
+        const auto* item = (const typename Port::Type*)share.at.array[kArray];
+        const int64 step = geometry.column.stride[kArray];
+        auto load_all = [&](auto count) {
+            CUSCAN_UNROLL
+            for (int s = 0; s < kSteps; ++s)
+                take(s, load_vector<Port::kAccess, kItems>(
+                            advance<Access::kElement>(item, geometry.axis.stride[kArray], s), step, count(s)));
+        };
+        if (share.steps == kSteps && share.width == kItems)
+            load_all([](int) { return kItems; });
+        else
+            load_all([&](int s) { return s < share.steps ? share.width : 0; });
+    }
+    template <class Flags>
+    static CUSCAN_DEVICE void set_flags(Flags& flags, int s, const Vector<boolean, kItems>& values) {
         CUSCAN_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-            share.items.raw[s] = load_vector<Config::kValueAccess, kItems>(at.value + s * geometry.axis.value_stride,
-                                                                           geometry.column.value_stride, count(s));
-            if constexpr (Config::kMaskAccess != Access::kNone)
-                share.items.set_mask(s, load_vector<Config::kMaskAccess, kItems>(at.mask + s * geometry.axis.mask_stride,
-                                                                                 geometry.column.mask_stride, count(s)));
+        for (int i = 0; i < kItems; ++i) flags.set(s * kItems + i, values.item[i].bits != 0);
+    }
+
+    CUSCAN_DEVICE void load_segments(const Turn& turn, Share& share, int64 first) const {
+        using Port = typename Config::SegmentPort;
+        auto& restarts = share.items.restarts;
+        if constexpr (Config::kSegments == Segments::kReset)
+            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& reset) { set_flags(restarts, s, reset); });
+        if constexpr (Config::kSegments == Segments::kKeys) {
+            const auto* keys = (const typename Port::Type*)share.at.array[Numbers::kSegments];
+            Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(
+                advance<Access::kElement>(keys, geometry.axis.stride[Numbers::kSegments], -1),
+                geometry.column.stride[Numbers::kSegments], first > 0 && share.steps > 0 ? share.width : 0);
+            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& key) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i)
+                    restarts.set(s * kItems + i, arithmetic(key.item[i]) != arithmetic(before.item[i]) && first + s > 0 &&
+                                                     s < share.steps);
+                before = key;
+            });
+        }
+        if constexpr (Config::kSegments == Segments::kOffsets) {
+            const uint32 bits = shared.boundaries.of(place)[chunk];
+            CUSCAN_UNROLL
+            for (int s = 0; s < kSteps; ++s)
+                for (int i = 0; i < kItems; ++i) restarts.set(s * kItems + i, bits >> s & 1);
+        }
+    }
+    // Where segments start in the units of a turn: by all threads of the block, before they load.
+    CUSCAN_DEVICE void find_segments(const Turn& turn) {
+        if constexpr (Config::kSegments == Segments::kOffsets) {
+            const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
+            for (int p = warp; p < kPlaces; p += kWarps) {
+                uint32* const words = shared.boundaries.of(p);
+                if (lane < Config::kChunks) words[lane] = 0;
+                target::sync_warp();
+                find_boundaries(origin, geometry, int64(unit(turn, p)) * kUnit, kUnit,
+                                [&](int at) { target::set_bits(words + at / kSteps, 1u << (at % kSteps)); });
+            }
+            target::sync_block();
         }
     }
 
@@ -98,11 +157,20 @@ struct Columns {
     CUSCAN_DEVICE void fold_steps(const Share& share) {
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
-            Accumulator total = share.items.get(0, i);
+            State total = share.items.get(0, i, 0);
             CUSCAN_UNROLL
-            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, share.items.get(s, i));
+            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, share.items.get(s, i, s));
             shared.exchange[place][chunk][thread * kItems + i] = total;
         }
+    }
+
+    // What column `at_column` of a strip starts from.
+    CUSCAN_DEVICE Carry start(const Turn& turn, int at_place, int at_column) const {
+        const uint64 row_index = row(turn, at_place);
+        const int64 column = first_column(turn) + at_column;
+        Row<Config> at = origin.at(geometry, row_index < geometry.rows ? row_index : 0);
+        at.advance(geometry.column, column < geometry.column.size ? column : 0);
+        return Element::start(at, initial);
     }
 
     // From totals to prefixes, in place. The threads are regrouped: kChunks lanes take kItems columns of a unit.
@@ -111,19 +179,19 @@ struct Columns {
         const int my_column = group % Config::kColumnThreads * kItems, my_place = group / Config::kColumnThreads;
         auto& line = shared.exchange[my_place][my_chunk];
 
-        Accumulator inclusive[kItems], aggregate[kItems];
+        State inclusive[kItems], aggregate[kItems];
         Carry carry[kItems];
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
             inclusive[i] = warp_inclusive_scan<Op, Config::kChunks>(line[my_column + i], my_chunk);
-            carry[i] = initial;
+            carry[i] = start(turn, my_place, my_column + i);
             if constexpr (Config::kLevels > 0) aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
         }
         bool has_carry = Config::kHasInitial;
         const uint32 my_unit = unit(turn, my_place);
         if constexpr (Config::kGrid) {
             if (my_unit < geometry.units) {
-                GridChains<Accumulator, Carry, CarryOp, Config::kLevels, kItems> chain(
+                GridChains<State, Carry, CarryOp, Config::kLevels, kItems> chain(
                     workspace, geometry.rows * side_by_side() * kWidth, geometry.units, turn.strip * kWidth + my_column);
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i)
@@ -135,8 +203,8 @@ struct Columns {
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
-            const Accumulator prefix = convert<Accumulator>(carry[i]);
-            const Accumulator exclusive = target::shuffle_up(inclusive[i], 1);
+            const State prefix = convert<State>(carry[i]);
+            const State exclusive = target::shuffle_up(inclusive[i], 1);
             line[my_column + i] = my_chunk > 0 ? join<Op>(has_carry, prefix, exclusive) : prefix;
         }
     }
@@ -148,20 +216,39 @@ struct Columns {
             running[i].present = chunk > 0 || unit(turn, place) > 0 || Config::kHasInitial;
             running[i].value = shared.exchange[place][chunk][thread * kItems + i];
         }
-        if (share.steps == kSteps && share.width == kItems)
+        if (share.results == kSteps && share.width == kItems)
             store_steps(share, running, [](int) { return kItems; });
         else
-            store_steps(share, running, [&](int s) { return s < share.steps ? share.width : 0; });
+            store_steps(share, running, [&](int s) { return s < share.results ? share.width : 0; });
     }
+    template <class Port>
+    struct Output {
+        Vector<typename Port::Type, kItems> vector;
+    };
     template <class Count>
     CUSCAN_DEVICE void store_steps(const Share& share, Running<Config> (&running)[kItems], Count count) const {
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
-            Vector<Result, kItems> output;
+            Pack<Output, typename Config::Results> output;
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) output.item[i] = running[i].step(share.items.get(s, i));
-            store_vector<Config::kResultAccess>(share.result + s * geometry.axis.result_stride,
-                                                geometry.column.result_stride, count(s), output);
+            for (int i = 0; i < kItems; ++i) {
+                const auto state = running[i].step(share.items.get(s, i, s), share.items.segment_started);
+                for_each_result<Config>([&](auto k, auto port) {
+                    output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                });
+                if (share.left == s + 1 && i < share.width) {
+                    Row<Config> at = share.at;
+                    at.advance(geometry.column, i);
+                    store_last(at, state);
+                }
+            }
+            for_each_result<Config>([&](auto k, auto port) {
+                using Port = decltype(port);
+                constexpr int kArray = Numbers::kResults + decltype(k)::value;
+                auto* result = (typename Port::Type*)share.at.array[kArray];
+                store_vector<Port::kAccess>(advance<Access::kElement>(result, geometry.axis.stride[kArray], s),
+                                            geometry.column.stride[kArray], count(s), output.at(k).vector);
+            });
         }
     }
 
@@ -169,9 +256,11 @@ struct Columns {
     CUSCAN_DEVICE void run_strips() {
         Share share, next_share;
         Turn now = turn(0);
+        find_segments(now);
         if (now.exists) load(now, share);
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
+            find_segments(next);
             if (next.exists) load(next, next_share);
             fold_steps(share);
             target::sync_block();
@@ -191,6 +280,7 @@ struct Columns {
         target::sync_block();
         for (Turn now = turn(shared.ticket); now.exists; now = turn(shared.ticket)) {
             Share share;
+            find_segments(now);
             load(now, share);
             fold_steps(share);
             target::sync_block();
@@ -203,8 +293,8 @@ struct Columns {
 };
 
 template <class Config>
-CUSCAN_DEVICE void columns(Row<typename Config::Value, typename Config::Result> origin, Workspace* workspace,
-                           const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
+CUSCAN_DEVICE void columns(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
+                           const Geometry<Config>& geometry) {
     static_assert(sizeof(ColumnsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<ColumnsShared<Config>>();
     const int thread = target::thread_index() % Config::kColumnThreads;

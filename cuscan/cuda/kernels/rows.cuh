@@ -7,31 +7,38 @@
 namespace cuscan {
 
 template <class Config>
-CUSCAN_DEVICE void rows(Row<typename Config::Value, typename Config::Result> origin, Workspace* /* no row is shared */,
-                        const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
+struct RowsShared {
     using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
-    using Accumulator = typename Config::Accumulator;
+    Boundaries<Config, Config::kWarps, Tile::kBoundaryWords> boundaries;
+};
+
+template <class Config>
+CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
+                        const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    static_assert(sizeof(RowsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    auto& shared = target::shared_memory<RowsShared<Config>>();
+    using Tile = typename RowsShared<Config>::Tile;
+    using Element = Elements<Config>;
     constexpr int kRowsPerWarp = target::kWarp / Config::kLanes;
     const int warp = target::thread_index() / target::kWarp;
     const int lane = target::thread_index() % Config::kLanes;
-    const int place = target::thread_index() % target::kWarp / Config::kLanes;
+    const int group = target::thread_index() % target::kWarp / Config::kLanes;
     const uint64 first_row =
-        (uint64(target::block_index()) * Config::kWarps + warp) * (kRowsPerWarp * Config::kRowsPerThread) + place;
+        (uint64(target::block_index()) * Config::kWarps + warp) * (kRowsPerWarp * Config::kRowsPerThread) + group;
 
     Tile tiles[Config::kRowsPerThread];
-    // A row past the last one has no elements.
-    auto axis_of = [&](uint64 row) {
-        Dimension axis = geometry.axis;
-        if (row >= geometry.rows) axis.size = 0;
-        return axis;
-    };
+    // A row past the last one has no elements; it stands at the first.
+    auto length = [&](uint64 row, int64 of_a_row) { return row < geometry.rows ? of_a_row : 0; };
+    auto place_of = [&](uint64 row) { return origin.at(geometry, row < geometry.rows ? row : 0); };
 
     // ---- load
     CUSCAN_UNROLL
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
-        tiles[k].load_mask(origin.at(geometry, row), axis_of(row), 0, lane);
-        tiles[k].load_values(origin.at(geometry, row), axis_of(row), 0, lane);
+        const auto place = place_of(row);
+        const int64 elements = length(row, geometry.elements());
+        tiles[k].load_flags(place, geometry, elements, 0, lane, initial, shared.boundaries.of(warp));
+        tiles[k].load_values(place, geometry, elements, 0, lane);
     }
     // ---- scan
     CUSCAN_UNROLL
@@ -40,7 +47,9 @@ CUSCAN_DEVICE void rows(Row<typename Config::Value, typename Config::Result> ori
     CUSCAN_UNROLL
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
-        tiles[k].store(origin.at(geometry, row), axis_of(row), 0, lane, Config::kHasInitial, convert<Accumulator>(initial));
+        const auto place = place_of(row);
+        tiles[k].store(place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
+                       convert<typename Element::State>(Element::start(place, initial)));
     }
 }
 

@@ -40,30 +40,30 @@ template <class Config>
 struct TilesShared {
     Stage<Config, TilesLayout<Config>::kElements> stage[Config::kStages];
     uint32 ticket[Config::kStages];
-    TilePrefix<typename Config::Carry> prefix[2];
-    typename Config::Accumulator warp_aggregate[2][Config::kWarps];
+    TilePrefix<typename Elements<Config>::Carry> prefix[2];
+    typename Elements<Config>::State warp_aggregate[2][Config::kWarps];
+    Boundaries<Config, Config::kWarps, TilesLayout<Config>::Tile::kBoundaryWords> boundaries;
 };
 
 template <class Config>
 struct Tiles {
     using Tile = typename TilesLayout<Config>::Tile;
-    using Value = typename Config::Value;
-    using Result = typename Config::Result;
-    using Accumulator = typename Config::Accumulator;
-    using Carry = typename Config::Carry;
-    using Op = typename Config::template Op<Accumulator>;
-    using CarryOp = typename Config::template Op<Carry>;
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Carry = typename Element::Carry;
+    using Op = typename Element::Op;
+    using CarryOp = typename Element::CarryOp;
     static constexpr int kStages = Config::kStages;
     static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
     using Layout = TilesLayout<Config>;
-    using GridChain = GridChains<Accumulator, Carry, CarryOp, Config::kLevels>;
+    using GridChain = GridChains<State, Carry, CarryOp, Config::kLevels>;
     using Stage = cuscan::Stage<Config, TilesLayout<Config>::kElements>;
 
     TilesShared<Config>& shared;
-    const Row<Value, Result>& origin;
+    const Row<Config>& origin;
     Workspace* workspace;
-    const Carry& initial;
-    const Geometry<Config::kBatchDims>& geometry;
+    const typename Element::Initial& initial;
+    const Geometry<Config>& geometry;
     const int warp, lane;
 
     CUSCAN_DEVICE Turn turn(uint32 k) const {
@@ -81,7 +81,7 @@ struct Tiles {
     }
     // The position in its row at which a tile begins, and whether it is sent for.
     static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
-    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.axis.size - first(turn)); }
+    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.elements() - first(turn)); }
 
     // Between all workers and the walker, for tile k.
     template <int kBarrier>
@@ -104,10 +104,10 @@ struct Tiles {
     // What precedes tile k.
     template <class BlockChain>
     CUSCAN_DEVICE void find_prefix(uint32 k, const Turn& tile, BlockChain& block_chain) {
-        Carry carry[1] = {initial};
+        Carry carry[1] = {Element::start(origin.at(geometry, tile.strip), initial)};
         bool has_carry = Config::kHasInitial;
         if constexpr (Config::kLevels > 0) {
-            const Accumulator own[1] = {aggregate(k)};
+            const State own[1] = {aggregate(k)};
             if constexpr (Config::kGrid)
                 has_carry = grid_chain(tile).prefix(tile.unit, own, has_carry, carry);
             else
@@ -117,7 +117,7 @@ struct Tiles {
     }
 
     CUSCAN_DEVICE void run_walker() {
-        BlockChains<Accumulator, Carry, CarryOp, Config::kLevels> block_chain;
+        BlockChains<State, Carry, CarryOp, Config::kLevels> block_chain;
         target::sync_block();
         for (uint32 k = 0;; ++k) {
             sync<kScanned>(k);
@@ -134,31 +134,33 @@ struct Tiles {
     CUSCAN_DEVICE void scan(uint32 k, uint32& sent, const Turn& turn, Tile& tile) {
         const int start = warp * Tile::kElements;
         const auto row = origin.at(geometry, turn.strip);
-        tile.load_mask(row, geometry.axis, first(turn) + start, lane);
+        const int64 length = geometry.elements(), position = first(turn) + start;
+        tile.load_flags(row, geometry, length, position, lane, initial, shared.boundaries.of(warp));
         if (is_sent_for(turn)) {
+            tile.template load_values<Stage>(row, geometry, length, position, lane);
             stage(k).wait(sent >> k % kStages);
             sent ^= 1u << k % kStages;
             tile.read_values(stage(k), start, lane);
         } else {
-            tile.load_values(row, geometry.axis, first(turn) + start, lane);
+            tile.load_values(row, geometry, length, position, lane);
             tile.write_values(stage(k), start, lane);
         }
-        const Accumulator aggregate = tile.scan(lane);
+        const State aggregate = tile.scan(lane);
         if (lane == 0) shared.warp_aggregate[k % 2][warp] = aggregate;
     }
 
     // What the warps before this one hold of tile k; no meaning in warp 0.
-    CUSCAN_DEVICE Accumulator before_warp(uint32 k) const {
+    CUSCAN_DEVICE State before_warp(uint32 k) const {
         const auto& totals = shared.warp_aggregate[k % 2];
-        Accumulator before = totals[0];
+        State before = totals[0];
         CUSCAN_UNROLL
         for (int w = 1; w + 1 < Config::kWarps; ++w)
             if (w < warp) before = Op::combine(before, totals[w]);
         return before;
     }
-    CUSCAN_DEVICE Accumulator aggregate(uint32 k) const {
+    CUSCAN_DEVICE State aggregate(uint32 k) const {
         const auto& totals = shared.warp_aggregate[k % 2];
-        Accumulator all = totals[0];
+        State all = totals[0];
         CUSCAN_UNROLL
         for (int w = 1; w < Config::kWarps; ++w) all = Op::combine(all, totals[w]);
         return all;
@@ -173,13 +175,13 @@ struct Tiles {
         if (tile.exists) send_for(k + 1);
     }
 
-    CUSCAN_DEVICE void store(uint32 k, const Turn& turn, Tile& tile, const Accumulator& before) {
+    CUSCAN_DEVICE void store(uint32 k, const Turn& turn, Tile& tile, const State& before) {
         const auto& prefix = shared.prefix[k % 2];
         const int start = warp * Tile::kElements;
-        const Accumulator carry = convert<Accumulator>(prefix.carry);
+        const State carry = convert<State>(prefix.carry);
         tile.read_values(stage(k), start, lane);
-        tile.store(origin.at(geometry, turn.strip), geometry.axis, first(turn) + start, lane, prefix.exists || warp > 0,
-                   warp > 0 ? join<Op>(prefix.exists, carry, before) : carry);
+        tile.store(origin.at(geometry, turn.strip), geometry, geometry.axis.size, first(turn) + start, lane,
+                   prefix.exists || warp > 0, warp > 0 ? join<Op>(prefix.exists, carry, before) : carry);
     }
 
     CUSCAN_DEVICE void run_worker() {
@@ -192,7 +194,7 @@ struct Tiles {
         target::sync_block();
         Turn last = {}, next;
         Tile last_tile, next_tile;
-        Accumulator last_before{}, next_before{};
+        State last_before{}, next_before{};
         uint32 sent = 0;
         for (uint32 k = 0;; ++k) {
             next = turn(k);
@@ -219,8 +221,8 @@ struct Tiles {
 };
 
 template <class Config>
-CUSCAN_DEVICE void tiles(Row<typename Config::Value, typename Config::Result> origin, Workspace* workspace,
-                         const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
+CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
+                         const Geometry<Config>& geometry) {
     static_assert(sizeof(TilesShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<TilesShared<Config>>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;

@@ -1,0 +1,55 @@
+"""Elements as the kernels convert them, in NumPy: to accumulators, and from there to results (cuda/types.cuh).
+
+bfloat16 comes and goes as uint16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuscan.dtypes import EXACT, DType, Kind
+
+Array = np.ndarray[Any, Any]
+
+
+def to_accumulator(value: Array, dtype: DType, result: DType) -> Array:
+    """Elements of `dtype` as accumulators of a result dtype (elements.cuh)."""
+    if dtype.kind is Kind.BOOL:
+        value = value.view(np.uint8) != 0  # any byte that is not zero is true
+    elif dtype.name == "bfloat16":
+        value = (value.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if result.kind in EXACT:
+        value = _truncate(value, result).astype(result.name)  # integers wrap to the result's width first
+    return value.astype(result.accumulator)
+
+
+def _truncate(value: Array, result: DType) -> Array:
+    """Floating point as 64-bit integers, saturated; NumPy leaves what does not fit to the machine."""
+    if value.dtype.kind != "f" or result.kind is Kind.BOOL:
+        return value
+    if value.dtype.itemsize == 2:
+        value = value.astype(np.float32)
+    limits = np.iinfo(np.int64)
+    inside = np.abs(value) < 2.0**63
+    outside = np.where(value > 0, limits.max, np.where(value < 0, limits.min, 0))
+    signed = np.where(inside, np.where(inside, value, 0).astype(np.int64), outside)
+    if result.name != "uint64":
+        return signed
+    large = (value >= 2.0**63) & (value < 2.0**64)
+    unsigned = np.where(large, np.where(large, value, 0).astype(np.uint64), signed.astype(np.uint64))
+    return np.where(value >= 2.0**64, np.iinfo(np.uint64).max, unsigned)
+
+
+def to_result(value: Array, result: DType) -> Array:
+    """Accumulators, rounded or wrapped once to the result dtype (types.cuh)."""
+    if result.name != "bfloat16":
+        return value.astype(result.name)
+    bits = value.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(value), 0x7FC0, rounded).astype(np.uint16)
+
+
+def storage(dtype: DType) -> np.dtype[Any]:
+    return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)

@@ -1,0 +1,199 @@
+"""Operators of the user's own: a combination in CUDA C++, compiled into the kernels of the built-in ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cuscan.dtypes import DTYPES, REAL, DType
+from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import Monoid
+from cuscan.states import SCALAR, Fields, States, make_states
+
+Array = np.ndarray[Any, Any]
+
+MAX_STATE_BYTES = 16
+_NAME = re.compile(r"[A-Za-z_][\w .+-]*")
+_FIELD = re.compile(r"[A-Za-z_]\w*")
+_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+
+_SCALAR = """\
+namespace cuscan {{
+template <class T>
+struct UserOperator : Scalar<T> {{
+    static CUSCAN_DEVICE T combine(T earlier, T later) {{
+#line 1 "combine of {name}"
+{body}
+#line 1 "identity of {name}"
+    }}
+    template <class Result>
+    static CUSCAN_DEVICE T identity() {{
+        return convert<T>({identity});
+    }}
+}};
+}}  // namespace cuscan
+"""
+
+_STRUCT = """\
+namespace cuscan {{
+struct UserOperator {{
+    struct State {{
+{members}
+    }};
+    using Initial = State;
+    static CUSCAN_DEVICE State combine(State earlier, State later) {{
+#line 1 "combine of {name}"
+{body}
+#line 1 "identity of {name}"
+    }}
+    template <class Result>
+    static CUSCAN_DEVICE State identity() {{
+        return State{{{identity}}};
+    }}
+    template <class Result, {types}>
+    static CUSCAN_DEVICE State lift({parameters}) {{
+        return State{{{lifted}}};
+    }}
+    static CUSCAN_DEVICE State start(State initial) {{ return initial; }}
+{lowers}
+}};
+}}  // namespace cuscan
+"""
+
+
+class Operator(Monoid):
+    """An associative operator of your own; pass it as `op`.
+
+    Args:
+        name: what errors and profilers call it.
+        combine: a CUDA C++ expression in `earlier` and `later`, or a function body with `return`. It need not commute,
+            but must be associative.
+        identity: the value that changes no other: of masked elements, and first in an exclusive scan. A number; with
+            `state` a tuple of one number a field, or a dict by field.
+        state: names and dtypes (integers, float32, float64) of the fields of a struct, 16 bytes at most:
+            `earlier.a`, `later.a`, and `return State{a, b}` in their order. Elements are then tuples of arrays. Without
+            it elements are numbers, computed in 32 bits at least and in float32 for float16 and bfloat16.
+        numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array; with `state` of
+            structured arrays, giving a tuple of arrays, one a field.
+
+    Operators are equal, and share compiled kernels, where name, combine, identity and state are.
+
+    Raises:
+        ScanTypeError, ScanValueError: an argument that does not fit. What does not compile is a CompileError of the scan.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        combine: str,
+        identity: Any,
+        *,
+        state: Mapping[str, Any] | None = None,
+        numpy: Callable[[Array, Array], Any] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ScanValueError(f"name must be letters, digits, spaces and any of _ . + -; got {name!r}")
+        if not isinstance(combine, str) or not combine.strip():
+            raise ScanTypeError(f"combine must be CUDA C++ text; got {combine!r}")
+        if numpy is not None and not callable(numpy):
+            raise ScanTypeError(f"numpy must be callable; got {numpy!r}")
+        fields = _fields(state)
+        parts = _identity_parts(identity, fields)
+        body = combine if re.search(r"\breturn\b", combine) else f"return {combine};"
+        states: States
+        if fields:
+            states = Fields(tuple(fields), fixed={field: dtype.name for field, dtype in fields.items()})
+            source = _struct_source(name, body, fields, parts)
+        else:
+            states = SCALAR
+            source = _SCALAR.format(name=name, body=body, identity=_literal(parts[0]))
+        super().__init__(
+            name=name,
+            functor="UserOperator" if fields else "UserOperator<{T}>",
+            kinds=REAL,
+            promotes=False,
+            wide_carry=False,
+            combine=None if numpy is None else _on_states(numpy, bool(fields)),
+            identity=lambda _: parts,
+            states=states,
+            inputs=tuple(f"x.{field}" for field in fields) or ("x",),
+            dtypes=tuple(dtype.name for dtype in fields.values()),
+            source=source,
+        )
+
+
+def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
+    if state is None:
+        return {}
+    if not isinstance(state, Mapping) or not state:
+        raise ScanTypeError(f"state must map field names to dtypes; got {state!r}")
+    fields = {}
+    for field, dtype in state.items():
+        if not isinstance(field, str) or not _FIELD.fullmatch(field):
+            raise ScanValueError(f"state has a field named {field!r}; names must be those of C++")
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+        if name not in _NUMBERS:
+            raise ScanTypeError(f"state[{field!r}] must be one of {', '.join(_NUMBERS)}; got {dtype!r}")
+        fields[field] = DTYPES[name]
+    size = np.dtype([(field, dtype.name) for field, dtype in fields.items()], align=True).itemsize
+    if size > MAX_STATE_BYTES:
+        raise ScanValueError(f"state takes {size} bytes; it may take {MAX_STATE_BYTES}")
+    return fields
+
+
+def _identity_parts(identity: Any, fields: dict[str, DType]) -> tuple[Any, ...]:
+    if isinstance(identity, Mapping):
+        if set(identity) != set(fields):
+            raise ScanValueError(f"identity has fields {', '.join(map(str, identity))}; state has {', '.join(fields)}")
+        identity = tuple(identity[field] for field in fields)
+    parts = identity if isinstance(identity, tuple) else (identity,)
+    if len(parts) != max(len(fields), 1) or isinstance(identity, tuple) != bool(fields):
+        wanted = f"a tuple of {len(fields)} numbers, one a field of state" if fields else "one number"
+        raise ScanTypeError(f"identity must be {wanted}; got {identity!r}")
+    for part in parts:
+        if not isinstance(part, int | float | np.integer | np.floating | np.bool_):
+            raise ScanTypeError(f"identity must hold real numbers; got {part!r}")
+    return tuple(part.item() if isinstance(part, np.generic) else part for part in parts)
+
+
+def _struct_source(name: str, body: str, fields: dict[str, DType], identity: tuple[Any, ...]) -> str:
+    numbered = list(enumerate(fields.items()))
+    return _STRUCT.format(
+        name=name,
+        body=body,
+        members="\n".join(f"        {dtype.cpp} {field};" for _, (field, dtype) in numbered),
+        identity=", ".join(f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)),
+        types=", ".join(f"class T{i}" for i, _ in numbered),
+        parameters=", ".join(f"T{i} value{i}" for i, _ in numbered),
+        lifted=", ".join(f"convert<{dtype.cpp}>(value{i})" for i, (_, dtype) in numbered),
+        lowers="\n".join(
+            f"    static CUSCAN_DEVICE {dtype.cpp} lower(State state, Number<{i}>) {{ return state.{field}; }}"
+            for i, (field, dtype) in numbered
+        ),
+    )
+
+
+def _literal(number: Any) -> str:
+    """A number in C++, to the bit."""
+    if isinstance(number, float):
+        if number != number:
+            return "target::bits_to_float(0x7fc00000u)"
+        if number in (float("inf"), float("-inf")):
+            return f"FloatRange::{'highest' if number > 0 else 'lowest'}()"
+        return number.hex()
+    number = int(number)
+    if number == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    return f"{number}{'ULL' if number >= 2**63 else 'LL'}"
+
+
+def _on_states(numpy: Callable[[Array, Array], Any], structured: bool) -> Callable[[Array, Array], Array]:
+    def combine(earlier: Array, later: Array) -> Array:
+        result = numpy(earlier, later)
+        parts = tuple(result) if structured else (result,)
+        return make_states(earlier.dtype, parts, np.broadcast(earlier, later).shape)
+
+    return combine
