@@ -177,13 +177,7 @@ def test_include_initial_differs_only_at_the_starts():
     assert cuscan.scan(x, **call).tolist() == [10, 11, 13, 13, 17]
     assert cuscan.scan(x, exclusive=True, **call).tolist() == [10, 11, 10, 13, 17]
     assert cuscan.scan(x, reverse=True, **call).tolist() == [13, 12, 17, 14, 10]
-    assert cuscan.scan(x, reverse=True, exclusive=True, **call).tolist() == [13, 12, 10, 14, 10][:0] + [
-        13,
-        12,
-        10,
-        14,
-        10,
-    ]
+    assert cuscan.scan(x, reverse=True, exclusive=True, **call).tolist() == [13, 12, 10, 14, 10]
 
 
 def test_lengths_become_cu_seqlens_in_one_call():
