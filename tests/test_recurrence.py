@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -127,9 +128,8 @@ def test_a_decay_for_each_channel():
     decay = np.array([[0.0], [0.5], [1.0]], np.float32)
     got = cuscan.linear_recurrence(decay, b)
     assert got[1].tolist() == [[1] * 5, [1, 1.5, 1.75, 1.875, 1.9375], [1, 2, 3, 4, 5]]
-    assert (
-        cuscan.linear_recurrence(decay[:, 0], b.transpose(0, 2, 1), axis=1).transpose(0, 2, 1).tolist() == got.tolist()
-    )
+    last = cuscan.linear_recurrence(decay[:, 0], b.transpose(0, 2, 1), axis=1)
+    assert last.transpose(0, 2, 1).tolist() == got.tolist()
 
 
 def test_the_result_dtype_is_that_of_b_or_what_is_asked():
@@ -190,7 +190,7 @@ def test_chunk_by_chunk_is_the_whole(dtype, reverse):
     for begin, end in reversed(spans) if reverse else spans:
         h, carry = cuscan.linear_recurrence(1, b[:, begin:end], reverse=reverse, initial=carry, return_last=True)
         np.testing.assert_array_equal(h, whole[:, begin:end])
-    np.testing.assert_array_equal(carry, b.astype("c16").sum(1).astype(carry.dtype))
+    np.testing.assert_array_equal(carry, b.sum(1, dtype=carry.dtype))
 
 
 def test_an_empty_chunk_hands_the_carry_on():
@@ -208,15 +208,14 @@ def test_the_carry_of_one_row_is_no_row():
 # ---- rounding -----------------------------------------------------------------------------------
 
 
-def error_bound(a, b, dtype, initial, begins):
+def error_bound(a, b, dtype, initial):
     """u sum_j (products_j + DEPTH) |b_j a_j+1 ... a_t|: a rounding for every factor, one for every sum, u = eps / 2."""
     state = state_dtype(dtype)
     eps = float(np.finfo(state).eps)
     a, b = np.broadcast_to(np.abs(a), b.shape).astype("longdouble"), np.abs(b).astype("longdouble")
-    magnitude, _ = loop(a, b, initial=np.abs(initial), begins=begins)
+    magnitude, _ = loop(a, b, initial=np.abs(initial))
     before = np.concatenate([np.broadcast_to(np.abs(initial), b.shape[:-1])[..., None], magnitude[..., :-1]], -1)
-    products, _ = loop(a, a * before, begins=begins)  # of term j at t: as many as there are factors
-    products = np.where(begins, 0, products)
+    products, _ = loop(a, a * before)  # counts every term once for each of its factors
     factor = 3 if state.kind == "c" else 1  # a complex product has an error of up to sqrt(8) u
     second_order = 1 + 4 * b.shape[-1] * eps
     tiny = float(np.finfo(state).smallest_subnormal) * b.shape[-1] * (1 + magnitude.max())
@@ -240,16 +239,15 @@ def test_the_error_is_within_its_bound(dtype, decay):
     scale = 10.0 ** rng.integers(-1, 2, shape)
     with np.errstate(under="ignore"):
         a, b = np.asarray(a * turn).astype(dtype), (noise * scale).astype(dtype)
-    begins = np.zeros(shape, bool)
     exact, last = loop(a, b, initial=0.5, wide="clongdouble" if complex_numbers else "longdouble")
-    bound = error_bound(a, b, dtype, 0.5, begins)
+    bound = error_bound(a, b, dtype, 0.5)
     got, carry = cuscan.linear_recurrence(a, b, initial=0.5, return_last=True)
     assert (np.abs(carry - last) <= bound[:, -1]).all()
     if dtype == "float16":
         limits = np.finfo(dtype)
         bound = bound + limits.eps / 2 * (np.abs(exact) + bound) + limits.smallest_subnormal
         inside = np.abs(exact) + bound < limits.max
-        assert inside[:, :2000].all() or decay in (1.0, 1.002)
+        assert inside.mean() > 0.5
         exact, got, bound = exact[inside], got[inside], bound[inside]
     error = np.abs(got - exact)
     assert (error <= bound).all(), f"worst ratio {(error / bound).max()}"
@@ -265,7 +263,7 @@ def test_a_decay_of_zero_cuts_history_exactly(dtype):
     got = cuscan.linear_recurrence(a, b)
     np.testing.assert_array_equal(got[a == 0], b[a == 0])
     exact, _ = loop(a, b)
-    bound = error_bound(a, b, dtype, 0.0, np.zeros(2000, bool))
+    bound = error_bound(a, b, dtype, 0.0)
     assert (np.abs(got - exact) <= bound)[100:].all() and bound[100:].max() < 1e-3
 
 
@@ -317,7 +315,8 @@ def test_generalized_advantage_estimation_is_one_call():
 def refused(kind, *texts, a=0.5, b=None, **call):
     with pytest.raises(kind) as caught:
         cuscan.linear_recurrence(a, np.ones((2, 6), np.float32) if b is None else b, **call)
-    assert all(text in str(caught.value) for text in texts), f"{texts} in {caught.value}"
+    for text in texts:
+        assert re.search(text, str(caught.value)), f"{text!r} is not in {str(caught.value)!r}"
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "uint8", "uint64"])
@@ -327,15 +326,15 @@ def test_integers_are_refused(dtype):
 
 
 def test_complex_factors_of_real_states_are_refused():
-    refused(ScanTypeError, "a", "complex64", a=np.ones(6, "complex64"))
-    refused(ScanTypeError, "a", a=1j)
+    refused(ScanTypeError, r"^a\b", "complex64", a=np.ones(6, "complex64"))
+    refused(ScanTypeError, r"^a\b", a=1j)
     refused(ScanTypeError, "complex64", b=np.ones(3, "complex64"), dtype="float32")
     refused(ScanTypeError, "initial", initial=1j)
 
 
 def test_shapes_that_do_not_broadcast():
     for shape in [(5,), (3, 6), (1, 2, 6), (6, 2)]:
-        refused(ScanValueError, "a of shape", a=np.ones(shape, np.float32))
+        refused(ScanValueError, "^a of shape", a=np.ones(shape, np.float32))
     for shape in [(3,), (2, 6), (2, 1), (6,)]:
         refused(ScanValueError, "initial", initial=np.ones(shape, np.float32))
     refused(ScanValueError, "axis", axis=2)
@@ -344,9 +343,9 @@ def test_shapes_that_do_not_broadcast():
 
 
 def test_what_is_no_array_or_flag():
-    refused(ScanTypeError, "b", "list", b=[1.0])
-    refused(ScanTypeError, "a", "list", a=[1.0])
-    refused(ScanTypeError, "a", "str", a="x")
+    refused(ScanTypeError, r"^b\b", "list", b=[1.0])
+    refused(ScanTypeError, r"^a\b", "list", a=[1.0])
+    refused(ScanTypeError, r"^a\b", "str", a="x")
     refused(ScanTypeError, "initial", "str", initial="x")
     refused(ScanTypeError, "return_last", return_last=1)
     refused(ScanTypeError, "reverse", reverse=0)
@@ -374,12 +373,9 @@ def test_tensors_of_torch(name):
     dtype = getattr(torch, name)
     tensors = [torch.from_numpy(z).to(dtype) for z in (a, b)]
     carry = torch.from_numpy(initial)
-    got, end = cuscan.linear_recurrence(
-        *tensors,
-        initial=carry.to(dtype) if name == "float64" else carry,
-        reset=torch.from_numpy(reset),
-        return_last=True,
-    )
+    carry = carry.to(dtype) if name == "float64" else carry
+    call = {"reset": torch.from_numpy(reset), "return_last": True}
+    got, end = cuscan.linear_recurrence(*tensors, initial=carry, **call)
     assert got.dtype == dtype and end.dtype == (torch.float32 if "16" in name else dtype)
     complex_states = torch.from_numpy(states.astype("complex128"))
     expected = complex_states if dtype.is_complex else complex_states.real
