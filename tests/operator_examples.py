@@ -118,8 +118,8 @@ def _draw_characters(rng: np.random.Generator, shape: Any) -> tuple[Array, ...]:
 
 def _polynomial(elements: list[Element]) -> Element:
     powers = range(len(elements) - 1, -1, -1)
-    total = sum(code * BASE**power for (code, _), power in zip(elements, powers, strict=True))
-    return total % PRIME, BASE ** len(elements) % PRIME
+    total = sum(code * pow(BASE, power, PRIME) for (code, _), power in zip(elements, powers, strict=True))
+    return total % PRIME, pow(BASE, len(elements), PRIME)
 
 
 STRING_HASH = Example(
