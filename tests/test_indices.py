@@ -83,7 +83,7 @@ def segments_for(rng, kind, shape, axis):
     return {"keys": rng.integers(0, 2, n)} if kind == "keys" else None
 
 
-@pytest.mark.parametrize("name, ties", itertools.product(NAMES, TIES))
+@pytest.mark.parametrize("name, ties", list(itertools.product(NAMES, TIES)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype(name, ties, dtype):
     rng = np.random.default_rng(0)
@@ -91,8 +91,8 @@ def test_every_dtype(name, ties, dtype):
         check(numbers(rng, dtype, shape), name, ties, axis=axis)
 
 
-@pytest.mark.parametrize("name, ties", itertools.product(NAMES, TIES))
-@pytest.mark.parametrize("flags", itertools.product([False, True], repeat=5), ids=str)
+@pytest.mark.parametrize("name, ties", list(itertools.product(NAMES, TIES)))
+@pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=5)), ids=str)
 @pytest.mark.parametrize("kind", ["none", "reset", "offsets", "keys"])
 def test_all_flags_together(name, ties, flags, kind):
     reverse, exclusive, include_initial, masked, starts = flags

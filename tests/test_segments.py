@@ -104,7 +104,7 @@ def check(x, op, segments, **call):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("flags", itertools.product([False, True], repeat=5), ids=str)
+@pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=5)), ids=str)
 def test_all_flags_together(kind, flags):
     reverse, exclusive, include_initial, masked, starts = flags
     for seed, op in enumerate(STEPS):
