@@ -32,17 +32,17 @@ def refused(kind, *texts, call=cuscan.scan, x=None, **keywords):
 
 
 def assert_close(got, exact, n):
-    """Within eps (|exact| + 2 min(n, DEPTH)): a rounding of the result, and 4 u for every combination of a sum.
+    """Within eps (|exact| + 2.5 min(n, DEPTH)): a rounding of the result, and 5 u for every combination, u = eps / 2.
 
     A sum of exponentials is at least 1, so its relative error is the absolute one of its logarithm. A combination
-    rounds a difference, an exponential, a product and a sum.
+    rounds a difference, an exponential (2 u), a product and a sum. A chain of n calls of logaddexp does not keep this.
     """
     limits = np.finfo(got.dtype)
     eps = float(np.finfo("float32" if got.dtype == np.float16 else got.dtype).eps)
     finite = np.isfinite(exact)
     np.testing.assert_array_equal(got[~finite].astype("f8"), exact[~finite].astype("f8"))
     got, exact = got[finite].astype("longdouble"), exact[finite]
-    bound = eps * (np.abs(exact) + 2 * min(n, DEPTH))
+    bound = eps * (np.abs(exact) + 2.5 * min(n, DEPTH))
     if limits.dtype == np.float16:
         bound += float(limits.eps) / 2 * (np.abs(exact) + bound) + float(limits.smallest_subnormal)
     assert (np.abs(got - exact) <= bound).all(), f"worst ratio {(np.abs(got - exact) / bound).max()}"
@@ -133,7 +133,7 @@ def test_log_sums_of_torch():
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         got = cuscan.logcumsumexp(x.to(dtype))
         exact = torch.from_numpy(log_sums(x.to(dtype).double().numpy()).astype("f8"))
-        bound = 2 * DEPTH * torch.finfo(torch.float32).eps + torch.finfo(dtype).eps * exact.abs()
+        bound = 2.5 * DEPTH * torch.finfo(torch.float32).eps + torch.finfo(dtype).eps * exact.abs()
         assert got.dtype == dtype and ((got.double() - exact).abs() <= bound).all()
 
 
@@ -274,7 +274,7 @@ def test_the_array_api(name, op, dtype, include_initial):
         if hasattr(np, name):
             np.testing.assert_array_equal(got, getattr(np, name)(x, axis=axis, include_initial=include_initial))
     np.testing.assert_array_equal(function(x[0]), function(x[0], axis=0))
-    assert function(x.astype("int8"), axis=0, dtype="float32").dtype == np.float32
+    assert function(np.ones(3, "int8"), dtype="float32").dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
