@@ -381,5 +381,10 @@ def test_tensors_of_torch(name):
     expected = complex_states if dtype.is_complex else complex_states.real
     assert torch.equal(got, expected.to(dtype))
     assert end.tolist() == last.astype("complex128" if dtype.is_complex else "float64").tolist()
-    with pytest.raises(ScanTypeError, match="torch"):
-        cuscan.linear_recurrence(a, tensors[1])
+
+
+def test_arrays_of_two_libraries():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    refused(ScanTypeError, r"^a\b", "torch", a=torch.ones(6))
+    refused(ScanTypeError, "^initial", "torch", initial=torch.ones(2))
+    refused(ScanTypeError, r"^a\b", "torch", a=np.ones(6, np.float32), b=torch.ones(2, 6))
