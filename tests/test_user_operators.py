@@ -1,0 +1,349 @@
+"""Operators of the user on the CPU: real ones against what they mean, and what the constructor refuses."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operator_examples import AFFINE, BRACKETS, EXAMPLES, MATRIX_PRODUCT, MIN_MAX, MODULAR_PRODUCT, STRING_HASH
+from textbook import restarts, scan
+
+import cuscan
+from cuscan import ScanError, ScanTypeError, ScanValueError
+
+
+def elements_of(arrays):
+    """An array of lists of one tuple each, so that `+` strings elements together."""
+    arrays = np.broadcast_arrays(*arrays)
+    out = np.empty(arrays[0].shape, object)
+    for place in np.ndindex(out.shape):
+        out[place] = [tuple(array[place].item() for array in arrays)]
+    return out
+
+
+def expected_of(example, arrays, *, initial=None, **call):
+    """The fields of the scan, from the meaning of each result's own list of elements."""
+    first = None if initial is None else [initial if isinstance(initial, tuple) else (initial,)]
+    lists = scan(elements_of(arrays), lambda earlier, later: earlier + later, [], initial=first, **call)
+    fields = [np.empty(lists.shape, dtype) for dtype in example.dtypes]
+    for place in np.ndindex(lists.shape):
+        for field, number in zip(fields, example.meaning(lists[place]), strict=True):
+            field[place] = number
+    return fields
+
+
+def given_to_cuscan(example, arrays):
+    return arrays[0] if example.state is None else tuple(arrays)
+
+
+def initial_for(example, rng):
+    drawn = tuple(part.item() for part in example.draw(rng, ()))
+    return drawn[0] if example.state is None else drawn
+
+
+def assert_fields(got, expected, example):
+    assert isinstance(got, np.ndarray if example.state is None else tuple)
+    got = (got,) if example.state is None else got
+    assert len(got) == len(expected)
+    for mine, wanted, dtype in zip(got, expected, example.dtypes, strict=True):
+        assert mine.dtype == dtype
+        np.testing.assert_array_equal(mine, wanted)
+
+
+def segments_for(rng, kind, shape, axis):
+    n = shape[axis]
+    if kind == "reset":
+        return {"reset": rng.random(shape) < 0.2}
+    if kind == "offsets":
+        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
+    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
+
+
+def check(example, arrays, segments, **call):
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    begins = restarts(shape, call.get("axis", -1), call.get("reverse", False), **segments)
+    expected = expected_of(example, arrays, begins=begins, **call)
+    got = cuscan.scan(given_to_cuscan(example, arrays), example.operator(), **segments, **call)
+    assert_fields(got, expected, example)
+
+
+# ---- the examples -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("kind", ["none", "reset", "offsets", "keys"])
+@pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=3)), ids=str)
+def test_all_flags_together(example, kind, flags):
+    rng = np.random.default_rng(0)
+    names = ("reverse", "exclusive", "include_initial")
+    for (shape, axis), masked in itertools.product([((40,), 0), ((2, 17), 1), ((17, 2), 0)], [False, True]):
+        call = {"axis": axis, **dict(zip(names, flags, strict=True))}
+        if masked:
+            call |= {"mask": rng.random(shape) < 0.6, "initial": initial_for(example, rng)}
+        check(example, example.draw(rng, shape), segments_for(rng, kind, shape, axis), **call)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_any_call_means_what_it_says(data, seed):
+    draw, rng = data.draw, np.random.default_rng(seed)
+    example = draw(st.sampled_from(EXAMPLES))
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 9]), min_size=1, max_size=3)))
+    shape = (draw(st.sampled_from([0, 65, 130])),) if draw(st.integers(0, 3)) == 0 else shape
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    call = {name: draw(st.booleans()) for name in ("reverse", "exclusive", "include_initial")}
+    if draw(st.booleans()):
+        call["initial"] = initial_for(example, rng)
+    if draw(st.booleans()):
+        call["mask"] = rng.random(shape) < 0.6
+    turned = tuple(array.T for array in example.draw(rng, shape[::-1]))  # Fortran order
+    segments = segments_for(rng, draw(st.sampled_from(["none", "offsets"])), shape, axis)
+    check(example, turned, segments, axis=axis, **call)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_long_rows(example):
+    arrays = example.draw(np.random.default_rng(1), (30_000,))
+    got = cuscan.scan(given_to_cuscan(example, arrays), example.operator())
+    got = (got,) if example.state is None else got
+    for i in (0, 1, 4095, 4096, 20_000, 29_999):
+        row = list(zip(*(array[: i + 1].tolist() for array in arrays), strict=True))
+        assert tuple(field[i].item() for field in got) == example.meaning(row)
+
+
+def test_the_oracles_by_hand():
+    assert MODULAR_PRODUCT.meaning([(1000,), (1001,)]) == (1001000 % 1000003,)
+    assert MATRIX_PRODUCT.meaning([(1, 1, 1, 0)] * 5) == (8, 5, 5, 3)
+    assert STRING_HASH.meaning([(97, 257), (98, 257)]) == (97 * 257 + 98, 257**2)
+    assert MIN_MAX.meaning([(2, 2), (-1, -1), (5, 5)]) == (-1, 5)
+    assert BRACKETS.meaning([(1, 0), (0, 1), (0, 1), (1, 0)]) == (1, 1)
+    assert AFFINE.meaning([(2, 1), (3, 5)]) == (6, 8)
+    for example in EXAMPLES:
+        identity = example.identity if isinstance(example.identity, tuple) else (example.identity,)
+        assert example.meaning([]) == identity
+
+
+def test_fibonacci():
+    ones, zeros = np.ones(30, np.float32), np.zeros(30, np.float32)
+    got = cuscan.scan((ones, ones, ones, zeros), MATRIX_PRODUCT.operator())
+    numbers = [1, 1]
+    while len(numbers) < 30:
+        numbers.append(numbers[-2] + numbers[-1])
+    assert got[1].tolist() == numbers
+
+
+def test_the_depth_of_brackets():
+    text = "(()())())("
+    opens = np.array([c == "(" for c in text])
+    closing, opening = cuscan.scan((~opens, opens), BRACKETS.operator())  # bools become the fields' int32
+    assert closing.tolist() == [0] * 8 + [1, 1] and opening.tolist() == [1, 2, 1, 2, 1, 0, 1, 0, 0, 1]
+    assert closing.dtype == opening.dtype == np.int32
+
+
+def test_equal_strings_have_equal_hashes():
+    text = "abcabcab"
+    codes = np.frombuffer(text.encode(), np.uint8)
+    hashes, _ = cuscan.scan((codes, np.array([257], np.int16)), STRING_HASH.operator(), reset=np.arange(8) % 3 == 0)
+    assert hashes[[0, 3, 6]].tolist() == [97] * 3 and hashes[2] == hashes[5] and hashes[1] == hashes[4] == hashes[7]
+
+
+# ---- one value ----------------------------------------------------------------------------------
+
+
+def latest(**changes):
+    arguments = {"numpy": lambda earlier, later: np.where(later != 0, later, earlier), **changes}
+    return cuscan.Operator("latest", "later != 0 ? later : earlier", 0, **arguments)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64"])
+def test_one_value_keeps_its_dtype(dtype):
+    x = np.array([0, 1, 0, 0, 1, 0], dtype)
+    got = cuscan.scan(x, latest())
+    assert got.dtype == dtype and got.tolist() == [0, 1, 1, 1, 1, 1]
+    assert cuscan.scan(x, latest(), dtype="int64").dtype == np.int64
+    assert cuscan.scan(x, latest(), exclusive=True, initial=1).tolist() == [1] * 6
+
+
+def test_one_value_is_computed_in_the_accumulator():
+    total = cuscan.Operator("total", "earlier + later", 0, numpy=lambda earlier, later: earlier + later)
+    assert cuscan.scan(np.array([2048, 1, 1], np.float16), total).tolist() == [2048, 2048, 2050]
+    assert cuscan.scan(np.array([60000, 60000, -60000], np.float16), total).tolist() == [60000, np.inf, 60000]
+    seen = set()
+
+    def spy(earlier, later):
+        seen.update((earlier.dtype.name, later.dtype.name))
+        return earlier + later
+
+    for dtype, accumulator in [("int8", "int32"), ("uint16", "uint32"), ("int64", "int64"), ("float16", "float32")]:
+        seen.clear()
+        cuscan.scan(np.ones(9, dtype), cuscan.Operator("total", "earlier + later", 0, numpy=spy))
+        assert seen == {accumulator}
+
+
+def test_one_value_is_not_complex():
+    with pytest.raises(ScanTypeError, match=r"complex64"):
+        cuscan.scan(np.ones(3, "complex64"), latest())
+
+
+# ---- states of several values -------------------------------------------------------------------
+
+
+def test_structured_arrays():
+    rng = np.random.default_rng(2)
+    for example in (AFFINE, STRING_HASH, BRACKETS):
+        x = np.empty((3, 20), list(example.state.items()))
+        for name, part in zip(example.state, example.draw(rng, x.shape), strict=True):
+            x[name] = part
+        call = {"axis": 1, "reverse": True, "initial": initial_for(example, rng)}
+        got = cuscan.scan(x, example.operator(), **call)
+        expected = expected_of(example, [x[name] for name in example.state], **call)
+        assert isinstance(got, np.ndarray) and got.dtype == x.dtype
+        for name, field in zip(example.state, expected, strict=True):
+            np.testing.assert_array_equal(got[name], field)
+
+
+def test_fields_of_two_sizes():
+    kept = cuscan.Operator(
+        "heaviest",
+        "later.weight > earlier.weight ? later : earlier",
+        (float("-inf"), -1),
+        state={"weight": "float32", "place": "int64"},
+        numpy=lambda earlier, later: tuple(
+            np.where(later["weight"] > earlier["weight"], later[name], earlier[name]) for name in ("weight", "place")
+        ),
+    )
+    weight = np.array([1, 3, 3, 2, 7], np.float64)
+    heaviest, place = cuscan.scan((weight, np.arange(5)), kept)
+    assert heaviest.dtype == np.float32 and place.dtype == np.int64
+    assert heaviest.tolist() == [1, 3, 3, 3, 7] and place.tolist() == [0, 1, 1, 1, 4]
+    assert cuscan.scan((weight, np.arange(5)), kept, exclusive=True)[1].tolist() == [-1, 0, 1, 1, 1]
+
+
+def test_parts_are_broadcast_against_each_other():
+    scale, shift = np.float32([[2], [-1]]), np.arange(5, dtype=np.float32)
+    expected = expected_of(AFFINE, (scale, shift), axis=1)
+    assert_fields(cuscan.scan((scale, shift), AFFINE.operator(), axis=1), expected, AFFINE)
+
+
+def test_out_is_a_tuple():
+    rng = np.random.default_rng(3)
+    x = AFFINE.draw(rng, (4, 30))
+    out = np.zeros((4, 30), np.float32), np.zeros((30, 8), np.float32).T[::2]
+    got = cuscan.scan(x, AFFINE.operator(), out=out)
+    assert got[0] is out[0] and got[1] is out[1]
+    assert_fields(out, expected_of(AFFINE, x), AFFINE)
+    expected = [part.copy() for part in out]
+    assert_fields(cuscan.scan(x, AFFINE.operator(), out=x), expected, AFFINE)
+    assert_fields(x, expected, AFFINE)
+
+
+@pytest.mark.parametrize("example", [AFFINE, BRACKETS, MODULAR_PRODUCT], ids=str)
+def test_tensors_of_torch(example):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    arrays = example.draw(np.random.default_rng(4), (3, 40))
+    expected = expected_of(example, arrays, reverse=True)
+    got = cuscan.scan(given_to_cuscan(example, [*map(torch.from_numpy, arrays)]), example.operator(), reverse=True)
+    got = (got,) if example.state is None else got
+    assert all(isinstance(part, torch.Tensor) for part in got)
+    assert_fields(tuple(part.numpy() for part in got) if example.state else got[0].numpy(), expected, example)
+
+
+# ---- the constructor ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "semi;colon", "a-b", 'quote"', 3, None], ids=repr)
+def test_names_are_identifiers(name):
+    with pytest.raises((ScanTypeError, ScanValueError), match="name"):
+        AFFINE.operator(name=name)
+
+
+@pytest.mark.parametrize("field", ["1a", "a b", "", "a;"], ids=repr)
+def test_names_of_fields_are_identifiers(field):
+    with pytest.raises((ScanTypeError, ScanValueError), match="state"):
+        AFFINE.operator(state={field: "float32", "shift": "float32"})
+
+
+@pytest.mark.parametrize("state", [{"a": "float128"}, {"a": "object"}, {"a": "text"}, {"a": 3}, {}, 5, "float32"])
+def test_states_that_are_none(state):
+    with pytest.raises((ScanTypeError, ScanValueError), match="state"):
+        cuscan.Operator("f", "earlier", (0,), state=state)
+
+
+@pytest.mark.parametrize("dtypes", [["float64"] * 3, ["float32"] * 5, ["int64", "int64", "int8"]], ids=str)
+def test_states_of_more_than_16_bytes(dtypes):
+    with pytest.raises(ScanValueError, match="16 bytes"):
+        cuscan.Operator("f", "earlier", (0,) * len(dtypes), state=dict(zip("abcde", dtypes, strict=False)))
+
+
+@pytest.mark.parametrize(
+    "state, identity",
+    [(AFFINE.state, 1), (AFFINE.state, (1,)), (AFFINE.state, (1, 0, 0)), (AFFINE.state, ("a", "b")), (None, (1, 0)),
+     (None, "1"), (None, None), (AFFINE.state, None), ({"a": "int32"}, (0.5,)), ({"a": "uint64"}, (-1,))],
+    ids=repr,
+)  # fmt: skip
+def test_identities_of_another_form(state, identity):
+    with pytest.raises((ScanTypeError, ScanValueError), match="identity"):
+        cuscan.Operator("f", "earlier", identity, state=state)
+
+
+def test_other_arguments_of_the_constructor():
+    for combine in ("", "  ", None, 3):
+        with pytest.raises((ScanTypeError, ScanValueError), match="combine"):
+            AFFINE.operator(combine=combine)
+    with pytest.raises(ScanTypeError, match="numpy"):
+        AFFINE.operator(numpy="np.add")
+
+
+def test_operators_are_values():
+    one, same = AFFINE.operator(), AFFINE.operator(numpy=None, state=dict(AFFINE.state))
+    assert one == same and hash(one) == hash(same) and len({one, same}) == 1
+    turned = dict(reversed(AFFINE.state.items()))  # the order of the fields is that of the arrays
+    changes = [{"name": "g"}, {"combine": "earlier"}, {"identity": (1, 1)}, {"state": turned}]
+    assert all(AFFINE.operator(**change) != one for change in changes)
+    assert MODULAR_PRODUCT.operator() != one and MODULAR_PRODUCT.operator() != "modular_product"
+    with pytest.raises(AttributeError):
+        one.name = "other"
+
+
+# ---- wrong calls --------------------------------------------------------------------------------
+
+
+def refused(kind, *texts, x, op, **call):
+    with pytest.raises(kind) as caught:
+        cuscan.scan(x, op, **call)
+    for text in texts:
+        assert text in str(caught.value), f"{text!r} is not in {str(caught.value)!r}"
+
+
+def test_cpu_arrays_need_the_numpy_callable():
+    for example in EXAMPLES:
+        x = given_to_cuscan(example, example.draw(np.random.default_rng(5), (3,)))
+        refused(ScanTypeError, example.name, "numpy=", x=x, op=example.operator(numpy=None))
+
+
+def test_tuples_and_single_arrays_do_not_mix():
+    x, affine = np.ones(3, np.float32), AFFINE.operator()
+    for op, name in (("add", "add"), (MODULAR_PRODUCT.operator(), "modular_product")):
+        refused(ScanTypeError, "x", "op", name, x=(x, x), op=op)
+    refused(ScanTypeError, "x", "op", "affine", x=x, op=affine)
+    for parts in [(x,), (x, x, x), ()]:
+        refused(ScanError, "x", "affine", x=parts, op=affine)
+    refused(ScanTypeError, "x", x=np.zeros(3, [("scale", "f4"), ("other", "f4")]), op=affine)
+    refused(ScanTypeError, "x", x=(x, [1.0, 2.0, 3.0]), op=affine)
+    refused(ScanValueError, "x", "(3,)", "(4,)", x=(x, np.ones(4, np.float32)), op=affine)
+
+
+def test_other_wrong_calls():
+    x, affine = (np.ones(3, np.float32), np.ones(3, np.float32)), AFFINE.operator()
+    refused(ScanTypeError, "dtype", x=x, op=affine, dtype="float32")
+    for initial in (1, (1,), (1, 2, 3), ("a", "b")):
+        refused((ScanTypeError, ScanValueError), "initial", x=x, op=affine, initial=initial)
+    refused((ScanTypeError, ScanValueError), "initial", x=np.ones(3), op=MODULAR_PRODUCT.operator(), initial=(1,))
+    refused(ScanTypeError, "out", x=x, op=affine, out=np.empty(3, np.float32))
+    refused(ScanTypeError, "out", "float64", x=x, op=affine, out=(np.empty(3), np.empty(3, np.float32)))
+    shared = np.empty(3, np.float32)
+    refused(ScanValueError, "out", x=x, op=affine, out=(shared, shared))
+    refused(ScanTypeError, "complex64", x=(np.ones(3, "complex64"), x[1]), op=affine)
