@@ -27,7 +27,7 @@ from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.interop import adopt  # noqa: E402
 from cuscan.order import Order  # noqa: E402
 from cuscan.plan import Config, Target, make_plan  # noqa: E402
-from cuscan.request import make_request  # noqa: E402
+from cuscan.request import Flags, Operands, make_request  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 
@@ -308,11 +308,13 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 
 def config_of(x: Array, op: Any = "add", *, target: Target = H200, **call: Any) -> Config:
     """What a call of `cuscan.scan` is compiled to. Nothing runs, and the arrays may be on the CPU."""
-    arrays = {name: call.pop(name, None) for name in ("mask", "out")}
-    initial = call.pop("initial", None)
-    keywords = {"axis": -1, "reverse": False, "exclusive": False, "dtype": None, **call}
-    views = {name: None if array is None else adopt(array, name) for name, array in arrays.items()}
-    request = make_request(op=op, value=adopt(x, "x"), has_initial=initial is not None, **views, **keywords)
+    mask, out, initial = (call.pop(name, None) for name in ("mask", "out", "initial"))
+    operands = Operands(
+        (adopt(x, "x"),),
+        None if mask is None else adopt(mask, "mask"),
+        outs=None if out is None else (adopt(out, "out"),),
+    )
+    request = make_request(Flags(op, **call), operands, has_initial=initial is not None)
     return make_plan(request, target).config
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import cuscan
 from cuscan.dtypes import DTYPES, EVERY, Kind
-from cuscan.operators import Operator
+from cuscan.operators import Monoid
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 
@@ -492,8 +492,8 @@ def affine(earlier, later):
     return out
 
 
-AFFINE = Operator("affine", "Affine", frozenset({Kind.COMPLEX}), False, True, affine, lambda _: 1)
-LATEST = Operator("latest", "Latest", EVERY, False, False, lambda _, later: later.copy(), lambda _: 0)
+AFFINE = Monoid("affine", "Affine<{T}>", frozenset({Kind.COMPLEX}), False, True, affine, lambda _: (1,))
+LATEST = Monoid("latest", "Latest<{T}>", EVERY, False, False, lambda _, later: later.copy(), lambda _: (0,))
 
 
 @pytest.mark.parametrize("shape, axis", [((20000,), 0), ((700, 3), 0), ((2, 40), 1)])

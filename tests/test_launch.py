@@ -64,13 +64,16 @@ class Gpu(NumPyLibrary):
 
         def launch(grid, block, arguments, shared_mem, stream):
             *pointers, carry, geometry = arguments
+            *arrays, states = (ctypes.c_void_p(pointer or None) for pointer in pointers)
             with self.lock:
                 self.launches.append((self.current_device, stream.ptr, pointers))
                 schedule = simulator.Schedule.of(
                     len(self.launches), simulator.new_workspace(16), shared_bytes=shared_mem
                 )
-                addresses = [ctypes.c_void_p(pointer or None) for pointer in pointers]
-                message = kernel(ctypes.byref(schedule), *grid, *block, *addresses, carry.tobytes(), geometry.tobytes())
+                table = (ctypes.c_void_p * len(arrays))(*arrays)
+                message = kernel(
+                    ctypes.byref(schedule), *grid, *block, table, states, carry.tobytes(), geometry.tobytes()
+                )
             assert message is None, message
 
         return launch
