@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cuscan import backends
+from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop import adopt
@@ -91,8 +92,8 @@ def scan(
         None,
         outs,
     )
-    flags = Flags(op, axis, reverse, exclusive, include_initial, skipna, dtype)
-    results = backends.run(flags, operands, initial=initial, validate=validate)
+    flags = Flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, validate=validate)
+    results = backends.run(flags, operands, initial)
     if out is not None:
         return out
     if structure is not None:
@@ -198,8 +199,8 @@ def linear_recurrence(
         carry,
         None if out is None else _adopt_outs(out),
     )
-    flags = Flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last)
-    results = backends.run(flags, operands, initial=None if carry else initial, validate=validate)
+    flags = Flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
+    results = backends.run(flags, operands, None if carry else initial)
     if return_last:
         return results
     return results[0]
@@ -209,19 +210,18 @@ def linear_recurrence(
 
 
 def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], Any]:
-    """The arrays of elements; and the dtype, if they are the fields of one structured array."""
+    """The arrays of elements; and the dtype of the result, if they are the fields of one structured array."""
+    fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
     if isinstance(x, tuple):
-        if not x:
-            raise ScanTypeError("x is an empty tuple; it must hold one array for each field of the operator's state")
+        if len(x) != len(fields):
+            one = "one CuPy, NumPy, torch or other array"
+            wanted = f"a tuple of {len(fields)} arrays" if fields else one
+            raise ScanTypeError(f"x must be {wanted} for op={op!r}; got a tuple of {len(x)}")
         return tuple(adopt(array, f"x[{i}]") for i, array in enumerate(x)), None
-    if isinstance(x, np.ndarray) and x.dtype.names:
-        fields = op.inputs if isinstance(op, Monoid) and op.dtypes else ()
-        names = tuple(name.removeprefix("x.") for name in fields)
-        if set(names) != set(x.dtype.names):
-            raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; op={op!r} has {', '.join(names) or 'none'}")
-        return tuple(adopt(x[name], f"x[{name!r}]") for name in names), np.dtype(
-            list(zip(names, op.dtypes, strict=True))
-        )
+    if fields and isinstance(x, np.ndarray) and x.dtype.names:
+        if set(x.dtype.names) != set(fields):
+            raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; the state of op={op!r} {', '.join(fields)}")
+        return tuple(adopt(x[name], f"x[{name!r}]") for name in fields), np.dtype(list(fields.items()))
     return (adopt(x, "x"),), None
 
 
@@ -261,6 +261,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _extremum(op: str, indices: bool, ties: str) -> str | Monoid:
+    if not isinstance(indices, bool | np.bool_):
+        raise ScanTypeError(f"return_indices must be True or False; got {indices!r}")
     if ties not in ("first", "last"):
         raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
     return INDEXED[op, ties] if indices else op

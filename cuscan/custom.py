@@ -11,13 +11,13 @@ import numpy as np
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import Monoid
+from cuscan.request import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 
 Array = np.ndarray[Any, Any]
 
 MAX_STATE_BYTES = 16
-_NAME = re.compile(r"[A-Za-z_][\w .+-]*")
-_FIELD = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
 _SCALAR = """\
@@ -95,7 +95,7 @@ class Operator(Monoid):
         numpy: Callable[[Array, Array], Any] | None = None,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ScanValueError(f"name must be letters, digits, spaces and any of _ . + -; got {name!r}")
+            raise ScanValueError(f"name must be an identifier; got {name!r}")
         if not isinstance(combine, str) or not combine.strip():
             raise ScanTypeError(f"combine must be CUDA C++ text; got {combine!r}")
         if numpy is not None and not callable(numpy):
@@ -124,6 +124,11 @@ class Operator(Monoid):
             source=source,
         )
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields of the state; none if it is one number."""
+        return tuple(name.removeprefix("x.") for name in self.inputs) if self.dtypes else ()
+
 
 def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
     if state is None:
@@ -132,7 +137,7 @@ def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
         raise ScanTypeError(f"state must map field names to dtypes; got {state!r}")
     fields = {}
     for field, dtype in state.items():
-        if not isinstance(field, str) or not _FIELD.fullmatch(field):
+        if not isinstance(field, str) or not _NAME.fullmatch(field):
             raise ScanValueError(f"state has a field named {field!r}; names must be those of C++")
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
         if name not in _NUMBERS:
@@ -140,7 +145,7 @@ def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
         fields[field] = DTYPES[name]
     size = np.dtype([(field, dtype.name) for field, dtype in fields.items()], align=True).itemsize
     if size > MAX_STATE_BYTES:
-        raise ScanValueError(f"state takes {size} bytes; it may take {MAX_STATE_BYTES}")
+        raise ScanValueError(f"state takes {size} bytes; it may take {MAX_STATE_BYTES} bytes at most")
     return fields
 
 
@@ -156,6 +161,8 @@ def _identity_parts(identity: Any, fields: dict[str, DType]) -> tuple[Any, ...]:
     for part in parts:
         if not isinstance(part, int | float | np.integer | np.floating | np.bool_):
             raise ScanTypeError(f"identity must hold real numbers; got {part!r}")
+    if fields:
+        return tuple(check_initial(part, dtype, "identity") for part, dtype in zip(parts, fields.values(), strict=True))
     return tuple(part.item() if isinstance(part, np.generic) else part for part in parts)
 
 

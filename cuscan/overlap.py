@@ -29,9 +29,8 @@ def check_overlap(operands: Operands) -> None:
                 )
                 if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
                     raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
-        for view in operands.inputs()[len(operands.values) :]:
+        for name, view in operands.others():
             if _may_overlap(view, out) and _overlap(view, out):
-                name = "mask" if view is operands.mask else "another argument"
                 raise ScanValueError(f"out overlaps {name}; they must share no memory")
     for one, other in itertools.combinations(outs, 2):
         if _may_overlap(one, other) and _overlap(one, other):

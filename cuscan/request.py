@@ -88,7 +88,8 @@ class Flags(NamedTuple):
     include_initial: Any = False
     skipna: Any = False
     dtype: Any = None
-    return_last: bool = False
+    return_last: Any = False
+    validate: Any = False
 
 
 class Operands(NamedTuple):
@@ -100,10 +101,10 @@ class Operands(NamedTuple):
     row_initial: ArrayView | None = None
     outs: tuple[ArrayView, ...] | None = None
 
-    def inputs(self) -> list[ArrayView]:
-        """All arrays that are read."""
-        others = (self.mask, self.segments[1] if self.segments else None, self.row_initial)
-        return [*self.values, *(view for view in others if view is not None)]
+    def others(self) -> list[tuple[str, ArrayView]]:
+        """The arrays that are read beside the values, by name."""
+        named = (("mask", self.mask), self.segments or ("", None), ("initial", self.row_initial))
+        return [(name, view) for name, view in named if view is not None]
 
 
 def carry_dtype(op: Monoid, result: DType) -> str:
@@ -166,11 +167,12 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     shape = _elements_shape(op, values)
     axis = _check_axis(flags.axis, shape)
     op, dtypes = _results_of(op, values, flags.dtype, operands.outs)
-    main = next(view for view in reversed(values) if view.shape == shape)
+    main = next((view for view in reversed(values) if view.shape == shape), values[-1])
     include_initial = _check_flag("include_initial", flags.include_initial)
     full = tuple(n + include_initial if i == axis else n for i, n in enumerate(shape))
     if operands.outs is None:
-        results = tuple(ArraySpec(dtype, full, dense_strides(full, main.strides), 0) for dtype in dtypes)
+        like = main.strides if main.shape == shape else (0,) * len(shape)
+        results = tuple(ArraySpec(dtype, full, dense_strides(full, like), 0) for dtype in dtypes)
     else:
         for name, out, dtype in zip(_out_names(dtypes), operands.outs, dtypes, strict=True):
             _check_out(name, main, out, dtype, full)
@@ -179,8 +181,9 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     row_initial, last = operands.row_initial, None
     if row_initial is not None:
         _check_real("initial", row_initial, results[0].dtype)
-        row_initial = _broadcast("initial", row_initial, main, row_shape)
-    if flags.return_last:
+        row_initial = _broadcast("initial", row_initial, main, row_shape, "the other axes,")
+    _check_flag("validate", flags.validate)
+    if _check_flag("return_last", flags.return_last):
         last_dtype = DTYPES[results[0].dtype.accumulator]
         last = _along(ArraySpec(last_dtype, row_shape, dense_strides(row_shape, _sorted_like(row_shape)), 0), axis)
     return ScanRequest(
@@ -201,16 +204,16 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     )
 
 
-def check_initial(initial: object, result: DType) -> complex:
+def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
     """The user's `initial` as a Python number that the result dtype can hold."""
     if isinstance(initial, np.ndarray) and initial.ndim == 0:
         initial = initial[()]
     item = initial.item() if isinstance(initial, np.generic) else initial
     if not isinstance(item, numbers.Number):
-        raise ScanTypeError(f"initial must be a scalar number; got {type(initial).__name__}")
+        raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
     number: Any = item
     if result.kind is not Kind.COMPLEX and isinstance(number, complex):
-        raise ScanTypeError(f"initial is complex ({number}) and the result has dtype {result}")
+        raise ScanTypeError(f"{name} is complex ({number}) and the result has dtype {result}")
     if result.kind in EXACT:
         low, high = (0, 1) if result.kind is Kind.BOOL else _int_range(result)
         if (
@@ -219,15 +222,15 @@ def check_initial(initial: object, result: DType) -> complex:
             or int(number) != number
             or not low <= number <= high
         ):
-            raise ScanValueError(f"initial={number!r} does not fit dtype {result} ({low} to {high})")
+            raise ScanValueError(f"{name}={number!r} does not fit dtype {result} ({low} to {high})")
         return int(number)
     try:
         value = complex(number) if result.kind is Kind.COMPLEX else float(number)
     except (OverflowError, ArithmeticError):
-        raise ScanValueError(f"initial={number!r} does not fit dtype {result}") from None
+        raise ScanValueError(f"{name}={number!r} does not fit dtype {result}") from None
     largest = _largest(result)
     if any(largest < abs(part) < float("inf") for part in (value.real, value.imag)):
-        raise ScanValueError(f"initial={number!r} does not fit dtype {result} (up to {largest:.6g})")
+        raise ScanValueError(f"{name}={number!r} does not fit dtype {result} (up to {largest:.6g})")
     return value
 
 
@@ -316,13 +319,16 @@ def _check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
 def _elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]:
     if len(values) == 1:
         return values[0].shape
+    shape: tuple[int, ...] | None
     try:
         shape = np.broadcast_shapes(*(view.shape for view in values))
     except ValueError:
         shape = None
-    if shape not in [view.shape for view in values] or (op.inputs[-1] == "b" and shape != values[-1].shape):
+    if op.dtypes and shape is not None:
+        return shape
+    if shape != values[-1].shape:  # of a recurrence
         listed = " and ".join(f"{name} of shape {v.shape}" for name, v in zip(op.inputs, values, strict=True))
-        raise ScanValueError(f"{listed} do not broadcast to one of them")
+        raise ScanValueError(f"{listed} do not broadcast" + ("" if op.dtypes else f" to the shape of {op.inputs[-1]}"))
     return shape
 
 
@@ -407,14 +413,14 @@ def _check_bool(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, .
     return _broadcast(name, view, main, shape)
 
 
-def _broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...]) -> ArraySpec:
+def _broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...], of: str = "x") -> ArraySpec:
     """An array as it looks when it is broadcast to `shape`."""
     _check_address(name, view)
     _same_place(name, view, main)
     missing = len(shape) - len(view.shape)
     aligned = shape[max(missing, 0) :]
     if missing < 0 or any(m not in (1, n) for m, n in zip(view.shape, aligned, strict=True)):
-        raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to shape {shape}")
+        raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of} of shape {shape}")
     strides = [0 if m == 1 else s for m, s in zip(view.shape, view.strides, strict=True)]
     return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), view.pointer % ALIGNMENT)
 

@@ -10,11 +10,11 @@ from cuscan.interop import CUPY_MISSING
 from cuscan.request import Flags, Operands
 
 
-def run(flags: Flags, operands: Operands, *, initial: Any = None, validate: bool = False) -> tuple[Any, ...]:
+def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
     device = operands.values[-1].device.type
     backend = _backends.get(device) or _load(device)
-    return backend(flags, operands, initial, validate)
+    return backend(flags, operands, initial)
 
 
 _backends: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by device type, those that were needed so far

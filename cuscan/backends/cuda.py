@@ -60,7 +60,7 @@ _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
 
 
-def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple[Any, ...]:
+def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
     main = operands.values[-1]
     current, wanted = _get_device(), main.device.ordinal
@@ -69,7 +69,7 @@ def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple
     try:
         launch = _find_launch(flags, operands, initial is not None)
         request, library = launch.request, cast(DeviceLibrary, main.library)
-        if validate and operands.segments and operands.segments[0] == "offsets":
+        if flags.validate and operands.segments and operands.segments[0] == "offsets":
             check_offsets(library.fetch(operands.segments[1].owner), request.shape[request.axis])
         outs = operands.outs
         if outs is None:
@@ -83,6 +83,8 @@ def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple
             rows = tuple(n for axis, n in enumerate(request.last.shape) if axis != request.axis)
             strides = tuple(s for axis, s in enumerate(request.last.strides) if axis != request.axis)
             last = (library.empty(rows, strides, request.last.dtype, main.device),)
+            if launch.empty:
+                last[0][...] = operands.row_initial.owner if operands.row_initial else initial or 0
         _queue(launch, library, operands, initial, pointers, library.pointer(last[0]) if last else 0)
         if outs is not None:
             for out in outs:
@@ -187,7 +189,7 @@ def _queue(
         shared_mem=launch.shared_bytes,
         stream=stream,
     )
-    lent = [view.lender for view in operands.inputs() if view.lender is not None]
+    lent = [v.lender for v in (*values, *(v for _, v in operands.others())) if v.lender is not None]
     if lent:
         _keep(lent)
 

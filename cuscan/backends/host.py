@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
     row_initial: Array | None = None
 
 
-def run(flags: Flags, operands: Operands, initial: Any, validate: bool) -> tuple[Any, ...]:
+def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any.
 
     Offsets are always checked: that costs nothing beside a scan in NumPy.
@@ -94,11 +94,13 @@ def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None
         moved = np.moveaxis(np.broadcast_to(array, shape), axis, -1)
         return (moved[..., ::-1] if request.reverse else moved).reshape(rows, shape[axis])
 
+    if not shape[axis] and request.last is not None:  # what comes in goes out
+        last[...] = _initial_rows(request, inputs, start, others, rows)
     if rows * length:
         arranged = Inputs(
             tuple(map(as_rows, inputs.values)),
             None if inputs.mask is None else as_rows(inputs.mask),
-            None if inputs.segments is None else _restarts(request, inputs.segments, as_rows),
+            None if inputs.segments is None else _restarts(request, inputs.segments, as_rows, rows),
             None if inputs.row_initial is None else np.broadcast_to(inputs.row_initial, others).reshape(rows),
         )
         with np.errstate(all="ignore"):
@@ -111,7 +113,17 @@ def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None
     return [as_asked(result) for result in results], last.reshape(others)
 
 
-def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], Array]) -> Array:
+def _initial_rows(
+    request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None, others: tuple[int, ...], rows: int
+) -> Any:
+    if inputs.row_initial is None:
+        return 0 if start is None else start[0]
+    assert request.row_initial is not None
+    initial = np.broadcast_to(inputs.row_initial, others).reshape(rows)
+    return to_accumulator(initial, request.row_initial.dtype, DTYPES[request.carry])
+
+
+def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], Array], rows: int) -> Array:
     """Where segments start, in scan order; the start of a row counts only where a flag says so."""
     assert request.segments is not None
     length = request.shape[request.axis]
@@ -121,7 +133,7 @@ def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], 
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
         starts[length - inside if request.reverse else inside] = True
-        return np.broadcast_to(starts[:length], (math.prod(request.shape) // max(length, 1), length))
+        return np.broadcast_to(starts[:length], (rows, length))
     if segments.ndim == 1:
         segments = segments.reshape([-1 if i == request.axis else 1 for i in range(len(request.shape))])
     keys = as_rows(segments)
