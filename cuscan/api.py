@@ -214,9 +214,9 @@ def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], Any]:
     fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
     if isinstance(x, tuple):
         if len(x) != len(fields):
-            one = "one CuPy, NumPy, torch or other array"
+            one = "a CuPy or NumPy array, a torch tensor or another array with __dlpack__"
             wanted = f"a tuple of {len(fields)} arrays" if fields else one
-            raise ScanTypeError(f"x must be {wanted} for op={op!r}; got a tuple of {len(x)}")
+            raise ScanTypeError(f"x must be {wanted} for op={op!r}; got tuple of {len(x)}")
         return tuple(adopt(array, f"x[{i}]") for i, array in enumerate(x)), None
     if fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):

@@ -109,9 +109,11 @@ def order_of(request: ScanRequest) -> Order:
     if not layout_of(request).contiguous:
         return COLUMNS
     order = CONTIGUOUS[max(_itemsizes(request))]
+    if request.op.heavy:
+        order = replace(order, vectors=max(order.vectors // 2, 1))
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
-        order = replace(order, vectors=order.vectors // 2)
+        order = replace(order, vectors=max(order.vectors // 2, 1))
     return order
 
 
@@ -330,10 +332,10 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         accesses = accesses_of(layout, across, along, items)
     units = -(-layout.axis.size // COLUMNS.unit)
     chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
-    threads = min(_power_of_two(-(-across.size // items)), 8 if items > 1 else 16)
+    threads = min(_power_of_two(-(-across.size // items)), 16 if items == 1 and state <= VECTOR_BYTES else 8)
     places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
-    blocks_per_sm = _blocks_per_sm("columns", min(items * _power_of_two(state), VECTOR_BYTES), block)
+    blocks_per_sm = _blocks_per_sm("columns", min(items * _power_of_two(state), 2 * VECTOR_BYTES), block)
     slots = target.sm_count * blocks_per_sm
     side_by_side = -(-across.size // (threads * items))
     strips = -(-rows // places) * side_by_side

@@ -21,7 +21,7 @@ CONTIGUOUS = {
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
-# widest of values and results; for columns, the bytes of a thread's accumulators side by side.
+# widest of values and results; for columns, the bytes of a thread's states side by side.
 THREADS_PER_SM = {
     ("rows", 1): 640,
     ("rows", 2): 640,
@@ -36,6 +36,7 @@ THREADS_PER_SM = {
     ("columns", 4): 1024,
     ("columns", 8): 768,
     ("columns", 16): 512,
+    ("columns", 32): 256,
 }
 
 # The share of time that blocks with strips of their own may idle at most: where the strips do not divide evenly among

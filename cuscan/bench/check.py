@@ -38,7 +38,7 @@ def error_of(case: Case, xp: Any, buffers: Buffers) -> float:
     x, mask, out = buffers.each(lambda array: _rows(array, case))
     rows, length = x.shape[:-1], x.shape[-1]
     step = max(BUDGET // math.prod(rows), 1)
-    identity = OPERATORS[_op(case)].identity(case.result_dtype)
+    identity = OPERATORS[_op(case)].identity(case.result_dtype)[0]
     carry = [_full(xp, rows, case, identity), _full(xp, rows, case, 0)]
     worst = 0.0
     for start in range(0, length, step):
