@@ -46,7 +46,7 @@ def work(peers: Sequence[str]) -> int:
 
 def _bytes_of(case: Case) -> int:
     """Bytes of a case's arrays."""
-    return sum(array.nbytes for array in untouched_buffers(case) if array is not None)
+    return sum(array.nbytes for array in untouched_buffers(case).arrays())
 
 
 def run(cases: Sequence[Case], peers: Sequence[str]) -> Iterator[tuple[str, Record]]:

@@ -22,7 +22,9 @@ from cuscan.bench.kernel import describe_kernel, parse, plan_of
 from cuscan.bench.machine import Host
 from cuscan.bench.measure import describe, largest_fitting, measure
 from cuscan.bench.peer import UnsupportedError
-from cuscan.bench.providers import PACKAGES, PEERS, run_cuscan
+from cuscan.bench.ours import run_cuscan
+from cuscan.bench.providers import PACKAGES, PEERS
+from cuscan.bench.segments import KINDS, SPLITS
 from cuscan.interop import adopt
 from cuscan.plan import Target
 
@@ -38,11 +40,27 @@ CASES = [
     Case((20, 30), dtype="bool", op="xor"),
     Case((20, 30), dtype="float16"),
     *(Case((16, 24), axis=1, view=view) for view in VIEWS),
+    Case((3, 5000), op="max with indices"),
+    Case((40, 90), op="max with indices", axis=0, reverse=True),
+    Case((3, 300), op="logaddexp", dtype="float16"),
+    Case((300,), op="logaddexp", exclusive=True, masked=True),
+    Case((2, 3, 400), op="linear_recurrence"),
+    Case((2, 400, 3), op="linear_recurrence", axis=1, dtype="bfloat16", reverse=True),
+    Case((400,), op="linear_recurrence", dtype="complex64"),
+    Case((900,), op="affine"),
+    Case((7, 90), op="matrix_product"),
+    Case((500,), skipna=True),
+    Case((9, 50), skipna=True, masked=True, op="mul", include_initial=True),
+    Case((50, 9), axis=0, include_initial=True, exclusive=True),
+    *(Case((20_000,), segments=kind, split=split) for kind in KINDS for split in SPLITS),
+    Case((2, 9000, 2), axis=1, segments="reset", split="4096 even", exclusive=True),
+    Case((2, 9000), segments="keys", split="2^18 skewed", op="max", masked=True),
+    Case((9000,), segments="offsets", split="4096 even", op="linear_recurrence"),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-@pytest.mark.parametrize("budget", [1 << 25, 100])
+@pytest.mark.parametrize("budget", [1 << 25, 700])
 def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cuscan.bench.check.BUDGET", budget)
     buffers = make_buffers(case, HOST)
@@ -55,9 +73,14 @@ def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypa
 
 
 def test_doubling_is_a_scan() -> None:
-    for size in (1, 2, 31, 32, 33):
-        values = np.random.default_rng(size).integers(-9, 9, (3, size))
-        np.testing.assert_array_equal(doubling(np, np.maximum, values), np.maximum.accumulate(values, axis=-1))
+    def append(earlier: Any, later: Any) -> Any:
+        return earlier[0] * later[1] + later[0], earlier[1] * later[1]
+
+    for size in (1, 2, 15):
+        digits = np.random.default_rng(size).integers(1, 10, (3, size))
+        numbers, _ = doubling(append, (digits.copy(), np.full_like(digits, 10)))
+        for row, expected in zip(numbers, digits, strict=True):
+            assert row.tolist() == [int("".join(map(str, expected[: i + 1]))) for i in range(size)]
 
 
 def test_spoiled_results_are_noticed() -> None:
@@ -187,10 +210,8 @@ def test_a_failing_process_says_why() -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_plans_need_no_memory(case: Case) -> None:
     real, planned = make_buffers(case, HOST), untouched_buffers(case)
-    for one, other in zip(real, planned, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
+    for one, other in zip(real.arrays(), planned.arrays(), strict=True):
+        assert (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
     assert adopt(planned.out).pointer % 256 == 0 or case.view != "dense"
 
 

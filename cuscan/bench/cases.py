@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cuscan.bench.calls import CALLS
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
-from cuscan.operators import OPERATORS
+from cuscan.operators import Monoid
 
 Array = Any
 Shape = tuple[int, ...]
@@ -36,8 +37,9 @@ VIEWS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One scan to measure. `result` is the result's dtype; None stands for the default of `cuscan.scan`.
+    """One scan to measure. `op` names a row of `calls.CALLS`; `result` is the result's dtype, None the default.
 
+    `segments` names what says where segments start, `split` where that is (`segments.py`).
     `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "replay" (GPU time of
     small runs, against peers), "queue" (host time of a call, against the peer's call that `call` names) or "first"
     (the first scan of a process, against the first CuPy kernel). `must` is the floor of what is reached, `aim` what is
@@ -52,6 +54,10 @@ class Case:
     reverse: bool = False
     exclusive: bool = False
     masked: bool = False
+    skipna: bool = False
+    include_initial: bool = False
+    segments: str = ""
+    split: str = ""
     result: str | None = None
     view: str = "dense"
     group: str = ""
@@ -69,10 +75,21 @@ class Case:
         return cls(**{**fields, "shape": tuple(fields["shape"]), "peers": None if peers is None else tuple(peers)})
 
     @property
+    def operator(self) -> Monoid:
+        """The operator."""
+        return CALLS[self.op].operator
+
+    @property
+    def features(self) -> list[str]:
+        """What makes it more than a plain scan."""
+        flags = ("reverse", "exclusive", "masked", "skipna", "include_initial", "segments")
+        return [name for name in flags if getattr(self, name)]
+
+    @property
     def scan(self) -> str:
         """The scan in a few words: operator and flags."""
-        flags = [name for name in ("reverse", "exclusive", "masked") if getattr(self, name)]
-        return " ".join([self.op, *flags])
+        words = [f"by {self.segments} ({self.split})" if name == "segments" else name for name in self.features]
+        return " ".join([self.op, *words])
 
     @property
     def array(self) -> str:
@@ -88,14 +105,28 @@ class Case:
         return ", ".join(filter(None, (self.array, self.scan, self.call)))
 
     @property
+    def result_shape(self) -> Shape:
+        """The shape of the result."""
+        axis = self.axis % len(self.shape)
+        return tuple(size + (self.include_initial and a == axis) for a, size in enumerate(self.shape))
+
+    @property
     def result_dtype(self) -> DType:
-        """The dtype of the result."""
+        """The dtype of the result; of the first, if there are several."""
         own = DTYPES[self.dtype]
+        if self.operator.dtypes:
+            return DTYPES[self.operator.dtypes[0]]
         if self.result is not None:
             return DTYPES[self.result]
-        if not OPERATORS[self.op].promotes or own.kind not in EXACT:
+        if not self.operator.promotes or own.kind not in EXACT:
             return own
         return DTYPES["uint64" if own.kind is Kind.UNSIGNED else "int64"]
+
+    @property
+    def input_dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of the arrays of elements."""
+        names = self.operator.dtypes or (self.dtype,) * len(self.operator.inputs)
+        return tuple(DTYPES[name] for name in names)
 
 
 def short(size: int) -> str:

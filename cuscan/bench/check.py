@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.bench.buffers import Buffers
+from cuscan.bench.calls import CALLS, Meaning, State
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Array
-from cuscan.dtypes import DTYPES, EXACT, DType, Kind
-from cuscan.operators import OPERATORS
+from cuscan.bench.segments import starts_of
+from cuscan.dtypes import DTYPES, EXACT, INEXACT, DType, Kind
 
 BUDGET = 1 << 25  # elements checked at a time; of a larger array, evenly spaced rows or columns
+
+Combine = Callable[[State, State], State]
 
 
 class WrongResultError(AssertionError):
@@ -22,10 +25,9 @@ class WrongResultError(AssertionError):
 
 
 def check(case: Case, xp: Any, buffers: Buffers) -> float:
-    """Compare `buffers.out` with a reference; the worst error, as a share of what rounding may explain.
+    """Compare `buffers.outs` with a reference; the worst error, as a share of what rounding may explain.
 
-    Raises `WrongResultError`. Integers, min and max must be exact. A sum of floats may be off by
-    (24 + log2 n) eps sum(|x|), a product by n eps of itself.
+    Raises `WrongResultError`. What rounding may explain is said with each operator (`calls.Meaning`).
     """
     worst = error_of(case, xp, buffers)
     if not worst <= 1:
@@ -34,49 +36,91 @@ def check(case: Case, xp: Any, buffers: Buffers) -> float:
 
 
 def error_of(case: Case, xp: Any, buffers: Buffers) -> float:
-    """The worst error of `buffers.out`, as a share of what rounding may explain; infinite where it must be exact."""
-    x, mask, out = buffers.each(lambda array: _rows(array, case))
-    rows, length = x.shape[:-1], x.shape[-1]
-    step = max(BUDGET // math.prod(rows), 1)
-    identity = OPERATORS[_op(case)].identity(case.result_dtype)[0]
-    carry = [_full(xp, rows, case, identity), _full(xp, rows, case, 0)]
+    """The worst error of `buffers.outs`, as a share of what rounding may explain; infinite where they must be exact.
+
+    Fewer outs than the operator has results are checked alone.
+    """
+    meaning = _meaning(case)
+    outs = [_rows(out, case) for out in buffers.outs]
     worst = 0.0
-    for start in range(0, length, step):
-        part = slice(start, start + step)
-        wide = _widen(xp, x[..., part], case)
-        if mask is not None:
-            wide = xp.where(mask[..., part], wide, xp.asarray(identity, wide.dtype))
-        reference = _scan(xp, _op(case), wide, carry[0])
-        magnitude = _scan(xp, "add", abs(wide), abs(carry[1])) if _rounds(case) else None
-        expected = reference
-        if case.exclusive:
-            expected = xp.concatenate([carry[0][..., None], reference[..., :-1]], axis=-1)
-        carry = [reference[..., -1], carry[1] if magnitude is None else magnitude[..., -1]]
-        worst = max(worst, _error(case, xp, _plain(xp, out[..., part]), expected, magnitude, length))
+    for part in _expected(case, xp, meaning, buffers):
+        for out, expected in zip(outs, part.results, strict=False):
+            got = _plain(xp, out[..., part.place])
+            worst = max(worst, _error(case, xp, meaning, got, expected, part.absolutes))
     return worst
 
 
-def _op(case: Case) -> str:
-    """The operator's name; on bool, add is or."""
-    operator = OPERATORS[case.op]
-    return operator.on_bool or case.op if case.result_dtype.kind is Kind.BOOL else case.op
+class _Part(NamedTuple):
+    """What results hold in a part of the axis; `absolutes` is the scan over absolute values, where it is wanted."""
+
+    place: slice
+    results: State
+    absolutes: Array | None
 
 
-def _rounds(case: Case) -> bool:
-    return case.op == "add" and case.result_dtype.kind not in EXACT
+def _meaning(case: Case) -> Meaning:
+    """What the operator means; on bool, add is or."""
+    name = case.operator.on_bool if case.result_dtype.kind is Kind.BOOL else None
+    return CALLS[name or case.op].meaning
+
+
+def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterator[_Part]:
+    """The reference, part by part along the axis."""
+    values = [_rows(value, case) for value in buffers.values]
+    mask = None if buffers.mask is None else _rows(buffers.mask, case)
+    starts = starts_of(xp, case.split, case.shape[case.axis]) if case.segments else None
+    rows, length = values[0].shape[:-1], values[0].shape[-1]
+    combine = _combine(xp, meaning, segmented=starts is not None)
+    absolute = meaning.absolute and case.result_dtype.kind in INEXACT
+    identity = _identity(case, xp, _lifted(case, xp, meaning, [value[..., :0] for value in values], 0), rows)
+    carry = _marked(xp, identity, None if starts is None else starts[:0].any())
+    size = _absolute(carry)
+    shift = int(case.include_initial)
+    if shift:
+        first = _column(identity)
+        yield _Part(slice(0, 1), meaning.lower(first), meaning.lower(_absolute(first))[0])
+    step = max(BUDGET // math.prod(rows), 1)
+    for start in range(0, length, step):
+        part = slice(start, start + step)
+        lifted = _lifted(case, xp, meaning, [value[..., part] for value in values], start)
+        if mask is not None:
+            lifted = _where(xp, mask[..., part], lifted, identity)
+        if case.skipna:
+            lifted = _where(xp, lifted[0] == lifted[0], lifted, identity)
+        flags = None if starts is None else starts[part]
+        sizes = _absolute(lifted) if absolute else ()
+        scanned = _scan(combine, _marked(xp, lifted, flags), carry)
+        shown = _exclusive(xp, scanned, carry, flags, identity) if case.exclusive and not shift else scanned
+        carry, absolutes = _last(scanned), None
+        if absolute:
+            sizes = _scan(combine, _marked(xp, sizes, flags), size)
+            size, absolutes = _last(sizes), meaning.lower(sizes)[0]
+        yield _Part(slice(start + shift, start + step + shift), meaning.lower(shown), absolutes)
+
+
+# ---- elements --------------------------------------------------------------------------------------------------------
 
 
 def _rows(array: Array, case: Case) -> Array:
-    """A view with the scanned axis last, in scan direction, thinned out where it is large."""
+    """A view with the scanned axis last, in scan direction, thinned out where the case is large."""
     axis = case.axis % array.ndim
     array = array.transpose([a for a in range(array.ndim) if a != axis] + [axis])
     if case.reverse:
         array = array[..., ::-1]
     if array.ndim > 1:
         largest = max(range(array.ndim - 1), key=lambda a: array.shape[a])
-        kept = max(array.shape[largest] * BUDGET // array.size, 2)  # the first and the last at least
+        kept = max(array.shape[largest] * BUDGET // math.prod(case.shape), 2)  # the first and the last at least
         array = array[(slice(None),) * largest + (slice(None, None, max((array.shape[largest] - 1) // (kept - 1), 1)),)]
     return array
+
+
+def _lifted(case: Case, xp: Any, meaning: Meaning, values: list[Array], start: int) -> State:
+    """The states of elements, in arrays of their own; `start` is the scan position of the first."""
+    wide = tuple(_widen(xp, value, case.result_dtype) for value in values)
+    position = xp.arange(start, start + wide[0].shape[-1], dtype=xp.int64)
+    if case.reverse:
+        position = case.shape[case.axis] - 1 - position
+    return meaning.lift(wide, xp.broadcast_to(position, wide[0].shape))
 
 
 def _wide(dtype: DType) -> str:
@@ -95,49 +139,91 @@ def _plain(xp: Any, array: Array) -> Array:
     return (bits << 16).view(xp.float32)
 
 
-def _widen(xp: Any, array: Array, case: Case) -> Array:
-    if case.result_dtype.kind is Kind.BOOL:
-        array = array != 0
-    return _plain(xp, array).astype(_wide(case.result_dtype))
+def _widen(xp: Any, array: Array, result: DType) -> Array:
+    if result.kind is Kind.BOOL:
+        return array != 0
+    return _plain(xp, array).astype(_wide(result))
 
 
-def _full(xp: Any, shape: tuple[int, ...], case: Case, value: complex) -> Array:
-    return xp.asarray(np.full(shape, value, _wide(case.result_dtype)))
+def _identity(case: Case, xp: Any, like: State, rows: tuple[int, ...]) -> State:
+    """The operator's identity for every row, in the dtypes of some states."""
+    parts = case.operator.identity(case.result_dtype)
+    return tuple(xp.asarray(np.full(rows, part, array.dtype)) for part, array in zip(parts, like, strict=False))
 
 
-def _scan(xp: Any, op: str, values: Array, carry: Array) -> Array:
-    """An inclusive scan along the last axis that starts from `carry`."""
-    names = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
-    ufunc = names.get(op, f"bitwise_{op}")
-    if xp is np:
-        scanned = getattr(np, ufunc).accumulate(values, axis=-1)
-    elif op in ("add", "mul"):
-        scanned = (xp.cumsum if op == "add" else xp.cumprod)(values, axis=-1)
-    else:  # CuPy has no such scan
-        scanned = doubling(xp, getattr(xp, ufunc), values)
-    return getattr(xp, ufunc)(carry[..., None], scanned)
+# ---- states ----------------------------------------------------------------------------------------------------------
 
 
-def doubling(xp: Any, ufunc: Callable[[Array, Array], Array], values: Array) -> Array:
-    """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986)."""
+def _combine(xp: Any, meaning: Meaning, *, segmented: bool) -> Combine:
+    """The operator on states; where there are segments, their last part says whether one starts."""
+    if not segmented:
+        return lambda earlier, later: meaning.combine(xp, earlier, later)
+
+    def combine(earlier: State, later: State) -> State:
+        within = meaning.combine(xp, earlier[:-1], later[:-1])
+        parts = (xp.where(later[-1], alone, both) for alone, both in zip(later[:-1], within, strict=True))
+        return (*parts, earlier[-1] | later[-1])
+
+    return combine
+
+
+def _marked(xp: Any, state: State, flags: Array | None) -> State:
+    return state if flags is None else (*state, xp.broadcast_to(flags, state[0].shape).copy())
+
+
+def _absolute(state: State) -> State:
+    return tuple(part if part.dtype == bool else abs(part) for part in state)
+
+
+def _where(xp: Any, wanted: Array, state: State, other: State) -> State:
+    return tuple(xp.where(wanted, a, b) for a, b in zip(state, _column(other), strict=True))
+
+
+def _column(state: State) -> State:
+    return tuple(part[..., None] for part in state)
+
+
+def _last(state: State) -> State:
+    return tuple(part[..., -1].copy() for part in state)
+
+
+def _scan(combine: Combine, state: State, carry: State) -> State:
+    """An inclusive scan along the last axis that goes on from `carry`, in place."""
+    first = combine(carry, tuple(part[..., 0] for part in state))
+    for part, value in zip(state, first, strict=True):
+        part[..., 0] = value
+    return doubling(combine, state)
+
+
+def doubling(combine: Combine, state: State) -> State:
+    """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
     distance = 1
-    while distance < values.shape[-1]:
-        combined = ufunc(values[..., :-distance], values[..., distance:])
-        values = xp.concatenate([values[..., :distance], combined], axis=-1)
+    while distance < state[0].shape[-1]:
+        earlier, later = (tuple(part[..., place] for part in state) for place in (slice(-distance), slice(distance, None)))
+        for part, combined in zip(later, combine(earlier, later), strict=True):
+            part[...] = combined
         distance *= 2
-    return values
+    return state
 
 
-def _error(case: Case, xp: Any, got: Array, expected: Array, magnitude: Array | None, length: int) -> float:
+def _exclusive(xp: Any, scanned: State, carry: State, flags: Array | None, identity: State) -> State:
+    """What comes before every element, in its segment."""
+    before = tuple(xp.concatenate([a[..., None], b[..., :-1]], axis=-1) for a, b in zip(carry, scanned, strict=True))
+    if flags is None:
+        return before
+    return _where(xp, ~xp.broadcast_to(flags, before[0].shape), before[:-1], identity)
+
+
+def _error(case: Case, xp: Any, meaning: Meaning, got: Array, expected: Array, absolutes: Array | None) -> float:
     """The largest error over its tolerance; infinite where a result must be exact and is not."""
     dtype = case.result_dtype
-    if dtype.kind in EXACT:
+    if dtype.kind in EXACT or meaning.roundings is None:
         return 0.0 if bool((got == expected.astype(got.dtype)).all()) else math.inf
-    if case.op in ("min", "max"):
-        return 0.0 if bool((got == expected).all()) else math.inf
     eps = float(np.finfo(DTYPES[dtype.accumulator].name).eps)
     rounding = 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype.name).eps)
-    within = length * eps * abs(expected) if magnitude is None else (24 + math.log2(length)) * eps * magnitude
+    within = meaning.roundings(math.log2(case.shape[case.axis])) * eps * meaning.scale(xp, expected, absolutes)
     tolerance = within + rounding * abs(expected) + float(np.finfo(np.float32).tiny)
-    error = float((abs(got - expected) / tolerance).max())
+    with np.errstate(invalid="ignore"):
+        off = xp.where(got == expected, 0, abs(got - expected) / tolerance)  # they may be infinite
+    error = float(off.max())
     return math.inf if math.isnan(error) else error

@@ -18,7 +18,7 @@ from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.kernel import write
 from cuscan.bench.machine import Run
-from cuscan.bench.peer import UnsupportedError, need_one_row
+from cuscan.bench.peer import UnsupportedError, need_one_row, refuse_beyond
 from cuscan.operators import OPERATORS
 
 _SOURCE = """\
@@ -33,8 +33,9 @@ _SOURCE = """\
 using Value = {value};
 using Result = {result};
 
-extern "C" int cuscan_bench_cub(void* temporary, size_t* nbytes, const Value* x, Result* y, int n, void* stream) {{
-    return cub::DeviceScan::{call}, n, static_cast<cudaStream_t>(stream));
+extern "C" int cuscan_bench_cub(
+    void* temporary, size_t* nbytes, const Value* x, Result* y, const int* keys, int n, void* stream) {{
+    return cub::DeviceScan::{call}, static_cast<cudaStream_t>(stream));
 }}
 """
 _TYPES = {
@@ -55,13 +56,17 @@ _SECONDS = 150  # for one compilation
 def cub_source(case: Case) -> str:
     """The translation unit for a case: what a user of CUB would call for its types and operator."""
     need_one_row(case, "CUB")
+    by_key = case.segments == "keys" and case.op == "add" and case.result_dtype.name == case.dtype
+    refuse_beyond(case, "CUB", *(["segments"] if by_key else []))
     result = case.result_dtype.name
-    if case.op == "add":
-        call = "InclusiveSum(temporary, *nbytes, x, y"
+    if by_key:
+        call = "InclusiveSumByKey(temporary, *nbytes, keys, x, y, n, cuda::std::equal_to<>{}"
+    elif case.op == "add":
+        call = "InclusiveSum(temporary, *nbytes, x, y, n"
         if result != case.dtype:  # CUB adds in the type of the initial value
-            call = "InclusiveScanInit(temporary, *nbytes, x, y, cuda::std::plus<Result>{}, Result(0)"
+            call = "InclusiveScanInit(temporary, *nbytes, x, y, cuda::std::plus<Result>{}, Result(0), n"
     elif case.op in _OPERATORS and result == case.dtype:
-        call = f"InclusiveScan(temporary, *nbytes, x, y, {_OPERATORS[case.op]}{{}}"
+        call = f"InclusiveScan(temporary, *nbytes, x, y, {_OPERATORS[case.op]}{{}}, n"
     else:
         raise UnsupportedError(f"CUB is not measured on {case.op} of {case.dtype} to {result}")
     return _SOURCE.format(value=_TYPES[case.dtype], result=_TYPES[result], call=call)
@@ -97,10 +102,10 @@ def build(source: str, arch: int) -> Path:
 
 @functools.cache
 def load(path: Path) -> ctypes.CDLL:
-    """A compiled library; its function takes scratch memory, its size, input, output, elements and stream."""
+    """A compiled library; its function takes scratch memory, its size, input, output, keys, elements and stream."""
     library = ctypes.CDLL(str(path))
     pointer, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
-    library.cuscan_bench_cub.argtypes = [pointer, size, pointer, pointer, ctypes.c_int, pointer]
+    library.cuscan_bench_cub.argtypes = [pointer, size, pointer, pointer, pointer, ctypes.c_int, pointer]
     return library
 
 
@@ -111,12 +116,13 @@ def run_cub(case: Case, buffers: Buffers) -> Run:
 
     scan = load(build(source, int(cupy.cuda.Device().compute_capability))).cuscan_bench_cub
     x, y, n = buffers.x.data.ptr, buffers.out.data.ptr, buffers.x.size
+    keys = None if buffers.segments is None else buffers.segments.data.ptr
     if n >= 1 << 31:
         raise UnsupportedError("CUB is measured with 32-bit sizes")
     nbytes = ctypes.c_size_t()
 
     def queue(scratch: int | None) -> None:
-        error = scan(scratch, ctypes.byref(nbytes), x, y, n, cupy.cuda.get_current_stream().ptr)
+        error = scan(scratch, ctypes.byref(nbytes), x, y, keys, n, cupy.cuda.get_current_stream().ptr)
         if error:
             raise RuntimeError(f"CUB: CUDA error {error}")
 
@@ -128,6 +134,7 @@ def run_cub(case: Case, buffers: Buffers) -> Run:
 def run_cuda_compute(case: Case, buffers: Buffers) -> Run:
     """`cuda.compute.inclusive_scan`."""
     need_one_row(case, "cuda.compute")
+    refuse_beyond(case, "cuda.compute")
     compute = importlib.import_module("cuda.compute")
     names = {"add": "PLUS", "mul": "MULTIPLIES", "min": "MINIMUM", "max": "MAXIMUM"}
     if case.op not in names:

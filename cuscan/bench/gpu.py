@@ -58,7 +58,11 @@ class Gpu:
         self._uniform = cupy.ElementwiseKernel("uint64 seed", "float32 u", _UNIFORM, "cuscan_bench_uniform")
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
         self._cache_bytes = int(properties["l2CacheSize"])
-        self.target = Target(10 * properties["major"] + properties["minor"], properties["multiProcessorCount"])
+        self.target = Target(
+            10 * properties["major"] + properties["minor"],
+            properties["multiProcessorCount"],
+            cupy.cuda.Device().attributes["MaxSharedMemoryPerMultiprocessor"],
+        )
 
     def uniform(self, count: int, seed: int) -> Array:
         return self._uniform(cupy.uint64(seed), cupy.empty(count, cupy.float32))

@@ -10,15 +10,14 @@ from typing import Any
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Array, Run
-from cuscan.bench.peer import UnsupportedError, Waiting
+from cuscan.bench.peer import UnsupportedError, Waiting, refuse_beyond
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def run_jax(case: Case, buffers: Buffers) -> Run:
     """`jax.lax.cumsum` and its like under `jax.jit`; JAX has a stream of its own."""
-    if case.view != "dense" or case.exclusive:
-        raise UnsupportedError("JAX is measured on inclusive scans of dense arrays")
+    refuse_beyond(case, "JAX", "reverse", "masked")
     scan = _jitted(case)
     import jax
 
@@ -34,6 +33,7 @@ def _jitted(case: Case) -> Callable[[Any, Any], Any]:
 
     jax.config.update("jax_enable_x64", True)
     scans = {"add": jax.lax.cumsum, "mul": jax.lax.cumprod, "min": jax.lax.cummin, "max": jax.lax.cummax}
+    scans["logaddexp"] = jax.lax.cumlogsumexp
     if case.op not in scans or (case.masked and case.op not in ("add", "mul")):
         raise UnsupportedError(f"JAX has no such scan for {case.op}")
 

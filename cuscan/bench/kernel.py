@@ -1,20 +1,26 @@
-"""The kernel of a case: its plan, and the registers, shared memory and spills that the compiler reports."""
+"""The kernel of a case: its plan, and the registers, shared memory and spills that the compiler reports.
+
+The request is what the case's own call asks a backend for: the call is made on arrays without memory, and stopped there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cuscan import backends
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
-from cuscan.interop import adopt
+from cuscan.bench.ours import run_cuscan
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import Flags, Operands, make_request
+from cuscan.request import Flags, Operands, ScanRequest, make_request
 
 _REPORT = ("--ptxas-options=-v",)
 _FIELDS = {
@@ -28,9 +34,31 @@ _FIELDS = {
 
 def plan_of(case: Case, target: Target) -> ScanPlan:
     """The plan that a case gets on a GPU; needs neither the GPU nor memory for the arrays."""
-    x, mask, out = untouched_buffers(case).each(adopt)
-    flags = Flags(case.op, case.axis, case.reverse, case.exclusive)
-    return make_plan(make_request(flags, Operands((x,), mask, outs=(out,)), has_initial=False), target)
+    return make_plan(request_of(case), target)
+
+
+def request_of(case: Case) -> ScanRequest:
+    """The request that the call of a case makes. Raises `cuscan.ScanError` where the case does not fit together."""
+    run = run_cuscan(case, untouched_buffers(case))
+    with _intercepted() as requests:
+        run()
+    return requests[0]
+
+
+@contextlib.contextmanager
+def _intercepted() -> Iterator[list[ScanRequest]]:
+    """Collect the requests of calls, and run none of them."""
+    requests: list[ScanRequest] = []
+
+    def take(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
+        requests.append(make_request(flags, operands, has_initial=initial is not None))
+        return tuple(out.owner for out in operands.outs or ())
+
+    run, backends.run = backends.run, take
+    try:
+        yield requests
+    finally:
+        backends.run = run
 
 
 def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:
@@ -43,18 +71,21 @@ def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:
 
 
 def resources(config: Config, arch: int) -> dict[str, int]:
-    """Registers a thread, and bytes of spills, stack and static shared memory; kept on disk.
+    """Registers a thread, and bytes of spills, stack and static shared memory; kept on disk, and the kernel with them.
 
-    The configuration is compiled once more, with a report. Nothing is known of a kernel that the driver compiles.
+    Nothing is known of a kernel that the driver compiles.
     """
-    from cuscan.compile.module import cache_dir, compile_source
+    from cuscan.compile.module import cache_dir, compile_source, kernel_path
+    from cuscan.compile.module import write as write_kernel
     from cuscan.compile.source import make_source
 
     source = make_source(config)
     key = hashlib.sha256(repr((source, arch, _FIELDS)).encode()).hexdigest()[:32]
     path = cache_dir() / "resources" / f"{key}.json"
     if not path.exists():
-        write(path, json.dumps(parse(compile_source(source, arch, _REPORT)[1])).encode())
+        code, log = compile_source(source, arch, _REPORT)
+        write_kernel(kernel_path(config, arch), code)
+        write(path, json.dumps(parse(log)).encode())
     found: dict[str, int] = json.loads(path.read_text())
     return found
 

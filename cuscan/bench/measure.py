@@ -14,8 +14,9 @@ from cuscan.bench.cases import Case
 from cuscan.bench.check import check, error_of
 from cuscan.bench.kernel import describe_kernel
 from cuscan.bench.machine import Machine, Run
+from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import UnsupportedError, Waiting
-from cuscan.bench.providers import COMPILING, PEERS, as_array, run_cuscan
+from cuscan.bench.providers import COMPILING, PEERS, as_arrays
 from cuscan.bench.timing import Timing, by_the_clock
 
 Record = dict[str, Any]
@@ -43,6 +44,10 @@ def describe(case: Case) -> Record:
         "reverse": case.reverse,
         "exclusive": case.exclusive,
         "masked": case.masked,
+        "skipna": case.skipna,
+        "include_initial": case.include_initial,
+        "segments": case.segments,
+        "split": case.split,
         "view": case.view,
         "call": case.call,
         "must": case.must,
@@ -74,11 +79,11 @@ def _measure(case: Case, machine: Machine, peers: Sequence[str], record: Record)
     yield "arrays", record
     buffers = make_buffers(case, machine)
     nbytes = buffers.nbytes
+    yield "kernel", record
+    record |= describe_kernel(case, machine.target)
     yield "check", record
     run_cuscan(case, buffers)()
     record["error_of_tolerance"] = round(check(case, machine.xp, buffers), 3)
-    yield "kernel", record
-    record |= describe_kernel(case, machine.target)
     yield "copy", record
     machine.release()
     copy = machine.copy(nbytes, replayed=replayed)
@@ -149,7 +154,7 @@ def _first_run(run: Run, case: Case, machine: Machine, buffers: Buffers) -> tupl
     result = run()
     machine.synchronize()
     seconds = time.perf_counter() - start
-    return seconds, error_of(case, machine.xp, buffers._replace(out=as_array(result, buffers.out, machine.xp)))
+    return seconds, error_of(case, machine.xp, buffers._replace(outs=as_arrays(result, buffers.outs, machine.xp)))
 
 
 def _peer_timing(name: str, case: Case, machine: Machine, runs: list[Run], first: float) -> Timing:

@@ -29,9 +29,16 @@ class Waiting:
         return self.run()
 
 
+def refuse_beyond(case: Case, peer: str, *able: str) -> None:
+    """Refuse what is more than a plain scan of a dense array, but for some features and "view"."""
+    beyond = [name for name in case.features if name not in able]
+    if beyond:
+        raise UnsupportedError(f"{peer} is not measured on {' and '.join(beyond)}")
+    if case.view != "dense" and "view" not in able:
+        raise UnsupportedError(f"{peer} is measured on dense arrays")
+
+
 def need_one_row(case: Case, peer: str) -> None:
-    """Refuse what is not a plain scan of one dense row."""
+    """Refuse what is not one dense row."""
     if math.prod(case.shape) != case.shape[case.axis] or case.view != "dense":
         raise UnsupportedError(f"{peer} scans one dense row")
-    if case.masked or case.reverse or case.exclusive:
-        raise UnsupportedError(f"{peer} is measured on plain scans alone")

@@ -1,7 +1,7 @@
-"""Who scans: cuscan and its peers, each in the way its users would write the case.
+"""The peers, each in the way its users would write the case.
 
 A provider takes a case and its buffers, and returns a function that queues one run. What the run returns is the
-result; None stands for `buffers.out`.
+result, or a tuple of them; None stands for `buffers.outs`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cuscan
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import run_cub, run_cuda_compute
 from cuscan.bench.jax_peer import from_jax, run_jax
 from cuscan.bench.machine import Array, Run
-from cuscan.bench.peer import Provider, UnsupportedError
-from cuscan.bench.torch_peer import from_torch, run_torch, run_torch_compiled
-
-
-def run_cuscan(case: Case, buffers: Buffers) -> Run:
-    """`cuscan.scan` with `out`."""
-    x, mask, out = buffers
-    keywords: dict[str, Any] = {"axis": case.axis, "reverse": case.reverse, "exclusive": case.exclusive, "mask": mask}
-    return lambda: cuscan.scan(x, case.op, out=out, **keywords)
+from cuscan.bench.peer import Provider, UnsupportedError, refuse_beyond
+from cuscan.bench.torch_peer import from_torch, run_accelerated_scan, run_torch, run_torch_compiled
 
 
 def run_cupy(case: Case, buffers: Buffers) -> Run:
@@ -40,13 +32,16 @@ def run_numpy(case: Case, buffers: Buffers) -> Run:
     """`accumulate` of NumPy's ufuncs with `out`."""
     import numpy as np
 
-    names = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
-    ufunc = getattr(np, names.get(case.op, f"bitwise_{case.op}"))
-    return _array_api(case, buffers, np, ufunc.accumulate)
+    names = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum", "logaddexp": "logaddexp"}
+    names |= {op: f"bitwise_{op}" for op in ("and", "or", "xor")}
+    if case.op not in names:
+        raise UnsupportedError(f"NumPy has no scan for {case.op}")
+    return _array_api(case, buffers, np, getattr(np, names[case.op]).accumulate)
 
 
 def _array_api(case: Case, buffers: Buffers, xp: Any, scan: Callable[..., Any]) -> Run:
-    x, mask, out = buffers
+    refuse_beyond(case, xp.__name__, "reverse", "exclusive", "masked", "view")
+    x, mask, out = buffers.x, buffers.mask, buffers.out
     if case.op not in ("add", "mul") and (case.masked or case.exclusive):
         raise UnsupportedError(f"{xp.__name__} has no identity for {case.op}")
     identity = xp.asarray(int(case.op == "mul"), x.dtype)
@@ -73,14 +68,24 @@ PEERS: dict[str, Provider] = {
     "jax": run_jax,
     "cub": run_cub,
     "cuda.compute": run_cuda_compute,
+    "accelerated-scan": run_accelerated_scan,
     "numpy": run_numpy,
 }
-COMPILING = ("torch.compile", "jax", "cuda.compute")  # their first run is much longer than all others
-PACKAGES = {"torch.compile": "torch", "cub": "cupy"}  # where a peer's name is not that of its package
+# Their first run is much longer than all others.
+COMPILING = ("torch.compile", "jax", "cuda.compute", "accelerated-scan")
+# Where a peer's name is not that of its package.
+PACKAGES = {"torch.compile": "torch", "cub": "cupy", "accelerated-scan": "accelerated_scan"}
 
 
-def as_array(result: Any, out: Array, xp: Any) -> Array:
-    """What a run returned, as an array of the machine's library."""
+def as_arrays(result: Any, outs: tuple[Array, ...], xp: Any) -> tuple[Array, ...]:
+    """What a run returned, as arrays of the machine's library."""
+    if result is None:
+        return outs
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(_as_array(each, out, xp) for each, out in zip(results, outs, strict=False))
+
+
+def _as_array(result: Any, out: Array, xp: Any) -> Array:
     library = type(result).__module__.partition(".")[0]
     if library == "torch":
         return from_torch(result, xp, out.dtype)

@@ -54,20 +54,24 @@ def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tup
         nvrtc.destroyProgram(program)
 
 
+def kernel_path(config: Config, arch: int) -> Path:
+    """Where the compiled kernel of a configuration is kept."""
+    key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS, nvrtc.getVersion())).encode()).hexdigest()
+    return cache_dir() / f"{entry_name(config)}-{key[:32]}.cubin"
+
+
 def load_kernel(config: Config, arch: int) -> Any:
     """The kernel of a configuration on the current device, compiled if no cache has it."""
-    source = make_source(config)
-    key = hashlib.sha256(repr((source, arch, _OPTIONS, nvrtc.getVersion())).encode()).hexdigest()
-    path = cache_dir() / f"{entry_name(config)}-{key[:32]}.cubin"
+    path = kernel_path(config, arch)
     with contextlib.suppress(OSError):  # where no cache is to be had, every process compiles for itself
         if path.exists():
             try:
                 return _load(path, config)
             except cupy.cuda.driver.CUDADriverError:  # damaged on disk
                 path.unlink(missing_ok=True)
-    code = compile_source(source, arch)[0]
+    code = compile_source(make_source(config), arch)[0]
     with contextlib.suppress(OSError):
-        _write(path, code)
+        write(path, code)
         return _load(path, config)
     with tempfile.TemporaryDirectory() as folder:
         lone = Path(folder, path.name)
@@ -82,7 +86,7 @@ def _load(path: Path, config: Config) -> Any:
     return raw.kernel
 
 
-def _write(path: Path, code: bytes) -> None:
+def write(path: Path, code: bytes) -> None:
     """Write so that no other process ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

@@ -1,0 +1,76 @@
+"""Where the segments of a case begin: how an axis is split, and that as offsets, resets or keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = Any
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+KINDS = {"offsets": "int32", "reset": "bool", "keys": "int32"}  # with their dtypes
+
+
+def _even(count: int, length: int) -> Offsets:
+    return np.arange(count + 1, dtype=np.int64) * length // count
+
+
+def _skewed(count: int, length: int) -> Offsets:
+    """Lengths as of words (Zipf), in a scrambled order; every fourth segment is empty."""
+    rank = np.arange(count, dtype=np.int64) * 0x9E3779B1 % count  # an odd factor: each rank once if count is even
+    weights = 1.0 / (1 + rank)
+    weights[::4] = 0
+    ends = np.cumsum(weights)
+    return np.concatenate([[0], np.rint(ends * (length / ends[-1])).astype(np.int64)])
+
+
+def _jittered(count: int, length: int) -> Offsets:
+    """Lengths from nothing to twice the mean."""
+    places = np.arange(count + 1) + np.random.default_rng(0).random(count + 1)
+    offsets = (places * (length / count)).astype(np.int64)
+    offsets[0], offsets[-1] = 0, length
+    return offsets
+
+
+SPLITS: dict[str, tuple[int, Callable[[int, int], Offsets]]] = {
+    "4096 even": (4096, _even),
+    "2^18 skewed": (1 << 18, _skewed),
+    "2^22 tiny": (1 << 22, _jittered),
+}
+
+
+def offsets_of(split: str, length: int) -> Offsets:
+    """The boundaries of the segments of an axis, from 0 to its length."""
+    count, split_of = SPLITS[split]
+    return split_of(count, length)
+
+
+def starts_of(xp: Any, split: str, length: int) -> Array:
+    """Where segments start along an axis."""
+    offsets = offsets_of(split, length)
+    starts = xp.zeros(length, bool)
+    starts[xp.asarray(offsets[offsets < length])] = True
+    return starts
+
+
+def segments_shape(kind: str, split: str, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape of the array that says where segments start: along the axis alone."""
+    if kind == "offsets":
+        return (SPLITS[split][0] + 1,)
+    if kind == "keys":
+        return (shape[axis],)
+    return tuple(size if a == axis % len(shape) else 1 for a, size in enumerate(shape))
+
+
+def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: int) -> Array:
+    """The array that says where segments start."""
+    length = shape[axis]
+    if kind == "offsets":
+        made = xp.asarray(offsets_of(split, length).astype(np.int32))
+    elif kind == "reset":
+        made = starts_of(xp, split, length)
+    else:
+        made = xp.cumsum(starts_of(xp, split, length), dtype=xp.int32)
+    return made.reshape(segments_shape(kind, split, shape, axis))
