@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import floors, prepare, report, store, worker
 from benchmarks.cases import GROUPS, cases, runnable
@@ -42,7 +43,7 @@ def main() -> int:
     if not on_gpu and not options.quick:
         print("No CUDA GPU found: the whole matrix needs one; `python -m benchmarks --quick` measures NumPy.")
         return 2
-    path = store.path_for(facts, quick=options.quick)
+    path = store.path_for(facts, quick=options.quick, folder=options.results)
     limit = QUICK_ELEMENTS[on_gpu] if options.quick else None
     done = store.measured(path, facts["commit"]) if options.resume else set()
     chosen = [case for case in cases(options.group or GROUPS, limit) if runnable(case, on_gpu=on_gpu)]
@@ -54,7 +55,8 @@ def main() -> int:
     against = _against(on_gpu) if options.against is None else options.against
     known = {(case.group, case.name) for case in cases(GROUPS, limit)}
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
-    records = _run(chosen, against, lambda record: store.merge(path, facts, command, [record], known), facts["commit"])
+    run = _Run(chosen, against, facts["commit"], time.monotonic() + (options.seconds or math.inf))
+    records = run.measure(lambda record: store.merge(path, facts, command, [record], known))
     return _finish(records, against, path)
 
 
@@ -66,6 +68,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="leave out cells that were measured at this commit")
     parser.add_argument("--quick", action="store_true", help="small shapes, and a result file of their own")
     parser.add_argument("--against", type=peers, metavar="NAMES", help="peers, joined by commas; or none")
+    parser.add_argument("--seconds", type=float, help="stop after so many, at the next step; --resume goes on")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="the folder of the result file")
     parser.add_argument("--commit", help="what to note as the commit, where git is not there to ask")
     return parser.parse_args()
 
@@ -82,49 +86,59 @@ def _importable(name: str) -> bool:
         return False
 
 
-def _run(chosen: list[Case], against: list[str], save: Callable[[Record], None], commit: str | None) -> list[Record]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+class _Run(NamedTuple):
+    """What is to be measured, beside whom, at which commit, and until when."""
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    console, start = Console(stderr=True), time.perf_counter()
-    with Progress(*columns, console=console, transient=True) as progress:
-        for number, count, error in _prepare(chosen, against):
-            if number == 0:
-                task = progress.add_task("compiling", total=count)
-            progress.update(task, completed=number)
-            if error:
-                console.print(f"compiling: {error}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"compiled in {time.perf_counter() - start:.0f} s")
-        records: list[Record] = []
-        with contextlib.suppress(KeyboardInterrupt):  # what is measured is reported
-            for record in _measure(chosen, against, commit, progress):
-                records.append(record)
-                save(record)
-    console.print(f"{len(records)} cells in {time.perf_counter() - start:.0f} s")
-    return records
+    chosen: list[Case]
+    against: list[str]
+    commit: str | None
+    until: float
 
+    def measure(self, save: Callable[[Record], None]) -> list[Record]:
+        """Compile, then measure; every record is saved at once."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-def _prepare(chosen: list[Case], against: list[str]) -> Iterator[tuple[int, int, str | None]]:
-    """Compile ahead: how much is done, of how much, and what went wrong last."""
-    gpus = devices()
-    if not gpus:
-        return
-    target = Target(int(gpus[0]["arch"].removeprefix("sm_")), gpus[0]["sms"])
-    found = prepare.jobs(chosen, against, target)
-    yield 0, len(found), None
-    for number, error in enumerate(prepare.run(found, target.arch), 1):
-        yield number, len(found), error
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        console, start = Console(stderr=True), time.monotonic()
+        with Progress(*columns, console=console, transient=True) as progress:
+            for number, count, error in self._prepared():
+                if number == 0:
+                    task = progress.add_task("compiling", total=count)
+                progress.update(task, completed=number)
+                if error:
+                    console.print(f"compiling: {error}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"compiled in {time.monotonic() - start:.0f} s")
+            records: list[Record] = []
+            with contextlib.suppress(KeyboardInterrupt):  # what is measured is reported
+                for record in self._measured(progress):
+                    records.append(record)
+                    save(record)
+        late = f", out of time for {len(self.chosen) - len(records)}" if len(records) < len(self.chosen) else ""
+        console.print(f"{len(records)} cells in {time.monotonic() - start:.0f} s{late}")
+        return records
 
+    def _prepared(self) -> Iterator[tuple[int, int, str | None]]:
+        """Compile ahead: how much is done, of how much, and what went wrong last."""
+        gpus = devices()
+        if not gpus:
+            return
+        target = Target(int(gpus[0]["arch"].removeprefix("sm_")), gpus[0]["sms"], gpus[0]["shared"])
+        found = prepare.jobs(self.chosen, self.against, target)
+        yield 0, len(found), None
+        for number, error in enumerate(prepare.run(found, target.arch), 1):
+            yield number, len(found), error
 
-def _measure(chosen: list[Case], against: list[str], commit: str | None, progress: Any) -> Iterator[Record]:
-    task = progress.add_task("", total=len(chosen))
-    for step, record in worker.run(chosen, against):
-        progress.update(task, description=f"{record['group']}: {record['name']}: {step}")
-        if step == "done":
-            words = ["python", "-m", "benchmarks", "--group", record["group"], "--cell", record["name"]]
-            yield {**record, "command": shlex.join(words), "commit": commit}
-            progress.advance(task)
+    def _measured(self, progress: Any) -> Iterator[Record]:
+        task = progress.add_task("", total=len(self.chosen))
+        for step, record in worker.run(self.chosen, self.against):
+            progress.update(task, description=f"{record['group']}: {record['name']}: {step}")
+            if step == "done":
+                words = ["python", "-m", "benchmarks", "--group", record["group"], "--cell", record["name"]]
+                yield {**record, "command": shlex.join(words), "commit": self.commit}
+                progress.advance(task)
+            if time.monotonic() > self.until:
+                return
 
 
 def _finish(records: list[Record], against: list[str], path: Path) -> int:

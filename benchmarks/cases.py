@@ -1,6 +1,7 @@
 """The matrix as data: groups of cases, each with its floor (`must`) and aim, and the peers that it is measured beside.
 
-CuPy, and peers that compile for seconds (torch.compile, JAX, cuda.compute), are measured on a few cells of each group.
+Peers that compile for seconds (torch.compile, JAX, cuda.compute), CuPy, and torch where a group has many cells alike,
+are measured on a few cells of each group.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cuscan.bench.cases import Case
+from cuscan.bench.segments import KINDS, SPLITS
 
 SQUARE = (32768, 32768)
 GIB = 1 << 30
@@ -23,11 +25,20 @@ LENGTHS = [2, 3, 7, 16, 31, 32, 33, 100, 128, 255, 256, 1000, 1001, 1024, 4096, 
 LENGTHS += [151936, 2**20 + 1, 2**24]
 
 
+def _uses() -> Iterable[Case]:
+    for flags in ({}, {"reverse": True}, {"exclusive": True}, {"masked": True}):
+        yield Case(SQUARE, axis=1, must=0.85, aim=0.98, peers=("torch",), **flags)  # type: ignore[arg-type]
+    yield Case((2**28,), must=0.7, aim=0.97, peers=ONE_ROW)
+    yield Case(SQUARE, axis=0, must=0.7, aim=0.95, peers=("torch",))
+    yield Case((2**20, 2), axis=0, must=0.1, aim=0.95, peers=("torch",))
+    yield Case((2**22, 16), axis=1, must=0.1, aim=0.95, peers=("torch",))
+
+
 def _rows() -> Iterable[Case]:
     floor: dict[str, Any] = {"axis": 1, "must": 0.95, "aim": 0.98}
     for dtype, peers in (("float32", EVERYBODY), ("bfloat16", ("torch",))):
         yield Case(SQUARE, dtype=dtype, peers=peers, **floor)
-        yield Case(SQUARE, dtype=dtype, reverse=True, peers=peers, **floor)
+        yield Case(SQUARE, dtype=dtype, reverse=True, peers=("torch",), **floor)
         yield Case(SQUARE, dtype=dtype, exclusive=True, peers=("torch",), **floor)
         yield Case(SQUARE, dtype=dtype, reverse=True, exclusive=True, peers=("torch",), **floor)
         yield Case(SQUARE, dtype=dtype, masked=True, peers=peers, **floor)
@@ -53,15 +64,16 @@ def _items() -> Iterable[Case]:
 def _lengths() -> Iterable[Case]:
     for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
         for length in LENGTHS:
-            few = dtype == "float32" and length in (16, 1000, 32768)
-            shape = (GIB // itemsize // length, length)
-            yield Case(shape, axis=1, dtype=dtype, must=0.85, aim=0.95, peers=EAGER if few else ("torch",))
+            few = length in (16, 1000, 32768)
+            peers: tuple[str, ...] = EAGER if few and dtype == "float32" else ("torch",)
+            peers = peers if few or dtype == "float32" else ()
+            yield Case((GIB // itemsize // length, length), axis=1, dtype=dtype, must=0.85, aim=0.95, peers=peers)
 
 
 def _few() -> Iterable[Case]:
     for rows in (1, 2, 3, 8, 64, 100):
         for power in range(22, 28):
-            peers = ONE_ROW if rows == 1 else EAGER if power == 24 else ("torch",)
+            peers = ONE_ROW if rows == 1 else EAGER if power == 24 else ("torch",) if power in (22, 27) else ()
             yield Case((rows, 2**power), axis=1, must=0.88, aim=0.95, peers=peers)
 
 
@@ -83,6 +95,43 @@ def _views() -> Iterable[Case]:
     for view in ("x.T", "x[:, ::2]", "x[:, 1:]", "x[:, ::-1]", "broadcast"):
         peers = ("cupy",) if "-1" in view else EAGER
         yield Case((16384, 16384), axis=1, view=view, must=0.7, aim=0.9, peers=peers)
+
+
+def _operators() -> Iterable[Case]:
+    row = (2**28,)
+    for case in (Case(row, peers=ONE_ROW), Case(SQUARE, axis=1, peers=("torch", "jax"))):
+        yield dataclasses.replace(case, op="max", must=0.9, aim=0.97)
+    yield Case(row, op="max with indices", must=0.85, aim=0.95, peers=("torch",))
+    for shape in (row, (4096, 65536)):
+        yield Case(shape, op="logaddexp", must=0.6, aim=0.85, peers=("torch", "jax"))
+    floor: dict[str, Any] = {"must": 0.85, "aim": 0.95}
+    yield Case(row, masked=True, peers=("torch",), **floor)
+    yield Case(row, skipna=True, peers=("torch",), **floor)
+    yield Case(row, include_initial=True, peers=("torch",), **floor)
+    for op in ("and", "or", "xor"):
+        yield Case(row, op=op, dtype="int32", peers=(), **floor)
+    yield Case((2**27,), op="mul", dtype="complex64", peers=("torch",), **floor)
+    for op in ("affine", "matrix_product"):
+        yield Case((2**26,), op=op, must=0.8, aim=0.93, peers=())
+
+
+def _recurrence() -> Iterable[Case]:
+    everybody = ("accelerated-scan", "torch.compile")
+    for shape in ((8, 1536, 4096), (8, 1536, 65536)):
+        for dtype, must in (("float32", 0.93), ("bfloat16", 0.9)):
+            peers = everybody if shape[2] == 4096 else everybody[:1]
+            yield Case(shape, op="linear_recurrence", dtype=dtype, must=must, aim=0.97, peers=peers)
+    yield Case((1, 512, 131072), op="linear_recurrence", must=0.93, aim=0.97, peers=everybody)
+    yield Case((1, 2**27), axis=1, op="linear_recurrence", must=0.9, aim=0.97, peers=())
+    yield Case((8, 4096, 2048), axis=1, op="linear_recurrence", dtype="bfloat16", must=0.9, aim=0.97, peers=())
+
+
+def _segments() -> Iterable[Case]:
+    for power in (26, 28):
+        for split in SPLITS:
+            for kind in KINDS:
+                peers = ("cub",) if kind == "keys" else ()
+                yield Case((2**power,), segments=kind, split=split, must=0.8, aim=0.93, peers=peers)
 
 
 def _small() -> Iterable[Case]:
@@ -117,6 +166,7 @@ class Group:
 _OF_COPY = "Time of a copy of the same bytes / time of the scan; in no cache."
 
 GROUPS = {
+    "uses": Group("What people scan", f"{_OF_COPY} The least that every shape must reach.", _uses),
     "rows": Group("(32768, 32768) along the rows", _OF_COPY, _rows),
     "long": Group("One long row", _OF_COPY, _long),
     "items": Group("Small and promoted items", _OF_COPY, _items),
@@ -124,6 +174,9 @@ GROUPS = {
     "few": Group("A few long rows", _OF_COPY, _few),
     "axes": Group("Other axes", f"{_OF_COPY} Where fewer than 64 MiB move, the floor is copy speed plus 6 us.", _axes),
     "views": Group("Views", f"{_OF_COPY} The bytes are those that memory must move, in sectors of 32.", _views),
+    "operators": Group("Other operators, skipped and leading elements", _OF_COPY, _operators),
+    "recurrence": Group("Linear recurrences", f"{_OF_COPY} Both a and b are arrays.", _recurrence),
+    "segments": Group("Segments", f"{_OF_COPY} The bytes of offsets, resets and keys count.", _segments),
     "small": Group(
         "Small inputs",
         "GPU time of one scan in a replayed CUDA graph of 32 that follow one another, inputs in the cache as they are "

@@ -15,7 +15,7 @@ from cuscan.bench.measure import one_line
 from cuscan.bench.peer import UnsupportedError
 from cuscan.plan import Config, Target
 
-PROCESSES = 8  # each has a CUDA context
+PROCESSES = 16
 
 Job = tuple[Callable[..., Any], Any]
 
@@ -34,7 +34,7 @@ def jobs(cases: Sequence[Case], peers: Sequence[str], target: Target) -> list[Jo
         except Exception as error:  # the cell itself will say so
             if not isinstance(error, UnsupportedError):
                 found[case] = (fail, f"{case.name}: {one_line(error)}")
-    return list(found.values())
+    return sorted(found.values(), key=lambda job: job[0] is not build)  # what takes longest goes first
 
 
 def run(found: Sequence[Job], arch: int) -> Iterator[str | None]:
@@ -47,13 +47,8 @@ def run(found: Sequence[Job], arch: int) -> Iterator[str | None]:
 
 
 def compile_kernel(config: Config, arch: int) -> None:
-    """Fill the caches on disk: the kernel's numbers, and the kernel where there is a GPU to load it."""
-    from cuscan.bench.machine import find_machine
-    from cuscan.compile.module import load_kernel
-
+    """Fill the caches on disk: the kernel and its numbers. Needs no GPU."""
     resources(config, arch)
-    if find_machine().target is not None:
-        load_kernel(config, arch)
 
 
 def fail(message: str, arch: int) -> None:

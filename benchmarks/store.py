@@ -15,10 +15,10 @@ RESULTS = Path(__file__).parent / "results"
 QUICK = "-quick"
 
 
-def path_for(facts: dict[str, Any], *, quick: bool) -> Path:
-    """The result file of a machine."""
+def path_for(facts: dict[str, Any], *, quick: bool, folder: Path | None = None) -> Path:
+    """The result file of a machine; `folder` is where it is, if not where the README's are."""
     slug = re.sub(r"[^a-z0-9]+", "-", str(facts["gpu"] or "cpu").lower()).strip("-")
-    return RESULTS / f"{slug}{QUICK if quick else ''}.json"
+    return (folder or RESULTS) / f"{slug}{QUICK if quick else ''}.json"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def merge(
     kept = {(record["group"], record["name"]): record for record in load(path)["records"]}
     kept = {cell: record for cell, record in kept.items() if known is None or cell in known}
     kept.update({(record["group"], record["name"]): record for record in records})
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, facts, command, list(kept.values()))
 
 

@@ -17,10 +17,11 @@ from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import find_machine
 from cuscan.bench.measure import Record, describe, measure, one_line
-from cuscan.bench.providers import PEERS
+from cuscan.bench.providers import COMPILING, PEERS
 
 ROOT = Path(__file__).resolve().parent.parent
-STEP_SECONDS = 180  # a step that takes longer hangs
+STEP_SECONDS = 75  # a step that takes longer hangs
+COMPILING_SECONDS = 180  # the same for peers that compile
 SPARE_BYTES = 12 << 30  # of GPU memory beside a case's arrays: the copy, and what the libraries need
 
 
@@ -71,25 +72,34 @@ def run(cases: Sequence[Case], peers: Sequence[str]) -> Iterator[tuple[str, Reco
 
 def _steps(cases: Sequence[Case], peers: Sequence[str], errors: IO[str]) -> Iterator[tuple[str, Record]]:
     """The steps of one worker, until it ends or hangs."""
-    command = [sys.executable, "-m", "benchmarks", "worker", "--against", ",".join(peers) or "none"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as child:
+    with subprocess.Popen(_command(peers), cwd=ROOT, text=True, **pipes) as child:
         assert child.stdin and child.stdout
         with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
             pipe.write("".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases))
-        guard = threading.Timer(STEP_SECONDS, child.kill)
-        guard.start()
+        guard = _guard(child, "start")
         try:
             for line in child.stdout:
                 if line.startswith('{"step"'):  # else a library's own output
                     guard.cancel()
-                    guard = threading.Timer(STEP_SECONDS, child.kill)
-                    guard.start()
                     message = json.loads(line)
+                    guard = _guard(child, message["step"])
                     yield message["step"], message["record"]
         finally:
             guard.cancel()
             child.kill()
+
+
+def _command(peers: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", "worker", "--against", ",".join(peers) or "none"]
+
+
+def _guard(child: subprocess.Popen[str], step: str) -> threading.Timer:
+    """A timer that ends a worker whose step hangs."""
+    timer = threading.Timer(COMPILING_SECONDS if step in COMPILING else STEP_SECONDS, child.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _crashed(step: str, record: Record, reason: str) -> Record:

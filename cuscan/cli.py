@@ -13,6 +13,7 @@ from pathlib import Path
 import cuscan
 from cuscan.bench import environment
 from cuscan.bench.cases import Case, five_uses
+from cuscan.bench.kernel import request_of
 from cuscan.bench.machine import Machine
 from cuscan.bench.measure import Record, largest_fitting, measure
 from cuscan.bench.providers import PEERS
@@ -157,8 +158,10 @@ def _cases(options: argparse.Namespace, machine: Machine) -> list[Case]:
         masked=options.mask,
         result=options.result,
     )
-    if one.result_dtype.kind not in OPERATORS[one.op].kinds:
-        raise WrongCall(f"--op {one.op} is not defined on {one.result_dtype}")
+    try:
+        request_of(one)
+    except cuscan.ScanError as error:
+        raise WrongCall(f"no such scan: {error}") from None
     return [one]
 
 

@@ -74,9 +74,7 @@ _PRODUCT = Meaning(
 _LOG_SUM = Meaning(
     _ufunc("logaddexp"), roundings=lambda log: 2.5 * (24 + log), scale=lambda xp, expected, absolute: 1 + abs(expected)
 )
-_RECURRENCE = Meaning(
-    _affine, lower=lambda state: state[1:], roundings=lambda log: 64 + 2 * log, absolute=True
-)
+_RECURRENCE = Meaning(_affine, lower=lambda state: state[1:], roundings=lambda log: 64 + 2 * log, absolute=True)
 _MAXIMUM_WITH_INDEX = Meaning(_larger_with_index, lift=lambda values, position: (*values, position.copy()))
 
 

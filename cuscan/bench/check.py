@@ -199,7 +199,9 @@ def doubling(combine: Combine, state: State) -> State:
     """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
     distance = 1
     while distance < state[0].shape[-1]:
-        earlier, later = (tuple(part[..., place] for part in state) for place in (slice(-distance), slice(distance, None)))
+        earlier, later = (
+            tuple(part[..., place] for part in state) for place in (slice(-distance), slice(distance, None))
+        )
         for part, combined in zip(later, combine(earlier, later), strict=True):
             part[...] = combined
         distance *= 2

@@ -65,12 +65,12 @@ def commit() -> str | None:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every GPU that CuPy finds: name, architecture, SMs, memory."""
+    """Every GPU that CuPy finds: name, architecture, SMs, shared memory of each, memory."""
     try:
         import cupy
 
         runtime = cupy.cuda.runtime
-        found = [runtime.getDeviceProperties(index) for index in range(runtime.getDeviceCount())]
+        found = list(enumerate(map(runtime.getDeviceProperties, range(runtime.getDeviceCount()))))
     except Exception:  # no package, no driver, no device: `missing` tells them apart
         return []
     return [
@@ -78,9 +78,10 @@ def devices() -> list[dict[str, Any]]:
             "name": properties["name"].decode(),
             "arch": f"sm_{properties['major']}{properties['minor']}",
             "sms": properties["multiProcessorCount"],
+            "shared": cupy.cuda.Device(index).attributes["MaxSharedMemoryPerMultiprocessor"],
             "memory": properties["totalGlobalMem"],
         }
-        for properties in found
+        for index, properties in found
     ]
 
 

@@ -1,6 +1,7 @@
 """The kernel of a case: its plan, and the registers, shared memory and spills that the compiler reports.
 
-The request is what the case's own call asks a backend for: the call is made on arrays without memory, and stopped there.
+The request is what the case's own call asks a backend for: the call is made on arrays without memory, and stopped
+there.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from cuscan.bench.timing import SAMPLES, Timing
 
 Record = dict[str, Any]
 CALLS = 200  # queued at a time: fewer than the driver holds without blocking
-PROCESSES = 5  # of each kind, whose median counts
+PROCESSES = 3  # of each kind, whose median counts
 PROCESS_SECONDS = 60
 
 

@@ -1,0 +1,108 @@
+"""The matrix of cells, the processes that measure them, and the files that hold the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import store, worker
+from benchmarks.cases import GROUPS, cases, runnable, shrink
+from cuscan.bench.cases import Case
+from cuscan.bench.measure import describe
+from cuscan.bench.providers import PEERS
+
+# ---- the matrix ------------------------------------------------------------------------------------------------------
+
+
+def test_matrix_has_no_twins() -> None:
+    everything = cases(GROUPS)
+    assert len(everything) == sum(len(list(group.cells())) for group in GROUPS.values())
+    assert {case.group for case in everything} == set(GROUPS)
+
+
+def test_every_cell_has_a_floor_and_known_peers() -> None:
+    for case in cases(GROUPS):
+        assert case.must is not None and case.aim is not None, case.name
+        assert case.aim >= case.must if case.how == "stream" else case.aim <= case.must
+        assert set(case.peers or ()) <= set(PEERS)
+        assert Case.from_json(json.loads(json.dumps(dataclasses.asdict(case)))) == case
+
+
+def test_quick_cells_have_no_floors() -> None:
+    quick = [case for case in cases(GROUPS, 1 << 12) if runnable(case, on_gpu=False)]
+    assert not [case for case in quick if case.must or np.prod(case.shape) > 1 << 12 or "cupy" in case.call]
+
+
+def test_shrink() -> None:
+    assert shrink((32768, 32768), 1 << 20) == (1024, 1024)
+    assert shrink((2**24, 7), 1 << 20) == (2**17, 7)
+
+
+def test_a_crash_is_reported_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = [Case((size,)) for size in (1, 2, 3, 4)]
+    lives: list[int] = []
+
+    def steps(left: list[Case], peers: object, errors: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        lives.append(len(left))
+        for case in list(left):
+            size = case.shape[0]
+            if size == 4:
+                return  # dies before its first step
+            yield "arrays", describe(case)
+            if size == 2:
+                errors.write("illegal access\n")
+                return
+            if size == 3:
+                yield "torch", {**describe(case), "time": {}, "peers": {}}
+                errors.write("killed\n")
+                return
+            yield "done", {**describe(case), "time": {}, "peers": {}}
+
+    monkeypatch.setattr(worker, "_steps", steps)
+    records = [record for step, record in worker.run(chosen, ["torch"]) if step == "done"]
+    assert [record["shape"] for record in records] == [[1], [2], [3], [4]]
+    assert "error" not in records[0]
+    assert records[1]["error"] == "arrays: its process died or hung: illegal access"
+    assert records[2]["peers"]["torch"]["error"] == "its process died or hung: killed"
+    assert records[3]["error"] == "start: its process died or hung: no message"
+    assert lives == [4, 2, 1]
+
+
+def test_worker_process() -> None:
+    done = [record for step, record in worker.run([Case((50,)), Case((60,))], ["numpy"]) if step == "done"]
+    assert [record["shape"] for record in done] == [[50], [60]]
+    assert all("time" in record for record in done)
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------------
+
+
+def test_results_merge_by_cell(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    one, two = ({"group": "rows", "name": name, "value": 1} for name in ("a", "b"))
+    store.merge(path, {}, "first", [one, two])
+    store.merge(path, {}, "second", [{**one, "value": 2}])
+    assert [(r["name"], r["value"]) for r in json.loads(path.read_text())["records"]] == [("a", 2), ("b", 1)]
+    store.merge(path, {}, "third", [{**one, "value": 3}], {("rows", "a")})
+    assert [(r["name"], r["value"]) for r in json.loads(path.read_text())["records"]] == [("a", 3)]
+
+
+def test_cells_that_are_measured(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    records = [{"group": "rows", "name": name, "commit": "abc"} for name in ("a", "b")]
+    store.merge(path, {}, "", [records[0], {**records[1], "error": "x"}, {**records[1], "name": "c", "commit": "d"}])
+    assert store.measured(path, "abc") == {("rows", "a")}
+
+
+def test_the_model_tells_designs_apart() -> None:
+    from benchmarks.model import DESIGNS, Model
+
+    three, two, *_ = (Model(design, 3000, walk=2.2, jitter=0.3).run() for design in DESIGNS[:2])
+    assert 0.9 < three <= 1.05 and 0.5 < two < 0.8
+    assert Model(DESIGNS[4], 3000, 1.0, 1.0).run() > Model(DESIGNS[3], 3000, 2.2, 1.0).run()

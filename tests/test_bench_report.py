@@ -1,0 +1,143 @@
+"""Floors, verdicts, tables and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_cases import HOST
+
+from benchmarks import floors, plots, report, store
+from benchmarks.cases import GROUPS, cases
+from cuscan.bench import timing
+from cuscan.bench.cases import Case
+from cuscan.bench.machine import Host
+from cuscan.bench.measure import describe, measure
+
+
+def record_of(how: str, value: float | None, must: float | None, name: str = "cell") -> dict[str, Any]:
+    return {"how": how, "value": value, "must": must, "name": name}
+
+
+def test_floors() -> None:
+    assert not floors.below(record_of("stream", 0.9, 0.9))
+    assert floors.below(record_of("stream", 0.89, 0.9))
+    assert floors.below(record_of("replay", 1.01, 1.0)) and not floors.below(record_of("queue", 0.4, 0.4))
+    assert not floors.below(record_of("first", -3.0, 150)) and floors.below(record_of("first", 151, 150))
+    assert not floors.below(record_of("stream", 0.1, None)) and floors.margin(record_of("replay", None, 1)) is None
+
+
+def test_verdicts() -> None:
+    fine, bad, worse = (record_of("stream", value, 0.9, f"at {value}") for value in (0.95, 0.8, 0.7))
+    assert floors.verdict([]) == "No cell has a floor."
+    text = floors.verdict([fine])
+    assert text == "at 0.95: 0.95 of copy speed (floor, 0.90)."
+    text = floors.verdict([fine, {**fine, "aim": 0.94}])
+    assert text.startswith("All 2 cells reach their floors, 1 the aim; the nearest")
+    text = floors.verdict([fine, worse, bad])
+    assert text.startswith(
+        "2 of 3 cells miss their floors, 0 reach the aim; the farthest is at 0.7: 0.70 of copy speed"
+    )
+    assert floors.reached(record_of("stream", 0.8996, 0.9)) == "0.8996"
+    slow = record_of("replay", 1.5, 1.0)
+    assert floors.worst_first([worse, record_of("replay", None, 1.0), slow]) == [slow, worse]
+    lines = floors.lowest([{**record, "group": "rows"} for record in (worse, fine, bad)], 1)
+    assert [line.partition(":")[2][:8] for line in lines] == [" at 0.7:", " at 0.8:"]
+
+
+def test_small_axes_get_a_floor_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = {(1 << 30): 250.0}
+    monkeypatch.setattr(Host, "copy", lambda self, nbytes, **_: timing.Timing((copied.get(nbytes, 10.0),), 1))
+    *_, (_, record) = measure(Case((1000,), must=0.85, slack_us=6), HOST, [])
+    assert record["must"] == pytest.approx(10 / (8000 / (2**30 / 250) + 6), abs=1e-4)
+    *_, (_, record) = measure(Case((1000,), must=0.85), HOST, [])
+    assert record["must"] == 0.85
+
+
+def synthetic() -> list[dict[str, Any]]:
+    """A record for every cell of the matrix, as a GPU might give it; the first cell of each group misses its floor."""
+    time = timing.Timing((10.0, 11.0, 12.0), 1).as_json()
+    records = []
+    for case in cases(GROUPS):
+        first = not records or records[-1]["group"] != case.group
+        value = (case.must or 1) * (0.9 if first == (case.how == "stream") else 1.05)
+        peer = {"time": time, "ratio": 2.5, "error_of_tolerance": 0.1}
+        record = {**describe(case), "time": time, "value": value, "peers": {"torch": peer}, "commit": "abc"}
+        if case.how in ("stream", "replay"):
+            record |= {"copy": time, "gb_per_s": 4000.0, "of_copy": value}
+        records.append(record)
+    records[0]["peers"] |= {"jax": {"error": "OutOfMemory"}, "cub": {"unsupported": "CUB scans one dense row"}}
+    records[1]["peers"]["torch"] = {**records[1]["peers"]["torch"], "error_of_tolerance": 9.0}
+    return [*records, {**describe(Case((9,), group="rows")), "error": "CUDAError: lost"}]
+
+
+@pytest.fixture
+def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "README.md"
+    monkeypatch.setattr(report, "README", path)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    return path
+
+
+def test_readme_of_the_whole_matrix(readme: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    (head, head_end), (begin, end) = report.MARKERS["headline"], report.MARKERS["benchmarks"]
+    readme.write_text(f"title\n{head}\n{head_end}\nmiddle\n{begin}\nold\n{end}\ntail\n")
+    path = readme.with_name("some-gpu.json")
+    store.merge(path, {"gpu": "Some GPU", "driver": "1.2"}, "python -m benchmarks", synthetic())
+    assert report.write() == 0
+    lead, body = readme.read_text().split("middle")
+    assert lead.startswith("title\n") and body.endswith("tail\n") and "old" not in body
+    assert "![Share of copy speed of every cell, by group](some-gpu-of-copy.svg)" in lead
+    assert "The farthest from a copy is float32 (16384, 16384) axis 1 x.T, add: 0.63 of copy speed (misses" in lead
+    assert f"{len(GROUPS)} of {len(cases(GROUPS))} cells miss their floors" in lead
+    assert (
+        "| float32 (32768, 32768) axis 1 | add | 11 us | 18.2% | 11 us | 4000 | **0.85** | 0.95 | 2.50 x | failed |"
+        in body
+    )
+    assert "2.50 x\\*" in body and "less exact" in body and "Failed: float32 (9), add: CUDAError: lost." in body
+    for group in GROUPS.values():
+        assert f"<summary>{group.title}</summary>" in body
+    for name in ("of-copy", "over-torch", "small"):
+        assert path.with_name(f"some-gpu-{name}.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_readme_of_a_part(readme: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    begin, end = report.MARKERS["benchmarks"]
+    readme.write_text(f"head\n{begin}\nold\n{end}\ntail\n")
+    chosen = (Case((9, 9), axis=1, group="rows"), Case((99,), group="small", how="replay"))
+    records = [record for case in chosen for step, record in measure(case, HOST, ["numpy"]) if step == "done"]
+    store.merge(readme.with_name("some-gpu.json"), {"gpu": "Some GPU"}, "python -m benchmarks", records)
+    assert report.write() == 0
+    text = readme.read_text()
+    assert text.startswith("head\n") and text.endswith("tail\n") and "old" not in text
+    assert "| float32 (9, 9) axis 1 | add |" in text
+    assert text.index("some-gpu-of-copy.svg") < text.index("**Some GPU**")
+    assert "No cell has a floor." in text
+
+
+def test_readme_without_results(readme: Path) -> None:
+    begin, end = report.MARKERS["benchmarks"]
+    readme.write_text(f"{begin}{end}")
+    assert report.write() == 0
+    assert "No results yet" in readme.read_text()
+
+
+def test_pictures_are_reproducible(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    groups = report.grouped({"records": synthetic()})
+    one, two = (plots.draw(tmp_path / name / "gpu.json", groups, "Some GPU") for name in folders(tmp_path))
+    assert [path.read_text() for path in one.values()] == [path.read_text() for path in two.values()]
+
+
+def folders(parent: Path) -> list[str]:
+    for name in ("one", "two"):
+        (parent / name).mkdir()
+    return ["one", "two"]
+
+
+def test_markers_are_needed() -> None:
+    with pytest.raises(ValueError, match="no markers"):
+        report.replaced("nothing", "body")
