@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from cuscan.bench.check import WrongResultError, check, doubling, error_of
 from cuscan.bench.measure import measure
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.providers import PACKAGES, PEERS
+from cuscan.bench.segments import SPLITS, make_segments, offsets_of, starts_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -98,6 +103,87 @@ def test_peers_are_checked(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, peer, lambda case, buffers: lambda: None)  # never writes a result
     *_, (_, record) = measure(case, HOST, [peer])
     assert record["peers"][peer] == {"error": "its result is wrong"}
+
+
+FEATURES = [
+    Case((6, 40), op="logaddexp", dtype="float64"),
+    Case((6, 40), op="max", axis=0),
+    Case((6, 40), op="max with indices"),
+    Case((6, 40), skipna=True),
+    Case((6, 40), skipna=True, masked=True, op="mul"),
+    Case((6, 40), masked=True),
+    Case((6, 40), include_initial=True),
+    Case((6, 40), include_initial=True, axis=0, reverse=True),
+    Case((6, 40), exclusive=True, reverse=True),
+    Case((6, 40), op="mul", dtype="complex64"),
+    Case((2, 6, 40), op="linear_recurrence"),
+    Case((2, 40, 6), op="linear_recurrence", axis=1),
+]
+
+
+@pytest.mark.parametrize("case", FEATURES, ids=[case.name for case in FEATURES])
+def test_torch_scans_what_cases_ask_for(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    peer = "torch.compile" if case.op == "linear_recurrence" else "torch"
+    if peer == "torch.compile":  # uncompiled, and so with the mode that needs no GPU
+        module = importlib.import_module("torch._higher_order_ops.associative_scan")
+        generic = functools.partial(module.associative_scan, combine_mode="generic")
+        monkeypatch.setattr(module, "associative_scan", generic)
+        monkeypatch.setattr("cuscan.bench.torch_peer._compiled", run_expression)
+    *_, (_, record) = measure(case, HOST, [peer])
+    assert "error" not in record, record
+    assert record["peers"][peer].get("error_of_tolerance", 9) <= 1, record["peers"]
+
+
+def test_accelerated_scan_is_called_as_its_readme_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def scan(gates: Any, tokens: Any) -> Any:
+        states = [tokens[..., 0]]
+        for t in range(1, tokens.shape[-1]):
+            states.append(gates[..., t] * states[-1] + tokens[..., t])
+        return torch.stack(states, -1)
+
+    monkeypatch.setitem(sys.modules, "accelerated_scan", types.ModuleType("accelerated_scan"))
+    monkeypatch.setitem(sys.modules, "accelerated_scan.scalar", types.SimpleNamespace(scan=scan))
+    *_, (_, record) = measure(Case((2, 3, 32), op="linear_recurrence"), HOST, ["accelerated-scan"])
+    assert record["peers"]["accelerated-scan"]["error_of_tolerance"] <= 1
+    for case in (
+        Case((3, 32), op="linear_recurrence"),
+        Case((2, 3, 32)),
+        Case((2, 32, 3), op="linear_recurrence", axis=1),
+    ):
+        *_, (_, record) = measure(case, HOST, ["accelerated-scan"])
+        assert "unsupported" in record["peers"]["accelerated-scan"]
+
+
+def test_bytes_of_everything_that_is_read_and_written() -> None:
+    def nbytes(case: Case) -> int:
+        return make_buffers(case, HOST).nbytes
+
+    assert nbytes(Case((1000,), op="max with indices")) == 1000 * (4 + 4 + 8)
+    assert nbytes(Case((10, 100), op="linear_recurrence", dtype="bfloat16")) == 1000 * 3 * 2
+    assert nbytes(Case((1000,), op="matrix_product")) == 1000 * 32
+    assert nbytes(Case((1000,), include_initial=True, masked=True)) == 1000 * (4 + 1 + 4) + 4
+    assert nbytes(Case((10, 100), segments="offsets", split="4096 even")) == 1000 * 8 + 4097 * 4
+    assert nbytes(Case((10, 100), segments="reset", split="4096 even")) == 1000 * 8 + 100
+    assert nbytes(Case((10, 100), segments="keys", split="4096 even")) == 1000 * 8 + 100 * 4
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("length", [1000, 1 << 20])
+def test_splits(split: str, length: int) -> None:
+    offsets, starts = offsets_of(split, length), starts_of(np, split, length)
+    assert len(offsets) == SPLITS[split][0] + 1
+    assert offsets[0] == 0 and offsets[-1] == length and (np.diff(offsets) >= 0).all()
+    assert starts.sum() == len(np.unique(offsets[offsets < length]))
+    keys = make_segments(np, "keys", split, (3, length), 1)
+    np.testing.assert_array_equal(np.flatnonzero(np.diff(keys)) + 1, np.flatnonzero(starts)[1:])
+
+
+def test_the_skewed_split_is_skewed() -> None:
+    lengths = np.diff(offsets_of("2^18 skewed", 1 << 28))
+    assert lengths.max() > 1 << 24 and (lengths == 0).mean() >= 0.25 and np.median(lengths) < 300
 
 
 def run_expression(case: Case) -> Any:

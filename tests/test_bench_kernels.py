@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from bench_cases import CASES, H200, HOST
 
+import cuscan
 from benchmarks import prepare
 from benchmarks.cases import GROUPS, cases
+from cuscan import backends
 from cuscan.bench import cub_peer, latency
 from cuscan.bench.buffers import make_buffers, untouched_buffers
 from cuscan.bench.cases import Case, short
-from cuscan.bench.check import WrongResultError
-from cuscan.bench.kernel import describe_kernel, parse, plan_of
+from cuscan.bench.check import WrongResultError, check
+from cuscan.bench.kernel import describe_kernel, parse, plan_of, request_of
 from cuscan.bench.measure import largest_fitting, measure
+from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import UnsupportedError
 from cuscan.bench.providers import PEERS
 from cuscan.interop import adopt
+from cuscan.request import make_request
+
+BY_KEY = Case((99,), segments="keys", split="4096 even")
 
 # ---- small inputs, host time, first calls ----------------------------------------------------------------------------
 
@@ -68,6 +76,36 @@ def test_plans_need_no_memory(case: Case) -> None:
     assert adopt(planned.out).pointer % 256 == 0 or case.view != "dense"
 
 
+def test_plans_are_those_of_the_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    run = backends.run
+    monkeypatch.setattr(backends, "run", lambda *call: asked.append(call) or run(*call))
+    for case in CASES:
+        run_cuscan(case, make_buffers(case, HOST))()
+        flags, operands, initial = asked.pop()
+        real, planned = make_request(flags, operands, has_initial=initial is not None), request_of(case)
+        assert not asked and (real.op, real.shape, real.axis) == (planned.op, planned.shape, planned.axis)
+        for name in ("reverse", "exclusive", "include_initial", "skip_nan", "has_initial"):
+            assert getattr(real, name) == getattr(planned, name)
+        kinds = [each.segments and each.segments.kind for each in (real, planned)]
+        assert kinds == [case.segments or None] * 2
+        pairs = zip((*real.values, *real.results), (*planned.values, *planned.results), strict=True)
+        assert all((a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides) for a, b in pairs)
+        assert (real.mask is None) == (planned.mask is None) == (not case.masked)
+
+
+def test_a_planned_call_is_not_run() -> None:
+    case = Case((30,))
+    request_of(case)
+    buffers = make_buffers(case, HOST)
+    run_cuscan(case, buffers)()
+    assert check(case, np, buffers) <= 1
+    with pytest.raises(cuscan.ScanTypeError, match="op='xor' is defined on"):
+        request_of(Case((30,), op="xor"))
+    run_cuscan(case, buffers)()  # whatever went wrong, calls run again
+    assert check(case, np, buffers) <= 1
+
+
 def test_plans_of_the_whole_matrix() -> None:
     families = {plan_of(case, H200).config.family for case in cases(GROUPS) if case.how in ("stream", "replay")}
     assert families == {"rows", "tiles", "columns"}
@@ -80,6 +118,7 @@ def test_kernels_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kernel = describe_kernel(Case((2**22, 16), axis=1), H200)["kernel"]
     assert kernel["registers"] > 0 and kernel["spill_stores"] == kernel["spill_loads"] == 0
     (kept,) = (tmp_path / "resources").iterdir()
+    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".cubin"]  # compiled once for both
     kept.write_text('{"registers": 7}')
     assert describe_kernel(Case((2**22, 16), axis=1), H200)["kernel"]["registers"] == 7
 
@@ -98,16 +137,17 @@ def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = [Case((2**power,), peers=("cub",)) for power in (26, 27)] + [Case((9,), how="first")]
     chosen.append(Case((9,), view="nonsense"))
     functions = [function.__name__ for function, _ in prepare.jobs(chosen, ["cub"], H200)]
-    assert sorted(functions) == ["build", "compile_kernel", "fail"]
+    assert functions[0] == "build" and sorted(functions) == ["build", "compile_kernel", "fail"]
     chosen = [case for case in cases(GROUPS) if "cub" in (case.peers or ())]
     sources = [what for function, what in prepare.jobs(chosen, ["cub"], H200) if function is cub_peer.build]
-    assert len(sources) == len({(case.dtype, case.result, case.op) for case in chosen if len(case.shape) == 1}) - 1
+    types = {(case.dtype, case.result_dtype, case.op, case.segments) for case in chosen}
+    assert len(sources) == len(types)
 
 
 @pytest.mark.parametrize(
     "case",
-    [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64")],
-    ids=["sum", "max", "widening"],
+    [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"), BY_KEY],
+    ids=["sum", "max", "widening", "by key"],
 )
 def test_cub_compiles(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if cub_peer.nvcc() is None:
@@ -119,7 +159,9 @@ def test_cub_compiles(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cub_takes_plain_rows_alone() -> None:
-    for case in (Case((9, 9)), Case((9,), reverse=True), Case((9,), op="xor", dtype="int32"), Case((9,), masked=True)):
+    by_reset = Case((9,), segments="reset", split="4096 even")
+    others = (Case((9,), op="xor", dtype="int32"), Case((9,), op="logaddexp"), Case((9,), skipna=True), by_reset)
+    for case in (Case((9, 9)), Case((9,), reverse=True), Case((9,), masked=True), *others):
         with pytest.raises(UnsupportedError):
             cub_peer.cub_source(case)
 

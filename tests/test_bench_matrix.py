@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import store, worker
+import benchmarks.__main__ as main
+from benchmarks import report, store, worker
 from benchmarks.cases import GROUPS, cases, runnable, shrink
 from cuscan.bench.cases import Case
 from cuscan.bench.measure import describe
@@ -72,6 +75,46 @@ def test_a_crash_is_reported_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch
     assert records[2]["peers"]["torch"]["error"] == "its process died or hung: killed"
     assert records[3]["error"] == "start: its process died or hung: no message"
     assert lives == [4, 2, 1]
+
+
+def test_a_hang_is_ended_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases_of_it = [Case((1,)), Case((2,)), Case((3,))]
+    script = """
+import json, sys, time
+for line in sys.stdin.read().splitlines():
+    size = json.loads(line)["shape"][0]
+    record = {"shape": [size], "peers": {}}
+    print(json.dumps({"step": "cuscan", "record": record}), flush=True)
+    time.sleep(60 * (size == 2))
+    print(json.dumps({"step": "done", "record": record}), flush=True)
+"""
+    monkeypatch.setattr(worker, "_command", lambda peers: [sys.executable, "-c", script])
+    monkeypatch.setattr(worker, "STEP_SECONDS", 2)
+    start = time.monotonic()
+    records = [record for step, record in worker.run(cases_of_it, []) if step == "done"]
+    assert [record["shape"] for record in records] == [[1], [2], [3]]
+    assert ["error" in record for record in records] == [False, True, False]
+    assert records[1]["error"] == "cuscan: its process died or hung: no message"
+    assert time.monotonic() - start < 30
+
+
+def test_the_run_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    monkeypatch.setattr(report, "draw", lambda path: None)
+    monkeypatch.setattr(main, "environment", lambda: {"gpu": None, "commit": "abc"})
+    monkeypatch.setattr(main, "devices", list)
+    few = ["benchmarks", "--quick", "--group", "items", "--against", "none", "--results", str(tmp_path / "new")]
+
+    def run(*options: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [*few, *options])
+        assert main.main() == 0
+        records = [json.loads(file.read_text())["records"] for file in (tmp_path / "new").glob("*.json")]
+        return [record["name"] for record in (records or [[]])[0]]
+
+    assert len(run("--cell", "int8", "--seconds", "0.01")) < 3
+    assert len(run("--cell", "int8")) == 3
+    assert len(run("--resume")) == 7
+    assert len(run("--resume")) == 7  # none is left
 
 
 def test_worker_process() -> None:

@@ -64,6 +64,10 @@ class TestBench:
         one, two = (json.loads(path.read_text())["records"][0]["name"] for path in (first, second))
         assert one == two
 
+    def test_logaddexp(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main([*ONE, "--op", "logaddexp", "--mask", "--reverse", "--against", "none"]) == 0
+        assert "logaddexp reverse masked" in capsys.readouterr().out
+
     def test_peer_without_such_a_scan(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main([*ONE, "--op", "max", "--mask", "--against", "numpy"]) == 0
         text = capsys.readouterr().out
@@ -87,7 +91,7 @@ class TestBench:
     def test_failing_case_ends_with_1(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(cuscan, "scan", lambda x, op, *, out, **_: out.fill(1))
+        monkeypatch.setattr("cuscan.bench.measure.run_cuscan", lambda case, buffers: lambda: buffers.out.fill(1))
         assert cli.main([*ONE, "--against", "none"]) == 1
         assert "WrongResultError" in capsys.readouterr().out
 
@@ -96,7 +100,9 @@ class TestBench:
         [
             (["--reverse"], "cuscan bench: the built-in set takes no options of a scan; give --shape too"),
             (["--shape", "4", "--axis", "1"], "cuscan bench: --axis 1 is out of range"),
-            (["--shape", "4", "--op", "xor"], "cuscan bench: --op xor is not defined on float32"),
+            (["--shape", "4", "--op", "logaddexp", "--dtype", "int8"], "cuscan bench: no such scan: op='logaddexp' is"),
+            (["--shape", "4", "--result", "int8"], "cuscan bench: no such scan: out has dtype int8 and x float32"),
+            (["--shape", "4", "--op", "xor"], "cuscan bench: no such scan: op='xor' is defined on bool"),
         ],
     )
     def test_options_that_do_not_fit(

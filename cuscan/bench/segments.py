@@ -21,7 +21,7 @@ def _skewed(count: int, length: int) -> Offsets:
     """Lengths as of words (Zipf), in a scrambled order; every fourth segment is empty."""
     rank = np.arange(count, dtype=np.int64) * 0x9E3779B1 % count  # an odd factor: each rank once if count is even
     weights = 1.0 / (1 + rank)
-    weights[::4] = 0
+    weights[3::4] = 0
     ends = np.cumsum(weights)
     return np.concatenate([[0], np.rint(ends * (length / ends[-1])).astype(np.int64)])
 
