@@ -149,7 +149,7 @@ def _finish(records: list[Record], against: list[str], path: Path) -> int:
     console.print(table(records, shown, str(path)))
     for line in failures(records):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for line in [*floors.lowest(records), floors.verdict(records)]:
+    for line in [*floors.spilling(records), *floors.lowest(records), floors.verdict(records)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if _importable("matplotlib"):
         report.draw(path)

@@ -76,6 +76,17 @@ def lowest(records: Iterable[Record], count: int = 10) -> list[str]:
     return [f"{r['group']}: {phrase(r)}" for r in judged[: max(sum(map(below, judged)), count)]]
 
 
+def spilling(records: Iterable[Record]) -> list[str]:
+    """A line about every cell whose kernel spills registers."""
+    found = []
+    for record in records:
+        kernel = record.get("kernel", {})
+        stores, loads = kernel.get("spill_stores", 0), kernel.get("spill_loads", 0)
+        if stores or loads:
+            found.append(f"{record['group']}: {record['name']}: its kernel spills {stores} bytes, loads {loads}")
+    return found
+
+
 def verdict(records: Iterable[Record]) -> str:
     """How many cells reach their floors and aims, and which is worst: one sentence."""
     judged = worst_first(records)

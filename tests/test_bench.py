@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import sys
@@ -225,11 +226,52 @@ def test_peers_on_the_gpu(how: str, peer: str) -> None:
     if peer == "cub" and cub_peer.nvcc() is None:
         pytest.skip("nvcc is not installed")
     pytest.importorskip(PACKAGES.get(peer, peer), reason=f"{peer} is not installed")
-    *_, (_, record) = measure(Case((100_000,), how=how, must=1.0, slack_us=6), Gpu(), [peer])
+    case = Case((100_000,), how=how, must=1.0, slack_us=6)
+    if peer == "accelerated-scan":
+        case = dataclasses.replace(case, shape=(2, 3, 4096), op="linear_recurrence")
+    *_, (_, record) = measure(case, Gpu(), [peer])
     assert "error" not in record and "ratio" in record["peers"][peer], record
     assert record["peers"][peer]["error_of_tolerance"] <= 1
     assert record["kernel"]["registers"] > 0 and record["value"] > 0
     assert record["must"] != 1 or how == "replay"
+
+
+EVERY_KIND = list({(case.op, case.segments, case.skipna): case for case in CASES}.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", EVERY_KIND, ids=[case.name for case in EVERY_KIND])
+def test_checks_on_the_gpu(case: Case) -> None:
+    import cupy
+
+    from cuscan.bench.gpu import Gpu
+
+    buffers = make_buffers(case, Gpu())
+    run_cuscan(case, buffers)()
+    assert check(case, cupy, buffers) <= 1
+    buffers.out[...] = buffers.out == 0
+    assert error_of(case, cupy, buffers) > 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [case for case in FEATURES if case.op == "linear_recurrence"], ids=["last", "middle"])
+def test_torch_compiles_recurrences(case: Case) -> None:
+    from cuscan.bench.gpu import Gpu
+
+    pytest.importorskip("torch", reason="torch is not installed")
+    *_, (_, record) = measure(dataclasses.replace(case, shape=(4, 256, 256)), Gpu(), ["torch.compile"])
+    assert record["peers"]["torch.compile"].get("error_of_tolerance", 9) <= 1, record
+
+
+@pytest.mark.gpu
+def test_cub_sums_by_key() -> None:
+    from cuscan.bench.gpu import Gpu
+
+    if cub_peer.nvcc() is None:
+        pytest.skip("nvcc is not installed")
+    case = Case((1 << 20,), segments="keys", split="4096 even")
+    *_, (_, record) = measure(case, Gpu(), ["cub"])
+    assert record["peers"]["cub"].get("error_of_tolerance", 9) <= 1, record
 
 
 @pytest.mark.gpu

@@ -72,5 +72,5 @@ def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: 
     elif kind == "reset":
         made = starts_of(xp, split, length)
     else:
-        made = xp.cumsum(starts_of(xp, split, length), dtype=xp.int32)
+        made = xp.cumsum(starts_of(xp, split, length).astype(xp.int32), dtype=xp.int32)
     return made.reshape(segments_shape(kind, split, shape, axis))
