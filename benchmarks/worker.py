@@ -75,10 +75,10 @@ def _steps(cases: Sequence[Case], peers: Sequence[str], errors: IO[str]) -> Iter
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
     with subprocess.Popen(_command(peers), cwd=ROOT, text=True, **pipes) as child:
         assert child.stdin and child.stdout
-        with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
-            pipe.write("".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases))
         guard = _guard(child, "start")
         try:
+            with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+                pipe.write("".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases))
             for line in child.stdout:
                 if line.startswith('{"step"'):  # else a library's own output
                     guard.cancel()

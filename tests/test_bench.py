@@ -69,6 +69,15 @@ def test_first_and_last_rows_are_checked(monkeypatch: pytest.MonkeyPatch) -> Non
             assert error_of(case, np, buffers) > 1
 
 
+def test_products_and_bits_are_exact_far_along() -> None:
+    for case in (Case((1 << 16,), op="mul", dtype="complex64"), Case((1 << 16,), op="or", dtype="int32")):
+        buffers = make_buffers(case, HOST)
+        run_cuscan(case, buffers)()
+        assert error_of(case, np, buffers) == 0
+        buffers.out[60_000] += 1
+        assert error_of(case, np, buffers) == np.inf
+
+
 def test_nan_is_wrong() -> None:
     case = Case((40,))
     buffers = make_buffers(case, HOST)

@@ -98,6 +98,14 @@ for line in sys.stdin.read().splitlines():
     assert time.monotonic() - start < 30
 
 
+def test_a_worker_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_command", lambda peers: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(worker, "STEP_SECONDS", 1)
+    long_name = Case((1,), call="x" * 200_000)  # more than a pipe holds
+    (record,) = [record for step, record in worker.run([long_name], []) if step == "done"]
+    assert record["error"] == "start: its process died or hung: no message"
+
+
 def test_the_run_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich", reason="rich is not installed")
     monkeypatch.setattr(report, "draw", lambda path: None)

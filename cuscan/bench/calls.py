@@ -67,9 +67,6 @@ def _matrices(xp: Any, earlier: State, later: State) -> State:
 
 
 _SUM = Meaning(_ufunc("add"), roundings=lambda log: 24 + log, absolute=True)
-_PRODUCT = Meaning(
-    _ufunc("multiply"), roundings=lambda log: 2.0**log, scale=lambda xp, expected, absolute: abs(expected)
-)
 # A sum of exponentials is at least one of them: its relative error is the absolute one of its logarithm.
 _LOG_SUM = Meaning(
     _ufunc("logaddexp"), roundings=lambda log: 2.5 * (24 + log), scale=lambda xp, expected, absolute: 1 + abs(expected)
@@ -125,7 +122,7 @@ def _scan_tuple(op: Monoid, parts: tuple[Fill, ...], meaning: Meaning) -> Call:
 
 _ROWS = (
     _scan("add", fills.numbers, _SUM),
-    _scan("mul", fills.units, _PRODUCT),
+    _scan("mul", fills.units, Meaning(_ufunc("multiply"))),
     _scan("min", fills.numbers, Meaning(_ufunc("minimum"))),
     _scan("max", fills.numbers, Meaning(_ufunc("maximum"))),
     _scan("and", fills.mostly_ones, Meaning(_ufunc("bitwise_and"))),
