@@ -23,7 +23,7 @@ class Meaning(NamedTuple):
     """What an operator does to states of 64 bits, and how far off a rounded result may be.
 
     `lift` makes a state of an element (its values, and its position); `lower` gives the results of one. A result may
-    be off by `roundings(n)` roundings of `scale(xp, expected, absolute)`, where `absolute` is the same scan over
+    be off by `roundings(log2(n))` roundings of `scale(xp, expected, absolute)`, where `absolute` is the same scan over
     absolute values, made if the flag says so. Without `roundings` it must be exact.
     """
 
