@@ -172,7 +172,9 @@ def _struct_source(name: str, body: str, fields: dict[str, DType], identity: tup
         name=name,
         body=body,
         members="\n".join(f"        {dtype.cpp} {field};" for _, (field, dtype) in numbered),
-        identity=", ".join(f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)),
+        identity=", ".join(
+            f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)
+        ),
         types=", ".join(f"class T{i}" for i, _ in numbered),
         parameters=", ".join(f"T{i} value{i}" for i, _ in numbered),
         lifted=", ".join(f"convert<{dtype.cpp}>(value{i})" for i, (_, dtype) in numbered),

@@ -197,7 +197,11 @@ def _plan(
         _product(batch),
         units,
         words,
-        *((offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize) if offsets_array else (0, 0)),
+        *(
+            (offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize)
+            if offsets_array
+            else (0, 0)
+        ),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 
@@ -211,7 +215,7 @@ def _batch(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ..
 
 
 def _state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
-    """sizeof the operator's state over a number type, with the mark of a segment where there are any."""
+    """The sizeof of the operator's state over a number type, with the mark of a segment where there are any."""
     dtype = request.op.states.dtype(number.name)
     fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
     sizes = [index.itemsize if request.op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
@@ -219,7 +223,7 @@ def _state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
 
 
 def _struct_bytes(sizes: list[int], align: int = 0) -> int:
-    """sizeof a struct of members that are aligned to their sizes, or to `align` in all."""
+    """The sizeof of a struct of members that are aligned to their sizes, or to `align` in all."""
     end, align = 0, align or max(sizes)
     for size in sizes:
         step = min(size, align)

@@ -49,8 +49,10 @@ class Segments:
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """One scan, complete and valid. Arrays are broadcast to `shape`, that of the elements; `row_initial` and `last`
-    stay in one place along the scanned axis."""
+    """One scan, complete and valid.
+
+    Arrays are broadcast to `shape`, that of the elements; `row_initial` and `last` stay in one place along the axis.
+    """
 
     op: Monoid
     shape: tuple[int, ...]
@@ -178,10 +180,11 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
             _check_out(name, main, out, dtype, full)
         results = tuple(_spec(out) for out in operands.outs)
     row_shape = shape[:axis] + shape[axis + 1 :]
-    row_initial, last = operands.row_initial, None
-    if row_initial is not None:
-        _check_real("initial", row_initial, results[0].dtype)
-        row_initial = _broadcast("initial", row_initial, main, row_shape, "the other axes,")
+    row_initial, last = None, None
+    if operands.row_initial is not None:
+        _check_real("initial", operands.row_initial, results[0].dtype)
+        spec = _broadcast("initial", operands.row_initial, main, row_shape, "the other axes,")
+        row_initial = _along(spec, axis)
     _check_flag("validate", flags.validate)
     if _check_flag("return_last", flags.return_last):
         last_dtype = DTYPES[results[0].dtype.accumulator]
@@ -199,7 +202,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         results=results,
         mask=None if operands.mask is None else _check_bool("mask", operands.mask, main, shape),
         segments=_check_segments(operands.segments, main, shape, axis),
-        row_initial=None if row_initial is None else _along(row_initial, axis),
+        row_initial=row_initial,
         last=last,
     )
 
@@ -306,11 +309,8 @@ def _check_axis(axis: object, shape: tuple[int, ...]) -> int:
 
 def _check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
     if len(values) != len(op.inputs):
-        one = len(op.inputs) == 1
-        wanted = "one array" if one else f"a tuple of {len(op.inputs)} arrays, or a structured array"
-        raise ScanTypeError(
-            f"op={op.name!r} takes {wanted} as x; got {'one array' if len(values) == 1 else f'a tuple of {len(values)}'}"
-        )
+        wanted = f"a tuple of {len(op.inputs)} arrays or a structured array" if op.dtypes else "one array"
+        raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
     for name, view in zip(op.inputs, values, strict=True):
         _check_address(name, view)
         _same_place(name, view, values[-1])
@@ -401,9 +401,7 @@ def _check_out(name: str, main: ArrayView, out: ArrayView, dtype: DType, shape: 
     reach = 1
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
         if stride < reach and 0 not in out.shape:
-            raise ScanValueError(
-                f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)"
-            )
+            raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)
 
 

@@ -78,7 +78,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         else:
             check_overlap(operands)
             owners, pointers = tuple(out.owner for out in outs), [out.pointer for out in outs]
-        last = ()
+        last: tuple[Any, ...] = ()
         if request.last is not None:
             rows = tuple(n for axis, n in enumerate(request.last.shape) if axis != request.axis)
             strides = tuple(s for axis, s in enumerate(request.last.strides) if axis != request.axis)

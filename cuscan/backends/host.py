@@ -128,7 +128,7 @@ def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], 
     assert request.segments is not None
     length = request.shape[request.axis]
     if request.segments.kind == "reset":
-        return as_rows(segments).view(np.uint8) != 0
+        return np.not_equal(as_rows(segments).view(np.uint8), 0)
     if request.segments.kind == "offsets":
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
@@ -152,7 +152,9 @@ def _scan_rows(
     span = order.unit * GROUP
     block = max(BLOCK // min(span, length), 1)
     for first in range(0, rows, block):
-        carry = Carry(algebra.combine, Part(np.bool_(request.has_initial), algebra.row_start(inputs, start, first, block)))
+        carry = Carry(
+            algebra.combine, Part(np.bool_(request.has_initial), algebra.row_start(inputs, start, first, block))
+        )
         for position in range(0, length, span):
             window = slice(first, first + block), slice(position, position + span)
             shape = results[0][window].shape
@@ -181,10 +183,8 @@ class _Algebra:
     def combine(self, earlier: Array, later: Array) -> Array:
         if not self.segmented:
             return self._inner(earlier, later)
-        state = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
-        state["value"] = np.where(
-            later["restarts"], later["value"], self._inner(earlier["value"], later["value"])
-        )
+        state: Array = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
+        state["value"] = np.where(later["restarts"], later["value"], self._inner(earlier["value"], later["value"]))
         state["restarts"] = earlier["restarts"] | later["restarts"]
         return state
 
