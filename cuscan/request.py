@@ -81,32 +81,72 @@ class ScanRequest:
 
 
 class Flags(NamedTuple):
-    """The arguments of a call that are no arrays."""
+    """The arguments of a call that are no arrays, of the types that they ought to have; see `make_flags`."""
 
     op: Any
-    axis: Any = -1
-    reverse: Any = False
-    exclusive: Any = False
-    include_initial: Any = False
-    skipna: Any = False
+    axis: int = -1
+    reverse: bool = False
+    exclusive: bool = False
+    include_initial: bool = False
+    skipna: bool = False
     dtype: Any = None
-    return_last: Any = False
-    validate: Any = False
+    return_last: bool = False
+    validate: bool = False
+
+
+def make_flags(
+    op: Any,
+    axis: Any,
+    reverse: Any,
+    exclusive: Any = False,
+    include_initial: Any = False,
+    skipna: Any = False,
+    dtype: Any = None,
+    return_last: Any = False,
+    validate: Any = False,
+) -> Flags:
+    """The flags of a call; raises `ScanTypeError` where a type does not fit.
+
+    Equal flags mean the same: 1 equals True and 1.0, and only one of them is an axis.
+    """
+    if type(axis) is not int:
+        axis = _to_index(axis)
+    if not (
+        type(reverse) is type(exclusive) is type(include_initial) is type(skipna) is bool
+        and type(return_last) is type(validate) is bool
+    ):
+        flags = (reverse, exclusive, include_initial, skipna, return_last, validate)
+        names = ("reverse", "exclusive", "include_initial", "skipna", "return_last", "validate")
+        reverse, exclusive, include_initial, skipna, return_last, validate = map(_to_bool, names, flags)
+    return Flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, return_last, validate)
+
+
+SEGMENTS = ("reset", "offsets", "keys")
+BESIDE = frozenset({"mask", "initial", *SEGMENTS})  # what an array can be beside a value
 
 
 class Operands(NamedTuple):
-    """The arrays of a call. `segments` is named by its kind."""
+    """The arrays of a call: those that are read, in the order of the kernels' arguments, each by its role.
 
-    values: tuple[ArrayView, ...]
-    mask: ArrayView | None = None
-    segments: tuple[str, ArrayView] | None = None
-    row_initial: ArrayView | None = None
+    The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial".
+    """
+
+    views: tuple[ArrayView, ...]
+    roles: tuple[str, ...] = ("x",)
     outs: tuple[ArrayView, ...] | None = None
 
-    def others(self) -> list[tuple[str, ArrayView]]:
-        """The arrays that are read beside the values, by name."""
-        named = (("mask", self.mask), self.segments or ("", None), ("initial", self.row_initial))
-        return [(name, view) for name, view in named if view is not None]
+    @property
+    def values(self) -> tuple[ArrayView, ...]:
+        return tuple(view for name, view in zip(self.roles, self.views, strict=True) if name not in BESIDE)
+
+    def get(self, *roles: str) -> ArrayView | None:
+        """The array in one of some roles, if there is one."""
+        return next((view for name, view in zip(self.roles, self.views, strict=True) if name in roles), None)
+
+    @property
+    def segments(self) -> str | None:
+        """How segments are given."""
+        return next((name for name in self.roles if name in SEGMENTS), None)
 
 
 def carry_dtype(op: Monoid, result: DType) -> str:
@@ -170,7 +210,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     axis = _check_axis(flags.axis, shape)
     op, dtypes = _results_of(op, values, flags.dtype, operands.outs)
     main = next((view for view in reversed(values) if view.shape == shape), values[-1])
-    include_initial = _check_flag("include_initial", flags.include_initial)
+    include_initial = flags.include_initial
     full = tuple(n + include_initial if i == axis else n for i, n in enumerate(shape))
     if operands.outs is None:
         like = main.strides if main.shape == shape else (0,) * len(shape)
@@ -181,27 +221,26 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         results = tuple(_spec(out) for out in operands.outs)
     row_shape = shape[:axis] + shape[axis + 1 :]
     row_initial, last = None, None
-    if operands.row_initial is not None:
-        _check_real("initial", operands.row_initial, results[0].dtype)
-        spec = _broadcast("initial", operands.row_initial, main, row_shape, "the other axes,")
-        row_initial = _along(spec, axis)
-    _check_flag("validate", flags.validate)
-    if _check_flag("return_last", flags.return_last):
+    initial, mask = operands.get("initial"), operands.get("mask")
+    if initial is not None:
+        _check_real("initial", initial, results[0].dtype)
+        row_initial = _along(_broadcast("initial", initial, main, row_shape, "the other axes,"), axis)
+    if flags.return_last:
         last_dtype = DTYPES[results[0].dtype.accumulator]
         last = _along(ArraySpec(last_dtype, row_shape, dense_strides(row_shape, _sorted_like(row_shape)), 0), axis)
     return ScanRequest(
         op=op,
         shape=shape,
         axis=axis,
-        reverse=_check_flag("reverse", flags.reverse),
-        exclusive=_check_flag("exclusive", flags.exclusive),
+        reverse=flags.reverse,
+        exclusive=flags.exclusive,
         include_initial=include_initial,
-        skip_nan=_check_flag("skipna", flags.skipna) and any(v.dtype.kind in INEXACT for v in values),
+        skip_nan=flags.skipna and any(v.dtype.kind in INEXACT for v in values),
         has_initial=has_initial or row_initial is not None,
         values=tuple(_broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)),
         results=results,
-        mask=None if operands.mask is None else _check_bool("mask", operands.mask, main, shape),
-        segments=_check_segments(operands.segments, main, shape, axis),
+        mask=None if mask is None else _check_bool("mask", mask, main, shape),
+        segments=_check_segments(operands.segments, operands.get(*SEGMENTS), main, shape, axis),
         row_initial=row_initial,
         last=last,
     )
@@ -289,22 +328,25 @@ def _check_address(name: str, view: ArrayView | None) -> None:
         )
 
 
-def _check_flag(name: str, flag: object) -> bool:
+def _to_bool(name: str, flag: object) -> bool:
     if not isinstance(flag, bool | np.bool_):
         raise ScanTypeError(f"{name} must be True or False; got {flag!r}")
     return bool(flag)
 
 
-def _check_axis(axis: object, shape: tuple[int, ...]) -> int:
-    if not shape:
-        raise ScanValueError("x has no dimensions; a scan needs at least one axis")
+def _to_index(axis: object) -> int:
     try:
-        index = operator.index(axis)  # type: ignore[arg-type]
+        return operator.index(axis)  # type: ignore[arg-type]
     except TypeError:
         raise ScanTypeError(f"axis must be an integer; got {axis!r}") from None
-    if not -len(shape) <= index < len(shape):
-        raise ScanValueError(f"axis={index} is out of range for x of shape {shape} ({len(shape)} dimensions)")
-    return index % len(shape)
+
+
+def _check_axis(axis: int, shape: tuple[int, ...]) -> int:
+    if not shape:
+        raise ScanValueError("x has no dimensions; a scan needs at least one axis")
+    if not -len(shape) <= axis < len(shape):
+        raise ScanValueError(f"axis={axis} is out of range for x of shape {shape} ({len(shape)} dimensions)")
+    return axis % len(shape)
 
 
 def _check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
@@ -424,11 +466,10 @@ def _broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ..
 
 
 def _check_segments(
-    segments: tuple[str, ArrayView] | None, main: ArrayView, shape: tuple[int, ...], axis: int
+    kind: str | None, view: ArrayView | None, main: ArrayView, shape: tuple[int, ...], axis: int
 ) -> Segments | None:
-    if segments is None:
+    if kind is None or view is None:
         return None
-    kind, view = segments
     if kind == "reset":
         return Segments(kind, _check_bool(kind, view, main, shape))
     if kind == "keys":

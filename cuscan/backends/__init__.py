@@ -12,7 +12,7 @@ from cuscan.request import Flags, Operands
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
-    device = operands.values[-1].device.type
+    device = operands.views[0].kind.device.type
     backend = _backends.get(device) or _load(device)
     return backend(flags, operands, initial)
 

@@ -16,11 +16,11 @@ import numpy as np
 from cuscan.backends.convert import storage, to_accumulator, to_result
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import HostLibrary
+from cuscan.interop.view import ArrayView, HostLibrary
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
-from cuscan.request import Flags, Operands, ScanRequest, check_offsets, check_start, make_request
+from cuscan.request import SEGMENTS, Flags, Operands, ScanRequest, check_offsets, check_start, make_request
 from cuscan.states import make_states
 
 Array = np.ndarray[Any, Any]
@@ -54,14 +54,14 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     start = check_start(initial, request.op, request.result.dtype)
     main = operands.values[-1]
     library = cast(HostLibrary, main.library)
-    inputs = Inputs(
-        tuple(map(library.as_numpy, operands.values)),
-        None if operands.mask is None else library.as_numpy(operands.mask),
-        None if operands.segments is None else library.as_numpy(operands.segments[1]),
-        None if operands.row_initial is None else library.as_numpy(operands.row_initial),
-    )
-    if request.segments and request.segments.kind == "offsets":
-        check_offsets(inputs.segments, request.shape[request.axis])
+
+    def seen(view: ArrayView | None) -> Any:
+        return None if view is None else library.as_numpy(view)
+
+    segments, row_initial = seen(operands.get(*SEGMENTS)), seen(operands.get("initial"))
+    inputs = Inputs(tuple(map(seen, operands.values)), seen(operands.get("mask")), segments, row_initial)
+    if operands.segments == "offsets":
+        check_offsets(segments, request.shape[request.axis])
     outs = operands.outs
     if outs is None:
         new = (library.empty(s.shape, s.strides, s.dtype, main.device) for s in request.results)
