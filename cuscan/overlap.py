@@ -17,23 +17,26 @@ if TYPE_CHECKING:
 
 def check_overlap(operands: Operands) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`."""
-    outs = operands.outs or ()
+    views, roles, outs = operands
+    outs = outs or ()
     for out in outs:
-        for name, view in zip(operands.roles, operands.views, strict=True):
-            if _may_overlap(view, out):
-                is_value = name not in BESIDE
-                if not (is_value and _same_elements(view, out)) and _overlap(view, out):
-                    rule = f" in part; it must be {name} itself" if is_value else "; it must be another array"
-                    raise ScanValueError(f"out overlaps {name}{rule} or share no memory with it")
+        start, end = out.pointer + out.kind.first, out.pointer + out.kind.last
+        for view, name in zip(views, roles, strict=True):
+            if start < view.pointer + view.kind.last and view.pointer + view.kind.first < end:
+                _check_pair(name, view, out)
+    if len(outs) < 2:
+        return
     for one, other in itertools.combinations(outs, 2):
-        if _may_overlap(one, other) and _overlap(one, other):
+        if _overlap(one, other):
             raise ScanValueError("the arrays of out overlap; they must share no memory")
 
 
-def _may_overlap(one: ArrayView, other: ArrayView) -> bool:
-    """Whether two arrays cover a common stretch of memory; they need not have an element there."""
-    start, end = one.pointer + one.kind.first, one.pointer + one.kind.last
-    return start < other.pointer + other.kind.last and other.pointer + other.kind.first < end
+def _check_pair(name: str, view: ArrayView, out: ArrayView) -> None:
+    """Check two arrays that cover a common stretch of memory; they need not have an element there."""
+    is_value = name not in BESIDE
+    if not (is_value and _same_elements(view, out)) and _overlap(view, out):
+        rule = f" in part; it must be {name} itself" if is_value else "; it must be another array"
+        raise ScanValueError(f"out overlaps {name}{rule} or share no memory with it")
 
 
 def _same_elements(value: ArrayView, out: ArrayView) -> bool:

@@ -166,9 +166,9 @@ def _queue(launch: _Launch, library: DeviceLibrary, operands: Operands, number: 
     if stream is None:
         stream = _streams[handle] = _Stream(handle)
     states = workspace.find(launch.workspace_bytes, library, device, handle) if launch.workspace_bytes else None
-    views, results = operands.views, len(launch.new)
-    read = [view.pointer for view in views]
-    addresses = [*read[: launch.values], *written[:results], *read[launch.values :], *written[results:]]
+    views = operands.views
+    read, values, results = [view.pointer for view in views], launch.values, len(launch.new)
+    addresses = read[:values] + written[:results] + read[values:] + written[results:]
     if launch.offsets is not None:
         addresses = [address + offset for address, offset in zip(addresses, launch.offsets, strict=True)]
     launch.function(
