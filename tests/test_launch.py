@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -98,7 +99,9 @@ def gpu(monkeypatch):
     for name in ("_launches", "_streams"):
         monkeypatch.setattr(cuda, name, {})
     monkeypatch.setattr(workspace, "_workspaces", {})
-    monkeypatch.setattr(workspace, "_captured", [])
+    for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
+        monkeypatch.setattr(workspace, name, empty)
+    monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
@@ -165,7 +168,7 @@ def test_calls_of_all_kinds_share_a_workspace(gpu):
         array, keywords = CALLS[call]
         check(gpu, array, **keywords)
     used = {pointers[-1] for _, _, pointers in gpu.launches} - {0}
-    assert len(used) == len(gpu.scratches) == 1  # the smallest workspace was large enough for all
+    assert len(used) == len(workspace._workspaces) == 1  # the smallest workspace was large enough for all
     assert len(gpu.loads) == len(CALLS)
 
 
@@ -336,18 +339,62 @@ def test_threads_on_one_stream(gpu):
     assert not failures and len(gpu.launches) == 30
 
 
-def test_a_captured_call_has_a_workspace_of_its_own(gpu):
+def captured(gpu, x, calls):
+    """The workspaces of calls that are captured into a graph."""
+    gpu.capturing.add(gpu.current_stream)
+    for _ in range(calls):
+        cuscan.scan(x)
+    gpu.capturing.clear()
+    return [pointers[-1] for _, _, pointers in gpu.launches[-calls:]]
+
+
+def test_captured_calls_have_workspaces_of_their_own(gpu):
     x = on_gpu(values(20_000))
     gpu.current_stream = 5
     cuscan.scan(x)
-    gpu.capturing.add(5)
+    scratches = len(gpu.scratches)
+    pointers = captured(gpu, x, 2)
+    assert len(gpu.scratches) == scratches  # out of the reserve, with nothing to clear
     cuscan.scan(x)
-    cuscan.scan(x)
-    gpu.capturing.clear()
-    cuscan.scan(x)
-    pointers = [arguments[-1] for _, _, arguments in gpu.launches]
-    assert pointers[0] == pointers[3] and len(set(pointers)) == 3
+    used = [arguments[-1] for _, _, arguments in gpu.launches]
+    assert used[0] == used[3] and len(set(used)) == 3 and used[1:3] == pointers
     assert len(workspace._captured) == 2  # for as long as the graphs may live
+    plan_bytes = workspace._captured[0].nbytes
+    assert abs(pointers[1] - pointers[0]) >= plan_bytes and all(pointer % 16 == 0 for pointer in pointers)
+
+
+def test_a_reserve_that_is_not_cleared_yet_is_not_used(gpu, monkeypatch):
+    event = SimpleNamespace(done=False)
+    monkeypatch.setattr(workspace, "_mark", lambda stream: event)
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    before = len(gpu.scratches)
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 1  # cleared within the graph
+    event.done = True
+    cuscan.scan(x)
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 1
+
+
+def test_a_reserve_is_replaced_before_it_is_used_up(gpu, monkeypatch):
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    (size,) = {workspace._captured[0].nbytes for _ in captured(gpu, x, 1)}
+    monkeypatch.setattr(workspace, "_RESERVE", 8 * -(-size // 256) * 256)
+    monkeypatch.setattr(workspace, "_reserves", {})
+    monkeypatch.setattr(workspace, "_workspaces", {})
+    cuscan.scan(x)
+    pointers = captured(gpu, x, 5)
+    before = len(gpu.scratches)
+    cuscan.scan(x)
+    assert len(gpu.scratches) == before + 1
+    pointers += captured(gpu, x, 8)
+    assert len(gpu.scratches) == before + 1 and len(set(pointers)) == 13
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 2  # more than there was
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
@@ -360,5 +407,5 @@ def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
     gpu.out_of_memory = False
     check(gpu, values(600_000, "float64"))
     check(gpu, values(20_000))
-    sizes = [memory.size for memory in gpu.scratches]
+    sizes = [memory.size for memory in gpu.scratches if memory.size != workspace._RESERVE]
     assert len(sizes) == 2 and sizes[0] < sizes[1]
