@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from cuscan import backends
+from cuscan.call import SEGMENTS, Operands, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.interop.view import ArrayView
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, Monoid
-from cuscan.request import SEGMENTS, Operands, make_flags
 
 Array = Any
 

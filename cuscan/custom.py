@@ -10,8 +10,8 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.initial import check_initial
 from cuscan.operators import Monoid
-from cuscan.request import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 
 Array = np.ndarray[Any, Any]

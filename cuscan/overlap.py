@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cuscan.call import BESIDE
 from cuscan.errors import ScanValueError
-from cuscan.request import BESIDE
 
 if TYPE_CHECKING:
+    from cuscan.call import Operands
     from cuscan.interop.view import ArrayView
-    from cuscan.request import Operands
 
 
 def check_overlap(operands: Operands) -> None:

@@ -25,11 +25,12 @@ from views import operands  # noqa: E402
 import cuscan  # noqa: E402
 from cuscan import tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
+from cuscan.call import Flags  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.interop import adopt  # noqa: E402
 from cuscan.order import Order  # noqa: E402
 from cuscan.plan import Config, Target, make_plan  # noqa: E402
-from cuscan.request import Flags, make_request  # noqa: E402
+from cuscan.request import make_request  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from views import operands, view
 
+from cuscan.call import Flags
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target, make_plan
-from cuscan.request import Flags, make_request
+from cuscan.request import make_request
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")

@@ -10,26 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from views import of_another_kind, operands, view
 
 from cuscan import Operator, ScanTypeError, ScanValueError, plan
+from cuscan.call import find_dtype, make_flags
+from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
+from cuscan.initial import check_initial, check_start, initial_argument
 from cuscan.interop.view import Device
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
 from cuscan.order import Order
 from cuscan.plan import Port, Target, make_plan, order_of
-from cuscan.request import (
-    ArraySpec,
-    check_initial,
-    check_offsets,
-    check_start,
-    dense_strides,
-    find_dtype,
-    initial_argument,
-    make_flags,
-    make_request,
-)
+from cuscan.request import make_request
+from cuscan.specs import ArraySpec, dense_strides
 
 H200 = Target(90, 132)
 ORDER4 = Order(items=4, vectors=8, warps=8)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cuscan.call import Operands
 from cuscan.dtypes import DTYPES
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
-from cuscan.request import Operands
 
 
 def view(

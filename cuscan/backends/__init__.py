@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING
-from cuscan.request import Flags, Operands
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:

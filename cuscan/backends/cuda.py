@@ -10,20 +10,15 @@ import cupy
 import numpy as np
 
 from cuscan.backends import workspace
+from cuscan.call import Flags, Operands
+from cuscan.checks import check_offsets
 from cuscan.compile.module import load_kernel
+from cuscan.initial import initial_argument
 from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import Target, make_plan
-from cuscan.request import (
-    ALIGNMENT,
-    ArraySpec,
-    Flags,
-    Operands,
-    ScanRequest,
-    check_offsets,
-    initial_argument,
-    make_request,
-)
+from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ALIGNMENT, ArraySpec
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 

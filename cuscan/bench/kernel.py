@@ -12,9 +12,10 @@ from typing import Any
 
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
+from cuscan.call import Flags, Operands
 from cuscan.interop import adopt
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import Flags, Operands, make_request
+from cuscan.request import make_request
 
 _REPORT = ("--ptxas-options=-v",)
 _FIELDS = {

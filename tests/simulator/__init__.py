@@ -25,21 +25,15 @@ from unittest import mock
 import numpy as np
 
 from cuscan import tuning
+from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
+from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.order import Order
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import (
-    ALIGNMENT,
-    SEGMENTS,
-    ArraySpec,
-    Flags,
-    Operands,
-    ScanRequest,
-    initial_argument,
-    make_request,
-)
+from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ALIGNMENT, ArraySpec
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
