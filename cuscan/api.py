@@ -219,9 +219,9 @@ def linear_recurrence(
     b[-1]; it is three times that for complex numbers, and a rounding more for float16 and bfloat16. The loop itself has
     2 (t - j) + 1 in place of t - j + c.
 
-    Products of neighbouring a are formed before the states are known. Where |a| > 1 for long they overflow (within a tile
-    in the state's dtype, along the axis in float64), and h becomes inf or NaN even if the loop's does not. Where a = 0 the
-    history is cut off exactly if it is finite; a segment cuts off any.
+    Products of neighbouring a are formed before the states are known. Where |a| > 1 for long they overflow (within a
+    tile in the state's dtype, along the axis in float64), and h becomes inf or NaN even if the loop's does not. Where
+    a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
     """
     value = adopt(b, "b")
     carry = None if initial is None or _is_number(initial) else adopt(initial, "initial")
