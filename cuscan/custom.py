@@ -10,8 +10,8 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.initial import check_initial
 from cuscan.operators import Monoid
-from cuscan.request import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 
 Array = np.ndarray[Any, Any]
@@ -68,21 +68,28 @@ class Operator(Monoid):
     """An associative operator of your own; pass it as `op`.
 
     Args:
-        name: what errors and profilers call it.
-        combine: a CUDA C++ expression in `earlier` and `later`, or a function body with `return`. It need not commute,
-            but must be associative.
-        identity: the value that changes no other: of masked elements, and first in an exclusive scan. A number; with
-            `state` a tuple of one number a field, or a dict by field.
-        state: names and dtypes (integers, float32, float64) of the fields of a struct, 16 bytes at most:
-            `earlier.a`, `later.a`, and `return State{a, b}` in their order. Elements are then tuples of arrays. Without
-            it elements are numbers, computed in 32 bits at least and in float32 for float16 and bfloat16.
-        numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array; with `state` of
-            structured arrays, giving a tuple of arrays, one a field.
+        name: what errors call it; an identifier.
+        combine: a CUDA C++ expression in `earlier` and `later`, or, if the word `return` is in it, the body of a
+            function. Scan order is kept, so it need not commute, but nobody checks that it is associative. The types
+            have NumPy's names, `int32 matched = ...`. Without fused multiply-adds: write `fmaf` where you want one.
+        identity: what changes no other value: what masked elements count as, and what comes first in an exclusive scan.
+            A number that every dtype of x can hold; with `state` a tuple of numbers, one a field, or a dict by field.
+        state: names and dtypes (int8 to uint64, float32, float64) of the fields of a struct of 16 bytes at most, in C's
+            alignment: `earlier.a`, `later.a`, and `return State{a, b}` with the fields in this order. Elements are then
+            tuples of arrays. Without it elements are real numbers; bool and narrow integers are computed in 32 bits,
+            float16 and bfloat16 in float32; results have x's dtype, or the scan's `dtype`.
+        numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array. With `state` they are
+            structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. Without it scans of CPU
+            arrays are a ScanTypeError.
 
-    Operators are equal, and share compiled kernels, where name, combine, identity and state are.
+    Operators are equal, and share compiled kernels, where name, combine, identity and state are. The kernel is compiled
+    when a GPU array comes that needs it.
 
     Raises:
-        ScanTypeError, ScanValueError: an argument that does not fit. What does not compile is a CompileError of the scan.
+        ScanTypeError: an argument of a wrong type, or an unknown dtype in `state`.
+        ScanValueError: a name that is no identifier, a state of more than 16 bytes, an identity out of range.
+
+    What does not compile is a CompileError of the scan; it shows your line.
     """
 
     def __init__(
@@ -172,7 +179,9 @@ def _struct_source(name: str, body: str, fields: dict[str, DType], identity: tup
         name=name,
         body=body,
         members="\n".join(f"        {dtype.cpp} {field};" for _, (field, dtype) in numbered),
-        identity=", ".join(f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)),
+        identity=", ".join(
+            f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)
+        ),
         types=", ".join(f"class T{i}" for i, _ in numbered),
         parameters=", ".join(f"T{i} value{i}" for i, _ in numbered),
         lifted=", ".join(f"convert<{dtype.cpp}>(value{i})" for i, (_, dtype) in numbered),

@@ -20,14 +20,17 @@ import pytest
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 
+from views import operands  # noqa: E402
+
 import cuscan  # noqa: E402
 from cuscan import tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
+from cuscan.call import Flags  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.interop import adopt  # noqa: E402
 from cuscan.order import Order  # noqa: E402
 from cuscan.plan import Config, Target, make_plan  # noqa: E402
-from cuscan.request import Flags, Operands, make_request  # noqa: E402
+from cuscan.request import make_request  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 
@@ -309,12 +312,9 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 def config_of(x: Array, op: Any = "add", *, target: Target = H200, **call: Any) -> Config:
     """What a call of `cuscan.scan` is compiled to. Nothing runs, and the arrays may be on the CPU."""
     mask, out, initial = (call.pop(name, None) for name in ("mask", "out", "initial"))
-    operands = Operands(
-        (adopt(x, "x"),),
-        None if mask is None else adopt(mask, "mask"),
-        outs=None if out is None else (adopt(out, "out"),),
-    )
-    request = make_request(Flags(op, **call), operands, has_initial=initial is not None)
+    views = [None if array is None else adopt(array, "x") for array in (x, mask, out)]
+    arrays = operands(views[0], views[1], out=views[2])
+    request = make_request(Flags(op, **call), arrays, has_initial=initial is not None)
     return make_plan(request, target).config
 
 

@@ -64,7 +64,9 @@ def test_the_shapes_lead_where_their_names_say(dtype):
 # ---- operators, dtypes, flags --------------------------------------------------------------------------
 
 
-OPERATORS_AND_DTYPES = [(op.name, d.name) for op in OPERATORS.values() for d in DTYPES.values() if op.exact and d.kind in op.kinds]
+OPERATORS_AND_DTYPES = [
+    (op.name, d.name) for op in OPERATORS.values() for d in DTYPES.values() if op.exact and d.kind in op.kinds
+]
 OPERATORS_AND_DTYPES = [(*pair, kind) for pair, kind in zip(OPERATORS_AND_DTYPES, itertools.cycle(WAYS))]
 
 

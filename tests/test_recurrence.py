@@ -17,9 +17,9 @@ from cuscan import ScanTypeError, ScanValueError
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128"]
 SEGMENTS = ["none", "reset", "offsets", "keys"]
 
-# No state goes through more sums than this in one row of less than 32 units (see tests/test_host.py); the products are
-# counted one by one.
-DEPTH = 64
+# No term of a state goes through more sums than this and one for every 2^18 steps (the docstring of linear_recurrence);
+# the products are counted one by one.
+DEPTH = 40
 
 
 def state_dtype(dtype):
@@ -220,6 +220,22 @@ def error_bound(a, b, dtype, initial):
     second_order = 1 + 4 * b.shape[-1] * eps
     tiny = float(np.finfo(state).smallest_subnormal) * b.shape[-1] * (1 + magnitude.max())
     return eps / 2 * (factor * products + DEPTH * magnitude) * second_order + tiny
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])  # two of them an element, as a and b are
+@pytest.mark.parametrize("shape", [(2_200_000,), (530_000, 2)], ids=str)
+def test_no_term_goes_through_more_sums_than_the_bound_says(dtype, shape):
+    count = cuscan.Operator(
+        "count",
+        "State{0, (earlier.sums > later.sums ? earlier.sums : later.sums) + 1}",
+        (0, 0),
+        state={"unused": dtype, "sums": dtype},
+        numpy=lambda earlier, later: (0, np.maximum(earlier["sums"], later["sums"]) + 1),
+    )
+    zeros = np.zeros(shape, dtype)
+    _, sums = cuscan.scan((zeros, zeros), count, axis=0)
+    carry = 1  # rounded to the state's dtype where it enters a tile
+    assert 30 < sums.max() < DEPTH and (sums.T + carry <= DEPTH + np.arange(shape[0]) / 2**18).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -71,6 +71,7 @@ _SUM = Meaning(_ufunc("add"), roundings=lambda log: 24 + log, absolute=True)
 _LOG_SUM = Meaning(
     _ufunc("logaddexp"), roundings=lambda log: 2.5 * (24 + log), scale=lambda xp, expected, absolute: 1 + abs(expected)
 )
+# A step back costs half a rounding, see `cuscan.linear_recurrence`; what is a hundred steps back has decayed.
 _RECURRENCE = Meaning(_affine, lower=lambda state: state[1:], roundings=lambda log: 64 + 2 * log, absolute=True)
 _MAXIMUM_WITH_INDEX = Meaning(_larger_with_index, lift=lambda values, position: (*values, position.copy()))
 
