@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,8 @@ def run(cases: Sequence[Case], peers: Sequence[str]) -> Iterator[tuple[str, Reco
 def _steps(cases: Sequence[Case], peers: Sequence[str], errors: IO[str]) -> Iterator[tuple[str, Record]]:
     """The steps of one worker, until it ends or hangs."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-    with subprocess.Popen(_command(peers), cwd=ROOT, text=True, **pipes) as child:
+    alone = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # processes of its own would outlive it, and its pipes
+    with subprocess.Popen(_command(peers), cwd=ROOT, text=True, env=alone, **pipes) as child:
         assert child.stdin and child.stdout
         guard = _guard(child, "start")
         try:
