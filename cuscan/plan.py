@@ -19,8 +19,8 @@ SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
-STRETCH_BYTES = 16 * 1024  # of the dense rows that a block holds
-STRETCH_REST = 96  # bytes of shared memory beside them, at most
+STRETCH_BYTES = 32 * 1024  # of shared memory that a block fills with dense rows
+STRETCH_REST = 384  # bytes of shared memory beside them, at most
 SIDE_BYTES = 512  # of the rows that a thread takes side by side
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
@@ -103,7 +103,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
-        if _takes_stretches(request, layout, order):
+        if target.arch >= BULK_ARCH and _takes_stretches(request, layout, order):
             return _plan_stretches(request, layout, order, target)
         return _plan_rows(request, layout, order)
     return _plan_tiles(request, layout, order, target)
@@ -238,25 +238,26 @@ def _plan_stretches(request: ScanRequest, layout: Layout, order: Order, target: 
     specs = [spec for spec in (request.value, request.result, request.mask) if spec]
     backwards = length - 1 if layout.axis.value == -1 else 0
     lowest = [spec.address + (layout.offsets[i] - backwards) * spec.dtype.itemsize for i, spec in enumerate(specs)]
-    in_place = specs[0].dtype.itemsize == specs[1].dtype.itemsize and (lowest[0] - lowest[1]) % BULK_BYTES == 0
-    if _is_short(length, order):
+    short = _is_short(length, order)
+    in_place = short and specs[0].dtype.itemsize == specs[1].dtype.itemsize and (lowest[0] - lowest[1]) % BULK_BYTES == 0
+    room = sum(spec.dtype.itemsize for i, spec in enumerate(specs) if i != 1 or not in_place)  # of an element
+    if short:
         family, longest = "thread_rows", length
         narrow = min(spec.dtype.itemsize for spec in specs[:2])
         side = 1
         while side * length * narrow % 4 and 2 * side * length * wide <= SIDE_BYTES:
             side *= 2
-        warps = max(min(STRETCH_BYTES // (side * length * wide * WARP), 4), 1)
-        per_block = max(STRETCH_BYTES // (warps * WARP * side * length * wide), 1) * warps * WARP * side
+        warps = max(min(STRETCH_BYTES // (side * length * room * WARP), 4), 1)
+        at_a_time = warps * WARP * side
         units = [_unit(spec, address, side * length) for spec, address in zip(specs, lowest, strict=True)]
         names = ("ValueUnit", "ResultUnit", "MaskUnit")
         constants = {"Side": side, **dict(zip(names, [*units, 1], strict=False))}
     else:
         family, vectors, warps = "warp_rows", -(-length // order.vector), 4
-        longest = vectors * order.vector
-        per_block = max(STRETCH_BYTES // (longest * wide * warps), 1) * warps
+        longest, at_a_time = vectors * order.vector, warps
         constants = {"Vectors": vectors}
-    rooms = [spec.dtype.itemsize for i, spec in enumerate(specs) if i != 1 or not in_place]
-    shared_bytes = sum(per_block * longest * size for size in rooms) + STRETCH_REST
+    per_block = max(STRETCH_BYTES // (longest * room * at_a_time), 1) * at_a_time
+    shared_bytes = per_block * longest * room + STRETCH_REST
     block = warps * WARP
     fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
     direction = "Mirrored" if layout.axis.value == -1 else "Vector"

@@ -95,7 +95,7 @@ template <class Config>
 CUSCAN_DEVICE void thread_rows(Row<typename Config::Value, typename Config::Result> origin, Workspace* /* not shared */,
                                const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
     using Rows = DenseRows<Config>;
-    using Accumulator = typename Config::Accumulator;
+    const auto before_all = convert<typename Config::Accumulator>(initial);
     Rows::pass(origin, Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
         // A thread's last rows may be beyond the block's last: there is room for them, and nothing takes them away.
         for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
@@ -103,8 +103,7 @@ CUSCAN_DEVICE void thread_rows(Row<typename Config::Value, typename Config::Resu
             const int first = (row + (Rows::kMirrored ? Config::kSide - 1 : 0)) * Config::kLongest;
             ThreadRows<Config> rows{{}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
             CUSCAN_UNROLL
-            for (int k = 0; k < Config::kSide; ++k)
-                rows.scan(k * Config::kLongest, convert<Accumulator>(initial));
+            for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);
         }
     });
 }

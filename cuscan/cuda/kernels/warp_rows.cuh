@@ -7,44 +7,68 @@
 
 namespace cuscan {
 
-// The lanes' runs of kItems neighbours in shared memory, element by element. A run is 16 bytes at most, so several lanes'
-// runs begin in the same bank. Each of these lanes begins with another element, a bank further than the one before it.
+// kItems neighbours in shared memory at any address, the lowest of which is `item`: out of the two aligned pieces that they
+// lie in. These may reach into other rows, and less than two pieces beyond the rows of the block.
+template <int kItems, class T>
+CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
+    constexpr int kWords = target::Words<Vector<T, kItems>>::kCount;
+    using Piece = Vector<uint32, kWords>;
+    const int beyond = int(reinterpret_cast<uint64>(item) % sizeof(Piece));  // bytes from the first piece's address
+    const Piece* piece = reinterpret_cast<const Piece*>(reinterpret_cast<const unsigned char*>(item) - beyond);
+    const Piece low = piece[0], high = piece[1];
+    uint32 word[2 * kWords];
+    CUSCAN_UNROLL
+    for (int i = 0; i < kWords; ++i) word[i] = low.item[i], word[kWords + i] = high.item[i];
+    CUSCAN_UNROLL
+    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2)
+        CUSCAN_UNROLL
+        for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
+    target::Words<Vector<T, kItems>> words;
+    CUSCAN_UNROLL
+    for (int i = 0; i < kWords; ++i)
+        words.word[i] = sizeof(T) < 4 ? uint32((uint64(word[i + 1]) << 32 | word[i]) >> (beyond % 4 * 8)) : word[i];
+    return target::from_words<Vector<T, kItems>>(words);
+}
+
+// Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the last
+// run of a row has fewer elements. A run is 16 bytes at most, so several lanes' runs begin in the same bank; each of these
+// lanes begins a bank further in its run than the one before it.
 template <Access kAccess, int kItems, class T>
 struct TurnedRuns {
     static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;           // elements of a bank, or one
+    static constexpr int kStep = kBank < kItems ? kBank : kItems;
+    static constexpr int kSteps = kItems / kStep;
     static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // whose runs meet all banks once
-    static constexpr int kTurns = kItems > kBank ? kItems / kBank : 1;
-    static_assert((kItems & (kItems - 1)) == 0, "elements are turned by powers of two");
+    static_assert((kItems & (kItems - 1)) == 0, "runs are turned by powers of two");
+    using Run = Vector<T, kItems>;
+    using Words = target::Words<Run>;
 
-    const int first, turn;  // the position of this lane's run, the element that it begins with
+    const int first, turn;  // the position of this lane's run, the step that it begins with
 
-    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn(lane / kLanesAround % kTurns * kBank) {}
+    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn(lane / kLanesAround & (kSteps - 1)) {}
 
     // The run `distance` elements further in the row, of which `count` elements exist.
-    CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int distance, int count) const {
-        Vector<T, kItems> run = {};
+    CUSCAN_DEVICE void write(T* row, int distance, int count, const Run& run) const {
+        Words words = target::to_words(run);
         CUSCAN_UNROLL
-        for (int j = 0; j < kItems; ++j)
-            if (at(j) < count) run.item[j] = *advance<kAccess>(advance<kAccess>(row, 0, first + at(j)), 0, distance);
+        for (int by = 1; by < kSteps; by *= 2) words = turned(words, by * (Words::kCount / kSteps), turn & by);
+        const Run other = target::from_words<Run>(words);
         CUSCAN_UNROLL
-        for (int by = kBank; by < kItems; by *= 2) run = turned(run, kItems - by, turn & by);
-        return run;
-    }
-    CUSCAN_DEVICE void write(T* row, int distance, int count, Vector<T, kItems> run) const {
-        CUSCAN_UNROLL
-        for (int by = kBank; by < kItems; by *= 2) run = turned(run, by, turn & by);
-        CUSCAN_UNROLL
-        for (int j = 0; j < kItems; ++j)
-            if (at(j) < count) *advance<kAccess>(advance<kAccess>(row, 0, first + at(j)), 0, distance) = run.item[j];
+        for (int step = 0; step < kSteps; ++step) {
+            const int place = (step + turn & (kSteps - 1)) * kStep;
+            T* item = advance<kAccess>(row, 0, first + place);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kStep; ++i)
+                if (place + i < count) *advance<kAccess>(item, 0, distance + i) = other.item[step * kStep + i];
+        }
     }
 
 private:
-    // The element that is taken in step j.
-    CUSCAN_DEVICE int at(int j) const { return (j + turn) & (kItems - 1); }
-    static CUSCAN_DEVICE Vector<T, kItems> turned(const Vector<T, kItems>& run, int by, bool really) {
-        Vector<T, kItems> other;
+    static CUSCAN_DEVICE Words turned(const Words& words, int by, bool really) {
+        Words other;
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) other.item[i] = really ? run.item[(i + by) % kItems] : run.item[i];
+        for (int i = 0; i < Words::kCount; ++i)
+            other.word[i] = really ? words.word[(i + by) % Words::kCount] : words.word[i];
         return other;
     }
 };
@@ -52,43 +76,47 @@ private:
 template <class Config>
 struct WarpRow {
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
+    using Value = typename Config::Value;
+    using Result = typename Config::Result;
     using Accumulator = typename Config::Accumulator;
     using Op = typename Config::template Op<Accumulator>;
-    using Place = Row<typename Config::Value, typename Config::Result>;
+    using Place = Row<Value, Result>;
     static constexpr int kItems = Config::kItems, kVectors = Config::kVectors;
 
-    Tile tile;
     const int length, lane;
+    Tile tile;
 
-    // Of the run of this lane in vector r: how many elements exist. Only the last vector can be cut.
-    CUSCAN_DEVICE int count(int r) const {
-        return r + 1 < kVectors ? kItems : clamp(length - r * Tile::kStride - lane * kItems, kItems);
+    // The run of this lane in vector r. Only the last vector can be cut; lanes beyond its end take its last run.
+    template <Access kAccess, class T>
+    CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
+        int position = r * Tile::kStride + lane * kItems;
+        if (r == kVectors - 1) position = clamp(position, (length - 1) / kItems * kItems);
+        if constexpr (kAccess == Access::kMirrored) return read_anywhere<kItems>(row - position - (kItems - 1)).mirrored();
+        return read_anywhere<kItems>(row + position);
     }
-
     CUSCAN_DEVICE void load(const Place& row) {
-        const TurnedRuns<Config::kValueAccess, kItems, typename Config::Value> values(lane);
         CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) tile.items.raw[r] = values.read(row.value, r * Tile::kStride, count(r));
+        for (int r = 0; r < kVectors; ++r) tile.items.raw[r] = read<Config::kValueAccess>(row.value, r);
         tile.items.clear();
         if constexpr (Config::kMaskAccess != Access::kNone) {
-            const TurnedRuns<Config::kMaskAccess, kItems, boolean> masks(lane);
             CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r) tile.items.set_mask(r, masks.read(row.mask, r * Tile::kStride, count(r)));
+            for (int r = 0; r < kVectors; ++r) tile.items.set_mask(r, read<Config::kMaskAccess>(row.mask, r));
         }
     }
 
-    CUSCAN_DEVICE void store(const Place& row, Accumulator initial) {
-        const TurnedRuns<Config::kResultAccess, kItems, typename Config::Result> results(lane);
+    CUSCAN_DEVICE void store(const Place& row, const TurnedRuns<Config::kResultAccess, kItems, Result>& runs,
+                             Accumulator initial) {
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
             const bool inside = r > 0 || lane > 0;
             Running<Config> running;
             running.present = inside || Config::kHasInitial;
             running.value = inside ? join<Op>(Config::kHasInitial, initial, tile.before[r]) : initial;
-            Vector<typename Config::Result, kItems> output;
+            Vector<Result, kItems> output;
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) output.item[i] = running.step(tile.items.get(r, i));
-            results.write(row.result, r * Tile::kStride, count(r), output);
+            const int left = length - r * Tile::kStride - lane * kItems;
+            runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left, output);
         }
     }
 };
@@ -97,15 +125,18 @@ template <class Config>
 CUSCAN_DEVICE void warp_rows(Row<typename Config::Value, typename Config::Result> origin, Workspace* /* not shared */,
                              const typename Config::Carry& initial, const Geometry<Config::kBatchDims>& geometry) {
     using Rows = DenseRows<Config>;
+    using Runs = TurnedRuns<Config::kResultAccess, Config::kItems, typename Config::Result>;
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
-    Rows::pass(origin, geometry.axis.size, geometry.rows, [&](const typename Rows::Place& here, int count) {
-        const int length = int(geometry.axis.size);
+    const int length = int(geometry.axis.size);
+    const auto before_all = convert<typename Config::Accumulator>(initial);
+    Rows::pass(origin, length, geometry.rows, [&](const typename Rows::Place& here, int count) {
+        const Runs runs(lane);
         for (int k = warp; k < count; k += Config::kWarps) {
             const typename Rows::Place place{here.value + k * length, here.result + k * length, here.mask + k * length};
-            WarpRow<Config> row{{}, length, lane};
+            WarpRow<Config> row{length, lane, {}};
             row.load(place);
             row.tile.scan(lane);
-            row.store(place, convert<typename Config::Accumulator>(initial));
+            row.store(place, runs, before_all);
         }
     });
 }
