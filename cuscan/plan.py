@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
 from cuscan.layout import UNIT_DIMENSION, Dimension, Layout, accesses_of, layout_of
 from cuscan.order import GROUP, LANES, SECTION, Order
-from cuscan.request import ArraySpec, ScanRequest
+from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
 
 WARP = 32
@@ -19,9 +19,6 @@ SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
-STRETCH_BYTES = 32 * 1024  # of shared memory that a block fills with dense rows
-STRETCH_REST = 384  # bytes of shared memory beside them, at most
-SIDE_BYTES = 512  # of the rows that a thread takes side by side
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
@@ -103,8 +100,8 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
-        if target.arch >= BULK_ARCH and _takes_stretches(request, layout, order):
-            return _plan_stretches(request, layout, order, target)
+        if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
+            return _plan_dense_rows(request, layout, order, target)
         return _plan_rows(request, layout, order)
     return _plan_tiles(request, layout, order, target)
 
@@ -212,74 +209,26 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
     )
 
 
-def _takes_stretches(request: ScanRequest, layout: Layout, order: Order) -> bool:
-    """Whether rows go through shared memory: dense in the same direction in all arrays, and not aligned.
-
-    The threads of thread_rows are a row apart and would meet in few banks if that were a multiple of 32 bytes.
-    """
-    length, others = layout.axis.size, layout.others
-    arrays = range(1, 4 if request.mask else 3)
-    steps = {layout.axis[i] for i in arrays}
-    dense = steps in ({1}, {-1}) and not others[1:] and all(dim[i] == length for dim in others for i in arrays)
-    aligned = "Element" not in accesses_of(request, layout, layout.axis, list(others), order.items)[:2]
-    meeting = _is_short(length, order) and length * _wider(request) % 32 == 0
-    return dense and not aligned and not meeting
-
-
-def _is_short(length: int, order: Order) -> bool:
-    """Whether a thread of its own scans a row."""
-    return length <= order.items * LANES // 2
-
-
-def _plan_stretches(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
-    """Dense rows, through shared memory: thread_rows.cuh, warp_rows.cuh."""
+def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
+    """Rows that are dense and not aligned: thread_rows.cuh, warp_rows.cuh."""
     batch = layout.others or (UNIT_DIMENSION,)
-    length, rows, wide = layout.axis.size, _product(batch), _wider(request)
-    specs = [spec for spec in (request.value, request.result, request.mask) if spec]
-    backwards = length - 1 if layout.axis.value == -1 else 0
-    lowest = [spec.address + (layout.offsets[i] - backwards) * spec.dtype.itemsize for i, spec in enumerate(specs)]
-    short = _is_short(length, order)
-    in_place = short and specs[0].dtype.itemsize == specs[1].dtype.itemsize and (lowest[0] - lowest[1]) % BULK_BYTES == 0
-    room = sum(spec.dtype.itemsize for i, spec in enumerate(specs) if i != 1 or not in_place)  # of an element
-    if short:
-        family, longest = "thread_rows", length
-        narrow = min(spec.dtype.itemsize for spec in specs[:2])
-        side = 1
-        while side * length * narrow % 4 and 2 * side * length * wide <= SIDE_BYTES:
-            side *= 2
-        warps = max(min(STRETCH_BYTES // (side * length * room * WARP), 4), 1)
-        at_a_time = warps * WARP * side
-        units = [_unit(spec, address, side * length) for spec, address in zip(specs, lowest, strict=True)]
-        names = ("ValueUnit", "ResultUnit", "MaskUnit")
-        constants = {"Side": side, **dict(zip(names, [*units, 1], strict=False))}
-    else:
-        family, vectors, warps = "warp_rows", -(-length // order.vector), 4
-        longest, at_a_time = vectors * order.vector, warps
-        constants = {"Vectors": vectors}
-    per_block = max(STRETCH_BYTES // (longest * room * at_a_time), 1) * at_a_time
-    shared_bytes = per_block * longest * room + STRETCH_REST
-    block = warps * WARP
-    fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
+    stretches = stretches_of(request, layout, order, target.sm_count)
+    block = stretches.warps * WARP
+    fitting = target.shared_bytes // (stretches.shared_bytes + SHARED_RESERVED)
     direction = "Mirrored" if layout.axis.value == -1 else "Vector"
     return _plan(
         request,
         layout,
-        family,
+        stretches.family,
         batch=batch,
         accesses=[direction, direction, direction if request.mask else "None"],
         items=order.items,
-        constants={**constants, "Longest": longest, "Rows": per_block, "Warps": warps, "InPlace": int(in_place)},
+        constants=stretches.constants,
         block=block,
-        blocks_per_sm=max(min(_blocks_per_sm(family, wide, block), fitting), 1),
-        grid=-(-rows // per_block),
-        shared_bytes=shared_bytes,
+        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, _wider(request), block), fitting), 1),
+        grid=-(-_product(batch) // stretches.rows),
+        shared_bytes=stretches.shared_bytes,
     )
-
-
-def _unit(spec: ArraySpec, address: int, elements: int) -> int:
-    """Elements that one access takes of neighbours so many elements long, of which the first has that address."""
-    size = spec.dtype.itemsize
-    return math.gcd(VECTOR_BYTES, elements * size, address) // size
 
 
 def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:

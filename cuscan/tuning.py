@@ -18,6 +18,10 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
+# Dense rows: bytes of shared memory that a block fills, bytes of the rows that a thread takes side by side at most.
+STRETCH_BYTES = 32 * 1024
+SIDE_BYTES = 512
+
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # wider of value and result; for columns, the bytes of a thread's accumulators side by side.
 THREADS_PER_SM = {

@@ -17,7 +17,7 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 
 # Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
 LAYERS = [
-    "errors", "dtypes", "order", "operators", "tuning", "interop", "overlap", "request", "layout", "plan",
+    "errors", "dtypes", "order", "operators", "tuning", "interop", "overlap", "request", "layout", "dense", "plan",
     "compile", "backends", "api", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip
 

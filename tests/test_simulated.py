@@ -135,6 +135,8 @@ def assert_same(result: Array, expected: Array) -> None:
 # where there are more rows than a GPU has room for blocks, each is a block's own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
+    "thread-rows": {"shape": (150, 27)},
+    "warp-rows": {"shape": (37, 203), "units": None},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-own": {"shape": (18, 1700), "sms": 1},
@@ -169,7 +171,7 @@ def every_dtype() -> list[Case]:
     ]
     others = [
         of_family(family, dtype.name, dtype=dtype.name)
-        for family in ("rows", "tiles-own", "columns", "columns-shared", "columns-own")
+        for family in ("rows", "thread-rows", "warp-rows", "tiles-own", "columns", "columns-shared", "columns-own")
         for dtype in DTYPES.values()
     ]
     return tiles + others
@@ -230,7 +232,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("tiles-shared", "columns-shared")
+        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared")
     ]
 
 

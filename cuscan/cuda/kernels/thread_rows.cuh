@@ -29,8 +29,7 @@ struct UnitWriter {
 
     CUSCAN_DEVICE void write(int index, T item) {
         unit.item[index % kUnit] = item;
-        if (index % kUnit == kUnit - 1)
-            write_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
+        if (index % kUnit == kUnit - 1) write_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
     }
 };
 

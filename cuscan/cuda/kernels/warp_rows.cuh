@@ -20,9 +20,8 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     CUSCAN_UNROLL
     for (int i = 0; i < kWords; ++i) word[i] = low.item[i], word[kWords + i] = high.item[i];
     CUSCAN_UNROLL
-    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2)
-        CUSCAN_UNROLL
-        for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
+    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) CUSCAN_UNROLL
+    for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
     target::Words<Vector<T, kItems>> words;
     CUSCAN_UNROLL
     for (int i = 0; i < kWords; ++i)
@@ -35,7 +34,7 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
 // lanes begins a bank further in its run than the one before it.
 template <Access kAccess, int kItems, class T>
 struct TurnedRuns {
-    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;           // elements of a bank, or one
+    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a bank, or one
     static constexpr int kStep = kBank < kItems ? kBank : kItems;
     static constexpr int kSteps = kItems / kStep;
     static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // whose runs meet all banks once
