@@ -26,7 +26,7 @@ LAYOUTS = {
     "rows-short": ((1000, 16), 1),
     "rows-long": ((1000, 1000), 1),
     "thread-rows": ((2**20, 31), 1),
-    "warp-rows": ((2**20, 1001), 1),
+    "warp-rows": ((2**20, 501), 1),
     "tiles-one": ((1000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
     "tiles-grid": ((2**28,), 0),

@@ -156,6 +156,31 @@ def every_row_length() -> list[Case]:
     return [Case(f"rows-of-{n}", (rows, n), units=None) for n, rows in zip(lengths, itertools.cycle((1, 7, 150)))]
 
 
+def dense_rows() -> list[Case]:
+    """Rows through shared memory: lengths that are no whole words, stretches that are no whole pieces."""
+    lengths = {
+        "int8": (1, 2, 3, 5, 7, 15, 31, 101, 255, 257, 1001, 2047),
+        "bfloat16": (1, 2, 3, 6, 7, 12, 31, 33, 100, 127, 129, 255, 1001),
+        "float32": (1, 2, 3, 6, 7, 33, 63, 65, 66, 127, 255, 513, 1001),
+        "complex64": (1, 3, 7, 31, 33, 65, 511),
+    }
+    turns = itertools.cycle(itertools.product((2, 67, 301), ("c", "misaligned"), (False, True), (False, True)))
+    cases = []
+    for dtype, lengths_of in lengths.items():
+        for length, (rows, layout, reverse, masked) in zip(lengths_of, turns, strict=False):
+            name = f"dense-{dtype}-{rows}x{length}-{layout}{'-reverse' * reverse}{'-masked' * masked}"
+            call = {"reverse": reverse, "dtype": dtype, "exclusive": masked, "initial": 2 if masked else None}
+            cases.append(Case(name, (rows, length), dtype, layout=layout, masked=masked, units=None, call=call))
+    in_place = [
+        Case(
+            f"dense-in-place-{n}{'-reverse' * reverse}", (301, n), in_place=True, units=None, call={"reverse": reverse}
+        )
+        for n in (3, 31, 1001)
+        for reverse in (False, True)
+    ]
+    return [*cases, *in_place]
+
+
 def every_length() -> list[Case]:
     """Around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384 elements."""
     lengths = (257, 260, 511, 512, 513, 767, 1023, 1024, 1025, 1026, 5 * 512 - 1, 32 * 512, 33 * 512 + 5, 65 * 512)
@@ -284,6 +309,7 @@ def real_tuning() -> list[Case]:
 
 CASES = [
     *every_row_length(),
+    *dense_rows(),
     *every_length(),
     *every_dtype(),
     *every_option(),

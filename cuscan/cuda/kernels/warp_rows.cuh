@@ -20,8 +20,10 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     CUSCAN_UNROLL
     for (int i = 0; i < kWords; ++i) word[i] = low.item[i], word[kWords + i] = high.item[i];
     CUSCAN_UNROLL
-    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) CUSCAN_UNROLL
-    for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
+    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) {
+        CUSCAN_UNROLL
+        for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
+    }
     target::Words<Vector<T, kItems>> words;
     CUSCAN_UNROLL
     for (int i = 0; i < kWords; ++i)
@@ -44,7 +46,7 @@ struct TurnedRuns {
 
     const int first, turn;  // the position of this lane's run, the step that it begins with
 
-    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn(lane / kLanesAround & (kSteps - 1)) {}
+    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn((lane / kLanesAround) & (kSteps - 1)) {}
 
     // The run `distance` elements further in the row, of which `count` elements exist.
     CUSCAN_DEVICE void write(T* row, int distance, int count, const Run& run) const {
@@ -54,7 +56,7 @@ struct TurnedRuns {
         const Run other = target::from_words<Run>(words);
         CUSCAN_UNROLL
         for (int step = 0; step < kSteps; ++step) {
-            const int place = (step + turn & (kSteps - 1)) * kStep;
+            const int place = ((step + turn) & (kSteps - 1)) * kStep;
             T* item = advance<kAccess>(row, 0, first + place);
             CUSCAN_UNROLL
             for (int i = 0; i < kStep; ++i)
