@@ -132,12 +132,14 @@ CUSCAN_DEVICE void warp_rows(Row<typename Config::Value, typename Config::Result
     const auto before_all = convert<typename Config::Accumulator>(initial);
     Rows::pass(origin, length, geometry.rows, [&](const typename Rows::Place& here, int count) {
         const Runs runs(lane);
+        const int step = Config::kWarps * length;
+        typename Rows::Place place{here.value + warp * length, here.result + warp * length, here.mask + warp * length};
         for (int k = warp; k < count; k += Config::kWarps) {
-            const typename Rows::Place place{here.value + k * length, here.result + k * length, here.mask + k * length};
             WarpRow<Config> row{length, lane, {}};
             row.load(place);
             row.tile.scan(lane);
             row.store(place, runs, before_all);
+            place = {place.value + step, place.result + step, place.mask + step};
         }
     });
 }
