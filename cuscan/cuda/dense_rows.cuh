@@ -10,9 +10,8 @@ namespace cuscan {
 template <class T, int kElements>
 struct Stretch {
     static constexpr int kBytes = 16, kPiece = kBytes / sizeof(T);
-    using Piece = Vector<uint32, 4>;  // whatever the elements are
-
     static constexpr int kMargin = 2 * kBytes;  // on either side; what lies there may be read, and means nothing
+    using Piece = Vector<uint32, 4>;            // whatever the elements are
 
     alignas(kBytes) unsigned char bytes[(kElements * sizeof(T) + 2 * kBytes - 1) / kBytes * kBytes + 2 * kMargin];
     target::BulkBarrier barrier;
