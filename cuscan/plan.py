@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of
@@ -140,6 +141,8 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
+        if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
+            return _plan_dense_rows(request, layout, order, target)
         return _plan_rows(request, layout, order)
     return _plan_tiles(request, layout, order, target)
 
@@ -294,6 +297,28 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
         blocks_per_sm=_blocks_per_sm("rows", max(_itemsizes(request)), warps * WARP),
         grid=-(-_product(batch) // rows_per_block),
         shared_bytes=_boundary_bytes(request, order.items * vectors, warps) or ROWS_SHARED,
+    )
+
+
+def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
+    """Rows that are dense and not aligned: thread_rows.cuh, warp_rows.cuh."""
+    batch = _batch(layout, layout.others)
+    stretches = stretches_of(request, layout, order, target.sm_count)
+    block = stretches.warps * WARP
+    fitting = target.shared_bytes // (stretches.shared_bytes + SHARED_RESERVED)
+    direction = "Mirrored" if layout.axis.strides[0] < 0 else "Vector"
+    return _plan(
+        request,
+        layout,
+        stretches.family,
+        batch=batch,
+        accesses=(direction, direction, direction if request.mask else "None", "None", "None", "None"),
+        items=order.items,
+        constants=stretches.constants,
+        block=block,
+        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(_itemsizes(request)), block), fitting), 1),
+        grid=-(-_product(batch) // stretches.rows),
+        shared_bytes=stretches.shared_bytes,
     )
 
 

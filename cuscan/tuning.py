@@ -20,6 +20,10 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
+# Dense rows: bytes of shared memory that a block fills, bytes of the rows that a thread takes side by side at most.
+STRETCH_BYTES = 32 * 1024
+SIDE_BYTES = 512
+
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # widest of values and results; for columns, the bytes of a thread's states side by side.
 THREADS_PER_SM = {
@@ -28,6 +32,16 @@ THREADS_PER_SM = {
     ("rows", 4): 640,
     ("rows", 8): 512,
     ("rows", 16): 512,
+    ("thread_rows", 1): 768,
+    ("thread_rows", 2): 768,
+    ("thread_rows", 4): 768,
+    ("thread_rows", 8): 768,
+    ("thread_rows", 16): 768,
+    ("warp_rows", 1): 640,
+    ("warp_rows", 2): 640,
+    ("warp_rows", 4): 640,
+    ("warp_rows", 8): 512,
+    ("warp_rows", 16): 512,
     ("tiles", 1): 576,
     ("tiles", 2): 864,
     ("tiles", 4): 576,

@@ -341,10 +341,13 @@ class Way(NamedTuple):
     axis: int
 
 
-# Each begins with what `way_of` says of it. Rows of "-own" are so many that each is one block's own.
+# Each begins with what `way_of` says of it, but that rows of 16-byte items are always aligned. Rows of "-own" are so
+# many that each is one block's own.
 WAYS = {
-    "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
-    "rows short": lambda order, columns: Way((1000, 7), 1),
+    "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
+    "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
+    "thread_rows": lambda order, columns: Way((1000, 5 * order.items + 3), 1),
+    "warp_rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
     "tiles one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
     "tiles-shared": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
     "tiles-shared bulk": lambda order, columns: Way((2, 3 * order.unit + 64), 1),

@@ -57,7 +57,7 @@ def long_chains() -> Iterator[Case]:
 
 def every_access() -> Iterator[Case]:
     """Elements one by one, mirrored, strided; results among other elements, in place, and masks of one row."""
-    for kind in ("rows", "tiles-shared bulk", "columns wide", "columns-shared wide"):
+    for kind in ("rows", "thread_rows", "warp_rows", "tiles-shared bulk", "columns wide", "columns-shared wide"):
         shape, axis = way(kind)
         wider, wide = (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1])
 

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.skipif(
 
 # Shape, axis and SMs. Rows are aligned, so that tiles are copied in bulk.
 SHAPES = {
-    "rows": ((9, 101), -1, 4),
+    "rows": ((1, 101), -1, 4),
+    "thread-rows": ((151, 27), -1, 4),
+    "warp-rows": ((41, 123), -1, 4),
     "tiles": ((2, 70 * 256 + 4), -1, 4),
     "tiles-own": ((12, 34 * 256 + 4), -1, 1),
     "columns": ((35 * 256 + 9, 6), 0, 4),
@@ -54,6 +56,38 @@ MISTAKES = (
         "Op::combine(value, earlier)",
     ),
     Mistake("warp-scan-stops-early", "rows", "scans.cuh", "distance < kLanes", "2 * distance < kLanes"),
+    Mistake(
+        "lanes-of-a-thread-look-too-late", "thread-rows", "kernels/thread_rows.cuh", "lane >= 1 << d", "lane > 1 << d"
+    ),
+    Mistake("runs-not-turned", "warp-rows", "kernels/warp_rows.cuh", "kSteps), turn & by", "kSteps), false"),
+    Mistake(
+        "the-last-run-written-whole",
+        "warp-rows",
+        "kernels/warp_rows.cuh",
+        "r < kVectors - 1 ? kItems : left",
+        "left > 0 ? kItems : 0",
+    ),
+    Mistake(
+        "dense-rows-not-waited-for",
+        "thread-rows",
+        "dense_rows.cuh",
+        "shared.value.wait(from.value, elements);",
+        "",
+    ),
+    Mistake(
+        "dense-rows-leave-too-early",
+        "warp-rows",
+        "dense_rows.cuh",
+        "scan(here, count);\n        target::sync_block();",
+        "scan(here, count);",
+    ),
+    Mistake(
+        "the-end-of-a-stretch-forgotten",
+        "thread-rows",
+        "dense_rows.cuh",
+        "if (thread < cut.tail) array[last] = here[last];",
+        "",
+    ),
     Mistake(
         "aggregate-published-before-it-is-complete",
         "tiles",

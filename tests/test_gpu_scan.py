@@ -57,7 +57,8 @@ def test_the_shapes_lead_where_their_names_say(dtype):
     for kind in WAYS:
         shape, axis = way(kind, dtype)
         config = config_of(cupy.empty(shape, dtype), axis=axis, dtype=dtype)
-        assert way_of(config) == kind.split()[0]
+        aligned = np.dtype(dtype).itemsize == 16 and kind.endswith("_rows")
+        assert way_of(config) == ("rows" if aligned else kind.split()[0])
         assert "bulk" not in kind or config.staged
 
 

@@ -24,6 +24,8 @@ needs_compiler = pytest.mark.skipif(
 # that tiles are copied in bulk. "own": enough rows that each is a block's own.
 FAMILIES = {
     "rows": ((40, 60), -1, 4),
+    "thread-rows": ((150, 27), -1, 4),
+    "warp-rows": ((40, 123), -1, 4),
     "tile-a-row": ((5, 250), -1, 4),
     "tiles-shared": ((3, 1300), -1, 4),
     "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),

@@ -26,6 +26,8 @@ BARRIERS = 6  # of a block at most: an SM of sm_90 has 64
 LAYOUTS = {
     "rows-short": ((1000, 16), 1),
     "rows-long": ((1000, 1000), 1),
+    "thread-rows": ((2**20, 31), 1),
+    "warp-rows": ((2**20, 501), 1),
     "tiles-one": ((1000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
     "tiles-grid": ((2**28,), 0),
@@ -118,7 +120,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "tiles-grid", "columns-grid"):
+    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -143,7 +145,17 @@ MISALIGNED_SPILLS = 64
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
 @pytest.mark.parametrize(
-    "layout", ["rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block", "columns-grid"]
+    "layout",
+    [
+        "rows-short",
+        "rows-long",
+        "thread-rows",
+        "warp-rows",
+        "tiles-block",
+        "tiles-grid",
+        "columns-block",
+        "columns-grid",
+    ],
 )
 def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     itemsize = DTYPES[dtype].itemsize

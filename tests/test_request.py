@@ -445,16 +445,59 @@ def test_a_short_row_is_a_warp():
     "length, lanes, vectors", [(1, 1, 1), (4, 1, 1), (5, 2, 1), (33, 16, 1), (128, 32, 1), (129, 32, 2), (600, 32, 8)]
 )
 def test_rows_take_as_many_lanes_as_they_fill(length, lanes, vectors):
-    constants = dict(planned(view((100, length))).config.constants)
+    constants = dict(planned(view((100, length), strides=(1001, 1))).config.constants)
     assert (constants["Lanes"], constants["Vectors"]) == (lanes, vectors)
 
 
 def test_every_row_of_a_batch_is_covered():
-    made = planned(view((1001, 3)))
+    made = planned(view((1001, 4)))
     constants = dict(made.config.constants)
     per_block = constants["Warps"] * 32 // constants["Lanes"] * constants["RowsPerThread"]
     assert made.config.block == constants["Warps"] * 32
     assert (made.grid - 1) * per_block < 1001 <= made.grid * per_block
+
+
+@pytest.mark.parametrize("rows", [2, 1001, 10**6])
+@pytest.mark.parametrize("length", [1, 3, 33, 255, 1001])
+def test_every_dense_row_is_covered(length, rows):
+    made = planned(view((rows, length)))
+    constants = dict(made.config.constants)
+    assert constants["Rows"] * constants["Longest"] * 4 <= 32 * 1024
+    assert (made.grid - 1) * constants["Rows"] < rows <= made.grid * constants["Rows"]
+
+
+DENSE = {
+    "odd rows": (view((100, 7)), {}, "thread_rows"),
+    "mirrored": (view((100, 7)), {"reverse": True}, "thread_rows"),
+    "halves of words": (view((100, 31), "float16"), {}, "thread_rows"),
+    "longer rows": (view((100, 65)), {}, "warp_rows"),
+    "misaligned rows": (view((100, 256), pointer=4), {}, "warp_rows"),
+    "one row": (view((1001,), pointer=4), {}, "warp_rows"),
+    "outer axes": (view((10, 10, 7)), {}, "thread_rows"),
+    "a dense mask": (view((100, 7)), {"mask": view((100, 7), "bool")}, "thread_rows"),
+    "aligned rows": (view((100, 16)), {}, "rows"),
+    "gaps": (view((100, 7), strides=(8, 1)), {}, "rows"),
+    "strided": (view((100, 7), strides=(14, 2)), {}, "rows"),
+    "opposite": (view((100, 7), strides=(7, -1)), {}, "rows"),
+    "rows upside down": (view((100, 7), strides=(-7, 1)), {}, "rows"),
+    "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "rows"),
+    "the same banks": (view((100, 16), pointer=4), {}, "rows"),
+}
+
+
+@pytest.mark.parametrize("value, call, family", DENSE.values(), ids=DENSE)
+def test_dense_rows_that_are_not_aligned_pass_through_shared_memory(value, call, family):
+    assert planned(value, **call).config.family == family
+    assert make_plan(request(value, **call), Target(80, 108)).config.family == "rows"
+
+
+def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
+    def constants(of, **call):
+        return dict(planned(of, **call).config.constants)
+
+    assert constants(view((100, 7)))["InPlace"]
+    assert not constants(view((100, 7), pointer=4))["InPlace"]
+    assert not constants(view((100, 7), "float16"), dtype="float32")["InPlace"]
 
 
 @pytest.mark.parametrize(
@@ -609,7 +652,7 @@ def test_axes_of_size_one_have_no_say():
     odd = planned(view((1, 7, 1, 900, 1), strides=(12345, 900, 1, 1, 777)), axis=3)
     assert plain == odd
     along = planned(view((1, 50)), axis=0)
-    assert along.config.family == "rows" and dimensions(along)[0] == dim(1, 0, 200)
+    assert along.config.family == "rows" and dimensions(along)[0] == dim(1, 200, 200)
 
 
 def test_transposed_arrays_scan_their_contiguous_axis_in_rows():
@@ -663,7 +706,7 @@ def test_a_reversed_scan_runs_along_negative_strides():
     ],
 )
 def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
-    assert accesses(planned(**call)) == (*expected, *NONE)
+    assert accesses(make_plan(request(**call), Target(80, 108))) == (*expected, *NONE)  # no bulk copies
 
 
 def test_columns_by_hand():
@@ -1212,7 +1255,23 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
     assert sorted(got) == sorted(expected)
     assert scalars(made)[0] == math.prod(d[0] for d in dims[2])
     assert scalars(made)[3:] == ((3, 16) if segments == "offsets" else (0, 0))
-    check_vectors(made, dims, arrays)
+    check = check_units if made.config.family in ("thread_rows", "warp_rows") else check_vectors
+    check(made, dims, arrays)
+
+
+def check_units(made, dims, arrays):
+    """Rows are dense, and a thread's rows begin at multiples of what it reads and writes at once."""
+    constants, length = dict(made.config.constants), dims[0][0]
+    for k, (name, array) in enumerate(zip(("ValueUnit", "ResultUnit", "MaskUnit"), arrays[:3], strict=True)):
+        if array is None:
+            continue
+        size = array.dtype.itemsize
+        back = {"Vector": 0, "Mirrored": length - 1}[accesses(made)[k]]
+        assert all(dim[1 + k] == length * size or dim[0] == 1 for dim in dims[2])
+        if made.config.family == "thread_rows":
+            unit = constants[name] * size
+            assert (array.pointer + made.offsets[k] - back * size) % unit == 0
+            assert constants["Side"] * length * size % unit == 0 and constants["Rows"] % constants["Side"] == 0
 
 
 def check_vectors(made, dims, arrays):

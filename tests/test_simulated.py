@@ -135,6 +135,8 @@ def assert_same(result: Array, expected: Array) -> None:
 # where there are more rows than a GPU has room for blocks, each is a block's own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
+    "thread-rows": {"shape": (150, 27)},
+    "warp-rows": {"shape": (37, 203), "units": None},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-own": {"shape": (18, 1700), "sms": 1},
@@ -154,6 +156,31 @@ def every_row_length() -> list[Case]:
     return [Case(f"rows-of-{n}", (rows, n), units=None) for n, rows in zip(lengths, itertools.cycle((1, 7, 150)))]
 
 
+def dense_rows() -> list[Case]:
+    """Rows through shared memory: lengths that are no whole words, stretches that are no whole pieces."""
+    lengths = {
+        "int8": (1, 2, 3, 5, 7, 15, 31, 101, 255, 257, 1001, 2047),
+        "bfloat16": (1, 2, 3, 6, 7, 12, 31, 33, 100, 127, 129, 255, 1001),
+        "float32": (1, 2, 3, 6, 7, 33, 63, 65, 66, 127, 255, 513, 1001),
+        "complex64": (1, 3, 7, 31, 33, 65, 511),
+    }
+    turns = itertools.cycle(itertools.product((2, 67, 301), ("c", "misaligned"), (False, True), (False, True)))
+    cases = []
+    for dtype, lengths_of in lengths.items():
+        for length, (rows, layout, reverse, masked) in zip(lengths_of, turns, strict=False):
+            name = f"dense-{dtype}-{rows}x{length}-{layout}{'-reverse' * reverse}{'-masked' * masked}"
+            call = {"reverse": reverse, "dtype": dtype, "exclusive": masked, "initial": 2 if masked else None}
+            cases.append(Case(name, (rows, length), dtype, layout=layout, masked=masked, units=None, call=call))
+    in_place = [
+        Case(
+            f"dense-in-place-{n}{'-reverse' * reverse}", (301, n), in_place=True, units=None, call={"reverse": reverse}
+        )
+        for n in (3, 31, 1001)
+        for reverse in (False, True)
+    ]
+    return [*cases, *in_place]
+
+
 def every_length() -> list[Case]:
     """Around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384 elements."""
     lengths = (257, 260, 511, 512, 513, 767, 1023, 1024, 1025, 1026, 5 * 512 - 1, 32 * 512, 33 * 512 + 5, 65 * 512)
@@ -169,7 +196,7 @@ def every_dtype() -> list[Case]:
     ]
     others = [
         of_family(family, dtype.name, dtype=dtype.name)
-        for family in ("rows", "tiles-own", "columns", "columns-shared", "columns-own")
+        for family in ("rows", "thread-rows", "warp-rows", "tiles-own", "columns", "columns-shared", "columns-own")
         for dtype in DTYPES.values()
     ]
     return tiles + others
@@ -230,7 +257,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("tiles-shared", "columns-shared")
+        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared")
     ]
 
 
@@ -282,6 +309,7 @@ def real_tuning() -> list[Case]:
 
 CASES = [
     *every_row_length(),
+    *dense_rows(),
     *every_length(),
     *every_dtype(),
     *every_option(),

@@ -62,6 +62,11 @@ struct Bits {
         for (uint32& bits : word) bits = 0;
     }
     CUSCAN_DEVICE void set(int number, bool bit) { word[number / kWord] |= uint32(bit) << (number % kWord); }
+    template <int kItems>
+    CUSCAN_DEVICE void set_vector(int vector, const Vector<boolean, kItems>& bits) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) set(vector * kItems + i, bits.item[i].bits != 0);
+    }
     CUSCAN_DEVICE bool get(int number) const { return (word[number / kWord] >> (number % kWord)) & 1; }
 };
 

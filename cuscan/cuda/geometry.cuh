@@ -51,6 +51,25 @@ struct Row {
     }
 };
 
+// A scan of one value to one result, with no array beside but a mask: its types, and its arrays at one place.
+template <class Config>
+struct Plain {
+    using ValuePort = typename PortOf<0, typename Config::Values>::Is;
+    using ResultPort = typename PortOf<0, typename Config::Results>::Is;
+    using Value = typename ValuePort::Type;
+    using Result = typename ResultPort::Type;
+    static_assert(Arrays<Config>::kMask == 2, "one value, one result");
+    static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
+
+    Value* value;
+    Result* result;
+    boolean* mask;
+
+    static CUSCAN_DEVICE Plain at(const Row<Config>& row) {
+        return {(Value*)row.array[0], (Result*)row.array[1], (boolean*)row.array[2]};
+    }
+};
+
 // Calls visit(number of the array, its port) for values, or for results.
 template <class Config, class Visit>
 CUSCAN_DEVICE void for_each_value(Visit&& visit) {

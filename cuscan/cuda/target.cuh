@@ -214,6 +214,17 @@ CUSCAN_DEVICE uint16 float_to_half(float32 value) {
 }
 CUSCAN_DEVICE float32 bits_to_float(uint32 bits) { return __uint_as_float(bits); }
 CUSCAN_DEVICE uint32 float_to_bits(float32 value) { return __float_as_uint(value); }
+// To the nearest, of two the even one.
+CUSCAN_DEVICE uint16 float_to_bfloat(float32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
+    const uint32 bits = float_to_bits(value);
+    return value != value ? 0x7fff : uint16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
 
 // IEEE sums and products that are never contracted to a fused multiply-add, so that a scan has the same bits everywhere.
 CUSCAN_DEVICE float32 add_rn(float32 a, float32 b) { return __fadd_rn(a, b); }

@@ -91,13 +91,9 @@ struct Narrow<float16> {
 };
 template <>
 struct Narrow<bfloat16> {
-    // Round to nearest, ties to even; every NaN becomes the quiet one.
     template <class From>
     static CUSCAN_DEVICE bfloat16 from(From value) {
-        float32 wide = float32(value);
-        uint32 bits = target::float_to_bits(wide);
-        uint32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-        return bfloat16{uint16(wide != wide ? 0x7fc0u : rounded)};
+        return bfloat16{target::float_to_bfloat(float32(value))};
     }
 };
 template <class Part>

@@ -49,10 +49,10 @@ struct WarpTile {
         items.clear(geometry, first + lane * kItems, initial);
         if constexpr (Element::kMasked)
             load_each<Numbers::kMask>(typename Config::Mask(), row, geometry, length, first, lane,
-                                      [&](int r, const auto& mask) { set_flags(items.keep, r, mask); });
+                                      [&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
             load_each<Numbers::kSegments>(typename Config::SegmentPort(), row, geometry, length, first, lane,
-                                          [&](int r, const auto& reset) { set_flags(items.restarts, r, reset); });
+                                          [&](int r, const auto& reset) { items.restarts.set_vector(r, reset); });
         if constexpr (Config::kSegments == Segments::kKeys) compare_keys(row, geometry, length, first, lane);
         if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
     }
@@ -153,11 +153,6 @@ private:
         });
     }
 
-    template <class Flags>
-    static CUSCAN_DEVICE void set_flags(Flags& flags, int r, const Vector<boolean, kItems>& values) {
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) flags.set(r * kItems + i, values.item[i].bits != 0);
-    }
     CUSCAN_DEVICE void compare_keys(const Place& row, const Shape& geometry, int64 length, int64 first, int lane) {
         using Port = typename Config::SegmentPort;
         using Key = typename Port::Type;

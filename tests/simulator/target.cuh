@@ -215,6 +215,11 @@ inline uint16 float_to_half(float32 value) {
     return uint16(sign | ((magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13));
 }
 
+inline uint16 float_to_bfloat(float32 value) {
+    const uint32 bits = float_to_bits(value);
+    return value != value ? 0x7fff : uint16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 // The file is compiled without contraction.
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }

@@ -86,7 +86,7 @@ struct Columns {
         });
         if constexpr (Element::kMasked)
             load_each<Numbers::kMask>(typename Config::Mask(), share,
-                                      [&](int s, const auto& mask) { set_flags(share.items.keep, s, mask); });
+                                      [&](int s, const auto& mask) { share.items.keep.set_vector(s, mask); });
         load_segments(turn, share, first);
     }
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const { return int64(turn.strip % side_by_side()) * kWidth; }
@@ -107,17 +107,11 @@ struct Columns {
         else
             load_all([&](int s) { return s < share.steps ? share.width : 0; });
     }
-    template <class Flags>
-    static CUSCAN_DEVICE void set_flags(Flags& flags, int s, const Vector<boolean, kItems>& values) {
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) flags.set(s * kItems + i, values.item[i].bits != 0);
-    }
-
     CUSCAN_DEVICE void load_segments(const Turn& turn, Share& share, int64 first) const {
         using Port = typename Config::SegmentPort;
         auto& restarts = share.items.restarts;
         if constexpr (Config::kSegments == Segments::kReset)
-            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& reset) { set_flags(restarts, s, reset); });
+            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& reset) { restarts.set_vector(s, reset); });
         if constexpr (Config::kSegments == Segments::kKeys) {
             const auto* keys = (const typename Port::Type*)share.at.array[Numbers::kSegments];
             Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(

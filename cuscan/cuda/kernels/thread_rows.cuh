@@ -1,0 +1,115 @@
+// thread_rows: dense rows of at most 16 runs of items, which are short but no whole number of 16-byte pieces. They pass
+// through shared memory (dense_rows.cuh), where a thread scans whole rows, kSide of them side by side at a time: as many
+// as make a whole number of 32-bit words. So neighbouring threads are an odd number of words (or of larger units that one
+// access takes) apart and do not meet in the banks. The length of the rows is known to the compiler, and with it the
+// place of every element in its unit. The order is that of the other kernels: the scan over the lanes' totals is
+// warp_inclusive_scan, in the registers of one thread.
+#pragma once
+#include "../dense_rows.cuh"
+#include "../elements.cuh"
+#include "../workspace.cuh"
+
+namespace cuscan {
+
+// Elements in scan order, kUnit of them by one access to shared memory. Asked for one after the other.
+template <Access kAccess, int kUnit, class T>
+struct UnitReader {
+    const T* first;
+    Vector<T, kUnit> unit;
+
+    CUSCAN_DEVICE T read(int index) {
+        if (index % kUnit == 0) unit = read_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index));
+        return unit.item[index % kUnit];
+    }
+};
+template <Access kAccess, int kUnit, class T>
+struct UnitWriter {
+    T* first;
+    Vector<T, kUnit> unit;
+
+    CUSCAN_DEVICE void write(int index, T item) {
+        unit.item[index % kUnit] = item;
+        if (index % kUnit == kUnit - 1) write_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
+    }
+};
+
+// The inclusive scan of warp_inclusive_scan for a thread that meets the lanes one after the other.
+template <class Op, int kLanes, class T>
+struct LaneScan {
+    T at_distance[5][kLanes];  // what a lane holds before it looks 1, 2, 4, 8, 16 lanes back
+
+    CUSCAN_DEVICE T inclusive(int lane, T value) {
+        CUSCAN_UNROLL
+        for (int d = 0; d < 5; ++d) {
+            at_distance[d][lane] = value;
+            if (lane >= 1 << d) value = Op::combine(at_distance[d][lane - (1 << d)], value);
+        }
+        return value;
+    }
+};
+
+template <class Config>
+struct ThreadRows : Elements<Config> {
+    using Base = Elements<Config>;
+    using Place = Plain<Config>;
+    using Value = typename Place::Value;
+    using Result = typename Place::Result;
+    using typename Base::Op;
+    using typename Base::State;
+    static constexpr int kLength = Config::kLongest, kItems = Config::kItems;
+    static constexpr int kLanes = (kLength + kItems - 1) / kItems;
+
+    UnitReader<Place::ValuePort::kAccess, Config::kValueUnit, Value> value;
+    UnitReader<Base::kMasked ? Config::Mask::kAccess : Access::kVector, Config::kMaskUnit, boolean> mask;
+    UnitWriter<Place::ResultPort::kAccess, Config::kResultUnit, Result> result;
+
+    CUSCAN_DEVICE State next(int index) {
+        const Value item = value.read(index);
+        State state = Op::template lift<Result>(item);
+        if constexpr (Base::kMasked)
+            if (mask.read(index).bits == 0) state = Base::identity();
+        if constexpr (Config::kSkipsNan)
+            if (is_nan(arithmetic(item))) state = Base::identity();
+        return state;
+    }
+
+    // The row whose first element is number `start` of the thread's.
+    CUSCAN_DEVICE void scan(int start, State initial) {
+        LaneScan<Op, kLanes, State> lanes;
+        State before;
+        CUSCAN_UNROLL
+        for (int lane = 0; lane < kLanes; ++lane) {
+            Running<Config> running;
+            running.present = lane > 0 || Config::kHasInitial;
+            running.value = lane > 0 ? join<Op>(Config::kHasInitial, initial, before) : initial;
+            State total;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems && lane * kItems + i < kLength; ++i) {
+                const int index = start + lane * kItems + i;
+                const State item = next(index);
+                total = i == 0 ? item : Op::combine(total, item);
+                result.write(index, convert<Result>(Op::lower(running.step(item, initial), Number<0>())));
+            }
+            before = lanes.inclusive(lane, total);
+        }
+    }
+};
+
+template <class Config>
+CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* not shared */,
+                               const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    using Rows = DenseRows<Config>;
+    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(origin, initial));
+    Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
+        // A thread's last rows may be beyond the block's last: there is room for them, and nothing takes them away.
+        for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
+            // In scan order: mirrored, the last of the rows comes first.
+            const int first = (row + (Rows::kMirrored ? Config::kSide - 1 : 0)) * Config::kLongest;
+            ThreadRows<Config> rows{{}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
+            CUSCAN_UNROLL
+            for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);
+        }
+    });
+}
+
+}  // namespace cuscan
