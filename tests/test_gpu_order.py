@@ -39,7 +39,8 @@ def compiled(request):
         for kind, (reverse, exclusive, masked, initial) in itertools.product(WAYS, FLAGS.values()):
             shape, axis = way(kind, "uint64")
             call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "initial": 7 if initial else None}
-            yield np.empty(shape, np.uint64), INTERVAL, {**call, "mask": np.empty(shape, bool) if masked else None}
+            call["mask"] = np.empty(shape, bool) if masked else None
+            yield request_of(cuscan.scan, np.empty(shape, np.uint64), INTERVAL, **call)
 
     compile_ahead(request, {"test_intervals_through_every_kernel": intervals})
 
