@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from cuscan import backends
+from cuscan.call import SEGMENTS, Operands, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.interop.view import ArrayView
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, Monoid
-from cuscan.request import Flags, Operands
 
 Array = Any
 
@@ -83,22 +83,17 @@ def scan(
 
     The GPU algorithm is the single-pass scan with decoupled look-back (Merrill & Garland 2016).
     """
-    values, structure = _adopt_values(x, op)
+    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
+    views, roles, structure = _adopt_values(x, op)
+    if not (mask is None and reset is None and offsets is None and keys is None):
+        views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     outs = None if out is None else _adopt_outs(out)
-    operands = Operands(
-        values,
-        None if mask is None else adopt(mask, "mask"),
-        _adopt_segments(reset, offsets, keys),
-        None,
-        outs,
-    )
-    flags = Flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, validate=validate)
-    results = backends.run(flags, operands, initial)
+    results = backends.run(flags, Operands(views, roles, outs), initial)
     if out is not None:
         return out
     if structure is not None:
         return _as_structure(results, structure)
-    return results if isinstance(x, tuple) or len(results) > 1 else results[0]
+    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
 
 
 def cumsum(x: Array, **keywords: Any) -> Array:
@@ -190,17 +185,14 @@ def linear_recurrence(
     Two steps make one, (a, b) then (a', b'): (a' a, a' b + b'); products and sums are rounded one by one and nothing is
     divided. Where |a| <= 1 the error of h[t] is at most (2 log2(t) + 64) eps times the same recurrence over absolute values.
     """
+    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
     value = adopt(b, "b")
-    carry = None if initial is None or _is_number(initial) else adopt(initial, "initial")
-    operands = Operands(
-        (_adopt_like(a, value), value),
-        None,
-        _adopt_segments(reset, offsets, keys),
-        carry,
-        None if out is None else _adopt_outs(out),
+    number = initial if initial is None or _is_number(initial) else None
+    carry = None if number is initial else initial
+    views, roles = _adopt_beside(
+        (_adopt_like(a, value), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
     )
-    flags = Flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
-    results = backends.run(flags, operands, None if carry else initial)
+    results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
     if return_last:
         return results
     return results[0]
@@ -209,20 +201,39 @@ def linear_recurrence(
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], Any]:
-    """The arrays of elements; and the dtype of the result, if they are the fields of one structured array."""
+_X = ("x",)
+
+
+def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
+    """The arrays of elements and what errors call them; and the result's dtype, if they are one structured array."""
     fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
+    structure = None
     if isinstance(x, tuple):
         if len(x) != len(fields):
             one = "a CuPy or NumPy array, a torch tensor or another array with __dlpack__"
             wanted = f"a tuple of {len(fields)} arrays" if fields else one
             raise ScanTypeError(f"x must be {wanted} for op={op!r}; got tuple of {len(x)}")
-        return tuple(adopt(array, f"x[{i}]") for i, array in enumerate(x)), None
-    if fields and isinstance(x, np.ndarray) and x.dtype.names:
+        named = {f"x[{i}]": array for i, array in enumerate(x)}
+    elif fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):
             raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; the state of op={op!r} {', '.join(fields)}")
-        return tuple(adopt(x[name], f"x[{name!r}]") for name in fields), np.dtype(list(fields.items()))
-    return (adopt(x, "x"),), None
+        named = {f"x[{name!r}]": x[name] for name in fields}
+        structure = np.dtype(list(fields.items()))
+    else:
+        return (adopt(x, "x"),), _X, None
+    return tuple(adopt(array, name) for name, array in named.items()), tuple(named), structure
+
+
+def _adopt_beside(
+    views: tuple[ArrayView, ...], roles: tuple[str, ...], **beside: Any
+) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
+    """The values, and the arrays beside them that are given, in the order of the keywords."""
+    given = {name: array for name, array in beside.items() if array is not None}
+    segments = [name for name in SEGMENTS if name in given]
+    if len(segments) > 1:
+        raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
+    adopted = tuple(adopt(array, name) for name, array in given.items())
+    return views + adopted, roles + tuple(given)
 
 
 def _as_structure(results: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
@@ -236,16 +247,6 @@ def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
     if isinstance(out, tuple):
         return tuple(adopt(array, f"out[{i}]") for i, array in enumerate(out))
     return (adopt(out, "out"),)
-
-
-def _adopt_segments(reset: Any, offsets: Any, keys: Any) -> tuple[str, ArrayView] | None:
-    given = [(n, a) for n, a in (("reset", reset), ("offsets", offsets), ("keys", keys)) if a is not None]
-    if not given:
-        return None
-    if len(given) > 1:
-        raise ScanValueError(f"{' and '.join(name for name, _ in given)} exclude each other: pass one of them")
-    name, array = given[0]
-    return name, adopt(array, name)
 
 
 def _adopt_like(a: Any, value: ArrayView) -> ArrayView:

@@ -10,8 +10,8 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.initial import check_initial
 from cuscan.operators import Monoid
-from cuscan.request import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 
 Array = np.ndarray[Any, Any]
@@ -172,7 +172,9 @@ def _struct_source(name: str, body: str, fields: dict[str, DType], identity: tup
         name=name,
         body=body,
         members="\n".join(f"        {dtype.cpp} {field};" for _, (field, dtype) in numbered),
-        identity=", ".join(f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)),
+        identity=", ".join(
+            f"convert<{fields[f].cpp}>({_literal(part)})" for f, part in zip(fields, identity, strict=True)
+        ),
         types=", ".join(f"class T{i}" for i, _ in numbered),
         parameters=", ".join(f"T{i} value{i}" for i, _ in numbered),
         lifted=", ".join(f"convert<{dtype.cpp}>(value{i})" for i, (_, dtype) in numbered),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cuscan.request import ArraySpec, ScanRequest
+from cuscan.request import ScanRequest
+from cuscan.specs import ArraySpec
 from cuscan.tuning import VECTOR_BYTES
 
 

@@ -107,7 +107,7 @@ def _add_exponentials(earlier: Array, later: Array) -> Array:
 
 
 def _affine_steps(earlier: Array, later: Array) -> Array:
-    step = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
+    step: Array = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
     step["decay"] = _product(earlier["decay"], later["decay"])
     step["state"] = _product(later["decay"], earlier["state"]) + later["state"]
     return step

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cuscan.call import BESIDE
 from cuscan.errors import ScanValueError
 
 if TYPE_CHECKING:
+    from cuscan.call import Operands
     from cuscan.interop.view import ArrayView
-    from cuscan.request import Operands
 
 
 def check_overlap(operands: Operands) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`."""
-    outs = operands.outs or ()
+    views, roles, outs = operands
+    outs = outs or ()
     for out in outs:
-        for value in operands.values:
-            if _may_overlap(value, out):
-                sizes = zip(out.strides, value.strides, out.shape, strict=False)
-                same_items = (
-                    out.shape == value.shape
-                    and out.dtype.itemsize == value.dtype.itemsize
-                    and all(one == other for one, other, size in sizes if size > 1)
-                )
-                if not (out.pointer == value.pointer and same_items) and _overlap(value, out):
-                    raise ScanValueError("out overlaps x in part; it must be x itself or share no memory with it")
-        for name, view in operands.others():
-            if _may_overlap(view, out) and _overlap(view, out):
-                raise ScanValueError(f"out overlaps {name}; they must share no memory")
+        start, end = out.pointer + out.kind.first, out.pointer + out.kind.last
+        for view, name in zip(views, roles, strict=True):
+            if start < view.pointer + view.kind.last and view.pointer + view.kind.first < end:
+                _check_pair(name, view, out)
+    if len(outs) < 2:
+        return
     for one, other in itertools.combinations(outs, 2):
-        if _may_overlap(one, other) and _overlap(one, other):
+        if _overlap(one, other):
             raise ScanValueError("the arrays of out overlap; they must share no memory")
 
 
-@functools.lru_cache(maxsize=4096)
-def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """From an array's address to the first byte that it covers, and to the one behind its last."""
-    if 0 in shape:
-        return 0, 0
-    steps = [s * (n - 1) * itemsize for s, n in zip(strides, shape, strict=True)]
-    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+def _check_pair(name: str, view: ArrayView, out: ArrayView) -> None:
+    """Check two arrays that cover a common stretch of memory; they need not have an element there."""
+    is_value = name not in BESIDE
+    if not (is_value and _same_elements(view, out)) and _overlap(view, out):
+        rule = f" in part; it must be {name} itself" if is_value else "; it must be another array"
+        raise ScanValueError(f"out overlaps {name}{rule} or share no memory with it")
 
 
-def _may_overlap(one: ArrayView, other: ArrayView) -> bool:
-    """Whether two arrays cover a common stretch of memory; they need not have an element there."""
-    low, high = _span(one.shape, one.strides, one.dtype.itemsize)
-    other_low, other_high = _span(other.shape, other.strides, other.dtype.itemsize)
-    return one.pointer + low < other.pointer + other_high and other.pointer + other_low < one.pointer + high
+def _same_elements(value: ArrayView, out: ArrayView) -> bool:
+    """Whether two arrays have the same element at every place."""
+    if value.pointer != out.pointer or value.shape != out.shape or value.dtype.itemsize != out.dtype.itemsize:
+        return False
+    return all(s == t for s, t, n in zip(value.strides, out.strides, out.shape, strict=True) if n > 1)
 
 
 class _Addresses:

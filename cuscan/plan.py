@@ -39,6 +39,10 @@ class Port:
     type: str = "boolean"
     access: str = "None"
 
+    @property
+    def present(self) -> bool:
+        return self.access != "None"
+
     def __str__(self) -> str:
         return f"Port<{self.type}, Access::k{self.access}>"
 
@@ -79,6 +83,11 @@ class Config:
     blocks_per_sm: int
     shared_bytes: int
 
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
+        return (*self.values, *self.results, self.mask, self.segment_port, self.row_initial, self.last)
+
 
 @dataclass(frozen=True)
 class ScanPlan:
@@ -93,6 +102,11 @@ class ScanPlan:
     geometry: tuple[int, ...]
     offsets: tuple[int, ...]
     workspace_words: int
+
+    @property
+    def present_offsets(self) -> tuple[int, ...]:
+        """The offsets of the arrays that there are: the arguments of the kernel."""
+        return tuple(o for o, port in zip(self.offsets, self.config.ports, strict=True) if port.present)
 
     @property
     def workspace_bytes(self) -> int:
@@ -113,7 +127,9 @@ def order_of(request: ScanRequest) -> Order:
         order = replace(order, vectors=max(order.vectors // 2, 1))
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
-        order = replace(order, vectors=max(order.vectors // 2, 1))
+        order = replace(order, vectors=order.vectors // 2)
+    while order.unit * element > TILE_BYTES:  # more than eight fields
+        order = replace(order, warps=order.warps // 2)
     return order
 
 
@@ -197,7 +213,11 @@ def _plan(
         _product(batch),
         units,
         words,
-        *((offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize) if offsets_array else (0, 0)),
+        *(
+            (offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize)
+            if offsets_array
+            else (0, 0)
+        ),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 
@@ -211,15 +231,15 @@ def _batch(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ..
 
 
 def _state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
-    """sizeof the operator's state over a number type, with the mark of a segment where there are any."""
+    """The sizeof of the operator's state over a number type, with the mark of a segment where there are any."""
     dtype = request.op.states.dtype(number.name)
     fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
     sizes = [index.itemsize if request.op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
-    return _struct_bytes([_struct_bytes(sizes), 4], max(sizes)) if request.segments else _struct_bytes(sizes)
+    return _struct_bytes([_struct_bytes(sizes), 4], max(*sizes, 4)) if request.segments else _struct_bytes(sizes)
 
 
 def _struct_bytes(sizes: list[int], align: int = 0) -> int:
-    """sizeof a struct of members that are aligned to their sizes, or to `align` in all."""
+    """The sizeof of a struct of members that are aligned to their sizes, or to `align` in all."""
     end, align = 0, align or max(sizes)
     for size in sizes:
         step = min(size, align)
@@ -335,7 +355,7 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     threads = min(_power_of_two(-(-across.size // items)), 16 if items == 1 and state <= VECTOR_BYTES else 8)
     places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
-    blocks_per_sm = _blocks_per_sm("columns", min(items * _power_of_two(state), 2 * VECTOR_BYTES), block)
+    blocks_per_sm = _blocks_per_sm("columns", min(max(items * _power_of_two(state), 4), 2 * VECTOR_BYTES), block)
     slots = target.sm_count * blocks_per_sm
     side_by_side = -(-across.size // (threads * items))
     strips = -(-rows // places) * side_by_side

@@ -31,7 +31,8 @@ class _Scalar:
     """A number is its own state."""
 
     def dtype(self, number: Any) -> np.dtype[Any]:
-        return np.dtype(number)
+        scalar: np.dtype[Any] = np.dtype(number)
+        return scalar
 
     def lift(self, *values: Array) -> Parts:
         return values

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from views import of_another_kind
 
 import cuscan
 from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError
@@ -381,7 +382,7 @@ def test_a_mask_or_out_on_another_device_is_refused(monkeypatch):
 
     devices = itertools.cycle([Device("cpu", 0), Device("cpu", 1)])
     adopt = door.NumPyLibrary.adopt
-    monkeypatch.setattr(door.NumPyLibrary, "adopt", lambda *a: adopt(*a)._replace(device=next(devices)))
+    monkeypatch.setattr(door.NumPyLibrary, "adopt", lambda *a: of_another_kind(adopt(*a), device=next(devices)))
     refused(ScanValueError, "^mask is on", "x on", "one device", mask=np.ones(6, bool))
     refused(ScanValueError, "^out is on", "x on", "one device", out=np.ones(6))
 

@@ -2,9 +2,11 @@
 
 import ctypes
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from views import of_another_kind
 
 import cuscan
 from cuscan import interop
@@ -33,6 +35,7 @@ class Gpu(NumPyLibrary):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
+        self.kinds = {}
         self.lock = threading.Lock()
 
     # ---- what the library does
@@ -43,7 +46,9 @@ class Gpu(NumPyLibrary):
         self.writes.append(array)
 
     def adopt(self, array, name):
-        return super().adopt(array, name)._replace(device=Device("cuda", array.device))
+        view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
+        told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
+        return view._replace(kind=self.kinds.setdefault(told, view.kind))
 
     def empty(self, shape, strides, dtype, device):
         return super().empty(shape, strides, dtype, device).view(GpuArray)
@@ -63,14 +68,16 @@ class Gpu(NumPyLibrary):
         kernel = simulator.CODE.kernel(config, arch)
 
         def launch(grid, block, arguments, shared_mem, stream):
-            *pointers, carry, geometry = arguments
+            *pointers, carry, geometry = arguments  # the last of the pointers is the workspace
             *arrays, states = (ctypes.c_void_p(pointer or None) for pointer in pointers)
             with self.lock:
                 self.launches.append((self.current_device, stream.ptr, pointers))
                 schedule = simulator.Schedule.of(
                     len(self.launches), simulator.new_workspace(16), shared_bytes=shared_mem
                 )
-                table = (ctypes.c_void_p * len(arrays))(*arrays)
+                given = iter(arrays)
+                places = [next(given) if port.present else None for port in config.ports]
+                table = (ctypes.c_void_p * len(places))(*places)
                 message = kernel(
                     ctypes.byref(schedule), *grid, *block, table, states, carry.tobytes(), geometry.tobytes()
                 )
@@ -92,7 +99,9 @@ def gpu(monkeypatch):
     for name in ("_launches", "_streams"):
         monkeypatch.setattr(cuda, name, {})
     monkeypatch.setattr(workspace, "_workspaces", {})
-    monkeypatch.setattr(workspace, "_captured", [])
+    for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
+        monkeypatch.setattr(workspace, name, empty)
+    monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
@@ -158,9 +167,55 @@ def test_calls_of_all_kinds_share_a_workspace(gpu):
     for call in order:
         array, keywords = CALLS[call]
         check(gpu, array, **keywords)
-    used = {pointers[3] for _, _, pointers in gpu.launches} - {0}
-    assert len(used) == len(gpu.scratches) == 1  # the smallest workspace was large enough for all
+    used = {pointers[-1] for _, _, pointers in gpu.launches} - {0}
+    assert len(used) == len(workspace._workspaces) == 1  # the smallest workspace was large enough for all
     assert len(gpu.loads) == len(CALLS)
+
+
+STARTS = np.array([0, 3, 3, 900, 5000])
+SEVERAL = {
+    # A function, arrays, other keywords, and which of the arrays that the kernel may take are there.
+    "indices": (cuscan.cummax, [values((2, 5000))], {"return_indices": True, "reverse": True}, (1, 1, 1, 0, 0, 0, 0)),
+    "offsets": (cuscan.cumsum, [values(5000)], {"offsets": STARTS, "exclusive": True}, (1, 1, 0, 1, 0, 0)),
+    "everything": (
+        cuscan.cummin,
+        [values((5000, 3))],
+        {"axis": 0, "keys": values(5000, "int8") // 50, "mask": values(3, "int8") > 50, "return_indices": True},
+        (1, 1, 1, 1, 1, 0, 0),
+    ),
+    "a longer result": (
+        cuscan.cumsum,
+        [values((2, 5000))],
+        {"include_initial": True, "reverse": True},
+        (1, 1, 0, 0, 0, 0),
+    ),
+    "rows": (
+        cuscan.linear_recurrence,
+        [values((5000,)), values((2, 5000))],
+        {"initial": values((2,)), "return_last": True},
+        (1, 1, 1, 0, 0, 1, 1),
+    ),
+    "columns": (
+        cuscan.linear_recurrence,
+        [values((700, 1)), values((700, 6))],
+        {"axis": 0, "reset": values(6, "int8") > 50, "reverse": True},
+        (1, 1, 1, 0, 1, 0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", SEVERAL)
+def test_every_array_of_a_call_has_its_place(gpu, call):
+    function, arrays, keywords, there = SEVERAL[call]
+    moved = {k: on_gpu(v) if isinstance(v, np.ndarray) else v for k, v in keywords.items()}
+    got, want = function(*map(on_gpu, arrays), **moved), function(*arrays, **keywords)
+    assert isinstance(got, tuple) == isinstance(want, tuple)
+    for one, other in zip(*((a if isinstance(a, tuple) else (a,)) for a in (got, want)), strict=True):
+        assert type(one) is GpuArray and one.dtype == other.dtype and one.strides == other.strides
+        np.testing.assert_array_equal(np.asarray(one), other)
+    ((_, _, pointers),), (config,) = gpu.launches, gpu.loads
+    assert tuple(int(port.present) for port in config.ports) == there
+    assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
 
 
 def test_the_second_call_is_a_lookup(gpu, monkeypatch):
@@ -249,7 +304,7 @@ def test_every_stream_has_a_workspace(gpu):
     for stream in (0, 11, 12, 11, 0):
         gpu.current_stream = stream
         cuscan.scan(x)
-    handles = [(stream, pointers[3]) for _, stream, pointers in gpu.launches]
+    handles = [(stream, pointers[-1]) for _, stream, pointers in gpu.launches]
     assert [stream for stream, _ in handles] == [0, 11, 12, 11, 0]
     assert len(set(handles)) == len({pointer for _, pointer in handles}) == 3
 
@@ -262,7 +317,7 @@ def test_the_per_thread_stream_is_another_in_every_thread(gpu):
         thread = threading.Thread(target=cuscan.scan, args=(x,))
         thread.start()
         thread.join()
-    assert len({pointers[3] for _, _, pointers in gpu.launches}) == 4
+    assert len({pointers[-1] for _, _, pointers in gpu.launches}) == 4
 
 
 def test_threads_on_one_stream(gpu):
@@ -284,18 +339,62 @@ def test_threads_on_one_stream(gpu):
     assert not failures and len(gpu.launches) == 30
 
 
-def test_a_captured_call_has_a_workspace_of_its_own(gpu):
+def captured(gpu, x, calls):
+    """The workspaces of calls that are captured into a graph."""
+    gpu.capturing.add(gpu.current_stream)
+    for _ in range(calls):
+        cuscan.scan(x)
+    gpu.capturing.clear()
+    return [pointers[-1] for _, _, pointers in gpu.launches[-calls:]]
+
+
+def test_captured_calls_have_workspaces_of_their_own(gpu):
     x = on_gpu(values(20_000))
     gpu.current_stream = 5
     cuscan.scan(x)
-    gpu.capturing.add(5)
+    scratches = len(gpu.scratches)
+    pointers = captured(gpu, x, 2)
+    assert len(gpu.scratches) == scratches  # out of the reserve, with nothing to clear
     cuscan.scan(x)
-    cuscan.scan(x)
-    gpu.capturing.clear()
-    cuscan.scan(x)
-    pointers = [arguments[3] for _, _, arguments in gpu.launches]
-    assert pointers[0] == pointers[3] and len(set(pointers)) == 3
+    used = [arguments[-1] for _, _, arguments in gpu.launches]
+    assert used[0] == used[3] and len(set(used)) == 3 and used[1:3] == pointers
     assert len(workspace._captured) == 2  # for as long as the graphs may live
+    plan_bytes = workspace._captured[0].nbytes
+    assert abs(pointers[1] - pointers[0]) >= plan_bytes and all(pointer % 16 == 0 for pointer in pointers)
+
+
+def test_a_reserve_that_is_not_cleared_yet_is_not_used(gpu, monkeypatch):
+    event = SimpleNamespace(done=False)
+    monkeypatch.setattr(workspace, "_mark", lambda stream: event)
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    before = len(gpu.scratches)
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 1  # cleared within the graph
+    event.done = True
+    cuscan.scan(x)
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 1
+
+
+def test_a_reserve_is_replaced_before_it_is_used_up(gpu, monkeypatch):
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    (size,) = {workspace._captured[0].nbytes for _ in captured(gpu, x, 1)}
+    monkeypatch.setattr(workspace, "_RESERVE", 8 * -(-size // 256) * 256)
+    monkeypatch.setattr(workspace, "_reserves", {})
+    monkeypatch.setattr(workspace, "_workspaces", {})
+    cuscan.scan(x)
+    pointers = captured(gpu, x, 5)
+    before = len(gpu.scratches)
+    cuscan.scan(x)
+    assert len(gpu.scratches) == before + 1
+    pointers += captured(gpu, x, 8)
+    assert len(gpu.scratches) == before + 1 and len(set(pointers)) == 13
+    captured(gpu, x, 1)
+    assert len(gpu.scratches) == before + 2  # more than there was
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
@@ -308,5 +407,5 @@ def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
     gpu.out_of_memory = False
     check(gpu, values(600_000, "float64"))
     check(gpu, values(20_000))
-    sizes = [memory.size for memory in gpu.scratches]
+    sizes = [memory.size for memory in gpu.scratches if memory.size != workspace._RESERVE]
     assert len(sizes) == 2 and sizes[0] < sizes[1]

@@ -5,13 +5,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from views import operands, view
 
+from cuscan.call import Flags
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
-from cuscan.interop.view import ArrayView, Device
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target, make_plan
-from cuscan.request import Flags, Operands, dense_strides, make_request
+from cuscan.request import make_request
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
@@ -35,17 +36,6 @@ LAYOUTS = {
 }
 
 
-class NumPy:
-    """The library of the views below: only its name matters."""
-
-    name = "numpy"
-
-
-def view(shape, dtype, strides=None, pointer=0):
-    strides = dense_strides(shape, tuple(range(len(shape), 0, -1))) if strides is None else strides
-    return ArrayView(None, NumPy, DTYPES[dtype], shape, strides, pointer, Device("cuda", 0), False)
-
-
 def plan(
     layout,
     dtype="float32",
@@ -60,8 +50,8 @@ def plan(
     **call,
 ):
     shape, axis = LAYOUTS[layout]
-    operands = Operands((view(shape, dtype, strides, pointer),), view(shape, "bool") if mask else None)
-    request = make_request(Flags(op, axis, dtype=result, **call), operands, has_initial=initial)
+    arrays = operands(view(shape, dtype, strides, pointer), view(shape, "bool") if mask else None)
+    request = make_request(Flags(op, axis, dtype=result, **call), arrays, has_initial=initial)
     return make_plan(request, target)
 
 

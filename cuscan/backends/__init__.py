@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING
-from cuscan.request import Flags, Operands
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
-    device = operands.values[-1].device.type
+    device = operands.views[0].kind.device.type
     backend = _backends.get(device) or _load(device)
     return backend(flags, operands, initial)
 

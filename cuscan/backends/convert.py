@@ -52,4 +52,5 @@ def to_result(value: Array, result: DType) -> Array:
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype in which the elements of a type come and go."""
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import operator
 import threading
 from typing import Any, cast
 
@@ -11,11 +10,15 @@ import cupy
 import numpy as np
 
 from cuscan.backends import workspace
+from cuscan.call import Flags, Operands
+from cuscan.checks import check_offsets
 from cuscan.compile.module import load_kernel
-from cuscan.interop.view import ArrayView, Device, DeviceLibrary
+from cuscan.initial import initial_argument
+from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import Target, make_plan
-from cuscan.request import ALIGNMENT, Flags, Operands, ScanRequest, check_offsets, initial_argument, make_request
+from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ALIGNMENT, ArraySpec
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
@@ -37,6 +40,9 @@ class _Launch:
 
     def __init__(self, request: ScanRequest, device: Device) -> None:
         self.request = request
+        self.new = [(r.shape, r.strides, r.dtype, device) for r in request.results]
+        self.last = None if request.last is None else _without(request.last, request.axis, device)
+        self.no_initial = initial_argument(request, None)
         self.empty = 0 in request.result.shape
         if self.empty:
             return
@@ -50,7 +56,14 @@ class _Launch:
         self.geometry = np.zeros(1, [("words", np.int64, len(plan.geometry))])
         self.geometry["words"] = plan.geometry
         self.workspace_bytes = plan.workspace_bytes
-        self.offsets = plan.offsets
+        self.values = len(request.values)
+        self.offsets = plan.present_offsets if any(plan.offsets) else None
+
+
+def _without(spec: ArraySpec, axis: int, device: Device) -> tuple[Any, ...]:
+    """The arguments of `DeviceLibrary.empty` for a spec without one of its axes."""
+    shape, strides = ((*t[:axis], *t[axis + 1 :]) for t in (spec.shape, spec.strides))
+    return shape, strides, spec.dtype, device
 
 
 _launches: dict[Any, _Launch] = {}
@@ -62,55 +75,49 @@ _lent_lock = threading.Lock()
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    main = operands.values[-1]
-    current, wanted = _get_device(), main.device.ordinal
+    kind = operands.views[0].kind
+    current, wanted = _get_device(), kind.device.ordinal
     if current != wanted:
         _set_device(wanted)
     try:
         launch = _find_launch(flags, operands, initial is not None)
-        request, library = launch.request, cast(DeviceLibrary, main.library)
-        if flags.validate and operands.segments and operands.segments[0] == "offsets":
-            check_offsets(library.fetch(operands.segments[1].owner), request.shape[request.axis])
+        library = cast(DeviceLibrary, kind.library)
+        if flags.validate and operands.segments == "offsets":
+            _validate(launch.request, operands, library)
         outs = operands.outs
         if outs is None:
-            owners = tuple(library.empty(s.shape, s.strides, s.dtype, main.device) for s in request.results)
+            owners = tuple([library.empty(*new) for new in launch.new])
             pointers = [library.pointer(owner) for owner in owners]
         else:
             check_overlap(operands)
-            owners, pointers = tuple(out.owner for out in outs), [out.pointer for out in outs]
-        last = ()
-        if request.last is not None:
-            rows = tuple(n for axis, n in enumerate(request.last.shape) if axis != request.axis)
-            strides = tuple(s for axis, s in enumerate(request.last.strides) if axis != request.axis)
-            last = (library.empty(rows, strides, request.last.dtype, main.device),)
-            if launch.empty:
-                last[0][...] = operands.row_initial.owner if operands.row_initial else initial or 0
-        _queue(launch, library, operands, initial, pointers, library.pointer(last[0]) if last else 0)
+            owners, pointers = tuple([out.owner for out in outs]), [out.pointer for out in outs]
+        if launch.last is not None:
+            last = library.empty(*launch.last)
+            owners += (last,)
+            pointers.append(library.pointer(last))
+            if launch.empty:  # what comes in goes out
+                row_initial = operands.get("initial")
+                last[...] = (initial or 0) if row_initial is None else row_initial.owner
+        number = launch.no_initial if initial is None else initial_argument(launch.request, initial)
+        if not launch.empty:
+            _queue(launch, library, operands, number, pointers)
         if outs is not None:
             for out in outs:
                 library.written(out.owner)
-        return owners + last
+        return owners
     finally:
         if current != wanted:
             _set_device(current)
 
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
-    """The launch that is kept for a like call, or a new one.
-
-    Types are part of the key: 1 equals True and 1.0, and only one of them is an axis.
-    """
-    values, mask, segments, row_initial, outs = operands
-    key = (
-        flags,
-        tuple(map(type, flags)),
-        has_initial,
-        tuple(map(_shape_of, values)),
-        mask and _shape_of(mask),
-        segments and (segments[0], _shape_of(segments[1])),
-        row_initial and _shape_of(row_initial),
-        outs and tuple(map(_shape_of, outs)),
-    )
+    """The launch that is kept for a like call, or a new one."""
+    views, roles, outs = operands
+    parts = [flags, roles, has_initial]
+    for view in views if outs is None else views + outs:
+        parts.append(view.kind)
+        parts.append(view.pointer % ALIGNMENT)
+    key = tuple(parts)
     try:
         return _launches[key]
     except KeyError:
@@ -123,22 +130,15 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch
     return launch
 
 
-def _shape_of(view: ArrayView) -> Any:
-    """All of a view that a launch depends on, but for the address."""
-    return (
-        view.library,
-        view.dtype,
-        view.shape,
-        view.strides,
-        view.pointer % ALIGNMENT,
-        view.device,
-        view.readonly,
-    )
-
-
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
     request = make_request(flags, operands, has_initial=has_initial)
-    return _Launch(request, operands.values[-1].device)
+    return _Launch(request, operands.views[0].device)
+
+
+def _validate(request: ScanRequest, operands: Operands, library: DeviceLibrary) -> None:
+    view = operands.get("offsets")
+    assert view is not None
+    check_offsets(library.fetch(view.owner), request.shape[request.axis])
 
 
 def _target(index: int) -> Target:
@@ -153,43 +153,27 @@ def _target(index: int) -> Target:
     return _targets[index]
 
 
-def _queue(
-    launch: _Launch, library: DeviceLibrary, operands: Operands, initial: Any, results: list[int], last: int
-) -> None:
-    """Put the kernel on the library's current stream; `results` and `last` are addresses."""
-    number = initial_argument(launch.request, initial)
-    if launch.empty:
-        return
-    device = operands.values[-1].device
+def _queue(launch: _Launch, library: DeviceLibrary, operands: Operands, number: Any, written: list[int]) -> None:
+    """Put the kernel on the library's current stream; `written` are the addresses of results and last states."""
+    device = operands.views[0].kind.device
     handle = library.stream(device)
     stream = _streams.get(handle)
     if stream is None:
         stream = _streams[handle] = _Stream(handle)
-    states = None
-    if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, library, device, handle)
-    values, mask, segments, row_initial, _ = operands
-    addresses = (
-        *(value.pointer for value in values),
-        *results,
-        0 if mask is None else mask.pointer,
-        0 if segments is None else segments[1].pointer,
-        0 if row_initial is None else row_initial.pointer,
-        last,
-    )
+    states = workspace.find(launch.workspace_bytes, library, device, handle) if launch.workspace_bytes else None
+    views = operands.views
+    read, values, results = [view.pointer for view in views], launch.values, len(launch.new)
+    addresses = read[:values] + written[:results] + read[values:] + written[results:]
+    if launch.offsets is not None:
+        addresses = [address + offset for address, offset in zip(addresses, launch.offsets, strict=True)]
     launch.function(
         launch.grid,
         launch.block,
-        (
-            *map(operator.add, addresses, launch.offsets),
-            0 if states is None else states.pointer,
-            number,
-            launch.geometry,
-        ),
+        (*addresses, 0 if states is None else states.pointer, number, launch.geometry),
         shared_mem=launch.shared_bytes,
         stream=stream,
     )
-    lent = [v.lender for v in (*values, *(v for _, v in operands.others())) if v.lender is not None]
+    lent = [view.lender for view in views if view.lender is not None]
     if lent:
         _keep(lent)
 

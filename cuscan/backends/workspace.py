@@ -6,12 +6,15 @@ ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the l
 other axes. It is allocated by the library that owns the arrays, so its memory is ordered on that
 library's stream.
 
-A call that is captured into a graph gets a workspace of its own: a replay may run beside eager
-calls or other graphs, in any stream. Its clearing is captured with it.
+A call that is captured into a graph gets memory of its own for good, since graphs do not say when they are gone and a
+replay may run beside eager calls or other graphs, in any stream. It comes from a reserve of 4 MiB a library and device,
+cleared beforehand (by the first call that needs a workspace, and anew when half of it is gone), so that the graph holds
+nothing but the kernel. Where the reserve does not suffice, clearing is captured too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any, NamedTuple
 
@@ -20,6 +23,8 @@ import cupy
 from cuscan.interop.view import Device, DeviceLibrary
 
 _SMALLEST = 1 << 20
+_RESERVE = 4 << 20
+_ALIGNMENT = 256
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, a stream in every thread
 
 
@@ -31,9 +36,14 @@ class Workspace(NamedTuple):
     memory: Any
 
 
+_Place = tuple[DeviceLibrary, Device]
 _workspaces: dict[tuple[DeviceLibrary, Device, int, object], Workspace] = {}
 _this_thread = threading.local()
 _captured: list[Workspace] = []
+_reserves: dict[_Place, Workspace] = {}  # what is left of them, cleared
+_clearing: list[tuple[_Place, Workspace, Any]] = []  # with an event each
+_wanted: set[_Place] = set()
+_lock = threading.Lock()
 
 
 def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Workspace:
@@ -42,8 +52,9 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
     The legacy default stream (0) cannot be captured.
     """
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
-        workspace = _allocate(nbytes, library, device)
-        _captured.append(workspace)  # graphs do not say when they are gone
+        with _lock:
+            workspace = _take(nbytes, library, device) or _allocate(nbytes, library, device)
+            _captured.append(workspace)
         return workspace
     thread = None
     if stream == _PER_THREAD_STREAM:  # the identity of a thread that ended is given to another
@@ -52,9 +63,47 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
     found = _workspaces.get(key)
     if found is None or found.nbytes < nbytes:
         found = _workspaces[key] = _allocate(max(nbytes, _SMALLEST), library, device)
+        if (library, device) not in _reserves:
+            _wanted.add((library, device))
+    if _clearing or _wanted:
+        with _lock:
+            _keep_reserve(library, device, stream)
     return found
 
 
 def _allocate(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace:
     memory = library.scratch(nbytes, device)
     return Workspace(nbytes, library.pointer(memory), memory)
+
+
+def _take(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace | None:
+    """A piece of the reserve; it is never given back."""
+    left = _reserves.get((library, device))
+    if left is None or left.nbytes < nbytes:
+        return None
+    size = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    _reserves[library, device] = Workspace(left.nbytes - size, left.pointer + size, left.memory)
+    if left.nbytes - size < _RESERVE // 2:
+        _wanted.add((library, device))
+    return Workspace(nbytes, left.pointer, left.memory)
+
+
+def _keep_reserve(library: DeviceLibrary, device: Device, stream: int) -> None:
+    """Have a new reserve cleared on this stream if one is wanted; use those that are."""
+    place = library, device
+    if place in _wanted and place not in [other for other, _, _ in _clearing]:
+        _wanted.discard(place)
+        with contextlib.suppress(MemoryError, RuntimeError):  # out of memory: captured calls clear their own
+            _clearing.append((place, _allocate(_RESERVE, library, device), _mark(stream)))
+    for entry in list(_clearing):
+        other, reserve, cleared = entry
+        if cleared.done:
+            _reserves[other] = reserve
+            _clearing.remove(entry)
+
+
+def _mark(stream: int) -> Any:
+    """An event that is done when all work in a stream so far is."""
+    event = cupy.cuda.Event(disable_timing=True)
+    cupy.cuda.runtime.eventRecord(event.ptr, stream)
+    return event

@@ -12,9 +12,10 @@ from typing import Any
 
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
+from cuscan.call import Flags, Operands
 from cuscan.interop import adopt
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import Flags, Operands, make_request
+from cuscan.request import make_request
 
 _REPORT = ("--ptxas-options=-v",)
 _FIELDS = {
@@ -30,7 +31,14 @@ def plan_of(case: Case, target: Target) -> ScanPlan:
     """The plan that a case gets on a GPU; needs neither the GPU nor memory for the arrays."""
     x, mask, out = untouched_buffers(case).each(adopt)
     flags = Flags(case.op, case.axis, case.reverse, case.exclusive)
-    return make_plan(make_request(flags, Operands((x,), mask, outs=(out,)), has_initial=False), target)
+    return make_plan(
+        make_request(
+            flags,
+            Operands((x,) if mask is None else (x, mask), ("x",) if mask is None else ("x", "mask"), (out,)),
+            has_initial=False,
+        ),
+        target,
+    )
 
 
 def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:

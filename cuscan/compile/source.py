@@ -79,12 +79,12 @@ def make_source(config: Config) -> str:
     """The translation unit for one configuration."""
     fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
-    names = [f"array{i}" for i in range(len(config.values) + len(config.results) + 4)]
+    names = [f"array{i}" if port.present else "nullptr" for i, port in enumerate(config.ports)]
     return _TEMPLATE.format(
         entry=entry_name(config),
         digest=headers_digest(),
         constants=constants,
-        arguments=", ".join(f"char* {name}" for name in names),
+        arguments=", ".join(f"char* {name}" for name in names if name != "nullptr"),
         names=", ".join(names),
         **fields,
     )

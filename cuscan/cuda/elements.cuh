@@ -115,7 +115,8 @@ private:
         if constexpr (kPort < Config::Values::kCount)
             return lifted<kPort + 1>(vector, i, along, taken..., raw.at(Number<kPort>()).vector[vector].item[i]);
         else if constexpr (Config::kIndexed)
-            return Base::Inner::template lift<typename Base::Result>(taken..., Index(Config::kReverse ? index - along : index + along));
+            return Base::Inner::template lift<typename Base::Result>(
+                taken..., Index(Config::kReverse ? index - along : index + along));
         else
             return Base::Inner::template lift<typename Base::Result>(taken...);
     }

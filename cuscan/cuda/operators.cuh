@@ -154,9 +154,9 @@ struct Xor : Scalar<T> {
     }
 };
 
-// The greatest (kSign = 1) or least (kSign = -1) value so far and where it stands: Index counts along the axis, and is kNowhere
-// in values that are no elements. Of equal values the first is kept, or, with kLatest, the last; an element goes before
-// what is none. NaN goes before all numbers.
+// The greatest (kSign = 1) or least (kSign = -1) value so far and where it stands: Index counts along the axis, and is
+// kNowhere in values that are no elements. Of equal values the first is kept, or, with kLatest, the last; an element goes
+// before what is none. NaN goes before all numbers.
 template <class T, class Index, int kSign, bool kLatest>
 struct Extremum {
     static constexpr Index kNowhere = ~Index(0);
@@ -183,9 +183,7 @@ struct Extremum {
     }
     static CUSCAN_DEVICE State start(T initial) { return {initial, kNowhere}; }
     static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.value; }
-    static CUSCAN_DEVICE int64 lower(State state, Number<1>) {
-        return state.index == kNowhere ? -1 : int64(state.index);
-    }
+    static CUSCAN_DEVICE int64 lower(State state, Number<1>) { return state.index == kNowhere ? -1 : int64(state.index); }
 };
 
 // log(exp(earlier) + exp(later)), as the greatest term so far and the sum of all terms relative to it: one exponential a

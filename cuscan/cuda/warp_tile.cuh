@@ -114,7 +114,8 @@ struct WarpTile {
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                store_vector_of(row, geometry, first + lane * kItems + r * kStride, r, count(r), left - r * kStride, running);
+                store_vector_of(row, geometry, first + lane * kItems + r * kStride, r, count(r), left - r * kStride,
+                                running);
             }
         };
         if (length - first >= kElements) {

@@ -10,7 +10,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
-from cuscan.interop.view import ArrayView, Device
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
@@ -20,13 +20,20 @@ class CuPyLibrary:
 
     name = "cupy"
 
+    def __init__(self) -> None:
+        self._kinds: Kinds = {}
+
     def adopt(self, array: Any, name: str) -> ArrayView:
+        key = array.dtype, array.shape, array.strides, array.device.id
+        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
+        return ArrayView(array, kind, array.data.ptr)
+
+    def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
         dtype = DTYPES.get(array.dtype.name)
         if dtype is None:
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
         strides = element_strides(array, dtype.itemsize, name)
-        device = _DEVICES[array.device.id]
-        return ArrayView(array, self, dtype, array.shape, strides, array.data.ptr, device, False)
+        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.device.id], readonly)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library, without a copy.
@@ -35,9 +42,12 @@ class CuPyLibrary:
         reads it does not tell.
         """
         door = cupy.from_dlpack if hasattr(array, "__dlpack__") else cupy.asarray
-        view = self.adopt(taken_over(door, array, name), name)
+        adopted = taken_over(door, array, name)
         interface = getattr(array, "__cuda_array_interface__", {"data": (0, True)})
-        return view._replace(readonly=bool(interface["data"][1]), lender=array)
+        kind = self._kind_of(adopted, name, readonly=bool(interface["data"][1]))
+        key = "foreign", kind.dtype, kind.shape, kind.strides, kind.device, kind.readonly
+        kind = self._kinds.get(key) or keep_kind(self._kinds, key, kind)
+        return ArrayView(adopted, kind, adopted.data.ptr, array)
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         with cupy.cuda.Device(device.ordinal):

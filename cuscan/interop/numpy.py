@@ -10,7 +10,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import ArrayView, Device
+from cuscan.interop.view import ArrayKind, ArrayView, Device
 
 CPU = Device("cpu", 0)
 
@@ -35,7 +35,8 @@ class NumPyLibrary:
         if isinstance(array, np.ma.MaskedArray):
             raise ScanTypeError(f"{name} is a masked array; pass {name}.data, and ~{name}.mask as mask")
         strides = element_strides(array, dtype.itemsize, name)
-        return ArrayView(array, self, dtype, array.shape, strides, array.ctypes.data, CPU, not array.flags.writeable)
+        kind = ArrayKind(self, dtype, array.shape, strides, CPU, not array.flags.writeable)
+        return ArrayView(array, kind, array.ctypes.data)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library through DLPack, without a copy."""

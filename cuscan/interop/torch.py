@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayView, Device
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
 _TORCH_DTYPES = {row: dtype for dtype, row in _DTYPES.items()}
@@ -24,11 +24,6 @@ def _raw_stream(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
-def _has_tangent(array: Any) -> bool:
-    """Whether forward-mode differentiation is under way, and goes through this tensor."""
-    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
-
-
 # The public way costs 4 us a call; torch's own compiler uses this one.
 _stream = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
@@ -38,32 +33,48 @@ class TorchLibrary:
 
     name = "torch"
 
+    def __init__(self) -> None:
+        self._kinds: Kinds = {}
+
     def adopt(self, array: Any, name: str) -> ArrayView:
-        dtype = _DTYPES.get(array.dtype)
-        if dtype is None or array.layout is not torch.strided:
-            raise ScanTypeError(
-                f"{name} is a tensor of dtype {array.dtype} and layout {array.layout}; supported: strided tensors of "
-                f"{', '.join(DTYPES)}"
-            )
-        if (array.requires_grad and torch.is_grad_enabled()) or _has_tangent(array):
+        try:
+            key = array.dtype, array.shape, array.stride(), array.device, array.layout
+        except RuntimeError:  # a sparse tensor has no strides
+            raise self._not_strided(array, name) from None
+        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
+        if (array.requires_grad and torch.is_grad_enabled()) or (
+            _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
+        ):
             raise ScanTypeError(
                 f"{name} requires grad, and cuscan has no derivatives yet: call it under torch.no_grad(), or pass "
                 f"{name}.detach()"
             )
+        if array.is_neg() or array.is_conj():
+            if name == "out":
+                raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
+            return self.adopt(array.resolve_conj().resolve_neg(), name)
+        pointer = array.data_ptr()
+        if not pointer and array.numel():
+            raise ScanTypeError(f"{name} is a {type(array).__name__} without memory")
+        return ArrayView(array, kind, pointer)
+
+    def _kind_of(self, array: Any, name: str) -> ArrayKind:
+        dtype = _DTYPES.get(array.dtype)
+        if dtype is None or array.layout is not torch.strided:
+            raise self._not_strided(array, name)
         if array.is_cuda:
             device = _DEVICES[array.get_device()]
         elif array.device.type == "cpu":
             device = _CPU
         else:
             raise ScanTypeError(f"{name} is on device {array.device}; cuscan works on cuda and cpu")
-        if array.is_conj() or array.is_neg():
-            if name == "out":
-                raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
-            array = array.resolve_conj().resolve_neg()
-        pointer = array.data_ptr()
-        if not pointer and array.numel():
-            raise ScanTypeError(f"{name} is a {type(array).__name__} without memory")
-        return ArrayView(array, self, dtype, tuple(array.shape), array.stride(), pointer, device, False)
+        return ArrayKind(self, dtype, tuple(array.shape), array.stride(), device)
+
+    def _not_strided(self, array: Any, name: str) -> ScanTypeError:
+        return ScanTypeError(
+            f"{name} is a tensor of dtype {array.dtype} and layout {array.layout}; supported: strided tensors of "
+            f"{', '.join(DTYPES)}"
+        )
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])

@@ -58,19 +58,79 @@ class DeviceLibrary(Library, Protocol):
         """The handle of the library's current stream on a device."""
 
 
+class ArrayKind:
+    """All of an array but for where it lies: what a launch depends on. Strides count elements.
+
+    Kinds are kept by their libraries, so that they can be told apart by identity.
+    """
+
+    __slots__ = ("device", "dtype", "first", "last", "library", "readonly", "shape", "strides")
+
+    def __init__(
+        self,
+        library: Library,
+        dtype: DType,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        device: Device,
+        readonly: bool = False,
+    ) -> None:
+        self.library = library
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.device = device
+        self.readonly = readonly
+        # The bytes that it covers, from its address on: from the first to the one behind the last.
+        steps = [s * (n - 1) * dtype.itemsize for s, n in zip(strides, shape, strict=True)]
+        self.first = sum(step for step in steps if step < 0)
+        self.last = 0 if 0 in shape else sum(step for step in steps if step > 0) + dtype.itemsize
+
+
 class ArrayView(NamedTuple):
     """An array of any library: its memory, and the object that keeps it alive.
 
-    `strides` count elements; `pointer` is the address of the first element. `lender` is an object of
-    a library that cuscan does not know, and that may use the memory again once it is let go.
+    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
+    that may use the memory again once it is let go.
     """
 
     owner: Any
-    library: Library
-    dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    kind: ArrayKind
     pointer: int
-    device: Device
-    readonly: bool
     lender: Any = None
+
+    @property
+    def library(self) -> Library:
+        return self.kind.library
+
+    @property
+    def dtype(self) -> DType:
+        return self.kind.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.kind.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.kind.strides
+
+    @property
+    def device(self) -> Device:
+        return self.kind.device
+
+    @property
+    def readonly(self) -> bool:
+        return self.kind.readonly
+
+
+Kinds = dict[Any, ArrayKind]  # by what a library tells of an array
+_MOST_KINDS = 4096  # kept by a library; a program that never repeats a shape must not grow without end
+
+
+def keep_kind(kinds: Kinds, key: Any, kind: ArrayKind) -> ArrayKind:
+    """Remember a kind."""
+    if len(kinds) >= _MOST_KINDS:
+        kinds.clear()
+    kinds[key] = kind
+    return kind

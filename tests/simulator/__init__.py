@@ -25,20 +25,15 @@ from unittest import mock
 import numpy as np
 
 from cuscan import tuning
+from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
+from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.order import Order
 from cuscan.plan import Config, ScanPlan, Target, make_plan
-from cuscan.request import (
-    ALIGNMENT,
-    ArraySpec,
-    Flags,
-    Operands,
-    ScanRequest,
-    initial_argument,
-    make_request,
-)
+from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ALIGNMENT, ArraySpec
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
@@ -70,8 +65,8 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 
 def launcher(config: Config) -> str:
     """C++ that launches a configuration's kernel, with its arrays as a table of addresses."""
-    count = len(config.values) + len(config.results) + 4
-    return _LAUNCHER.format(entry=entry_name(config), arrays=", ".join(f"arrays[{i}]" for i in range(count)))
+    arrays = ", ".join(f"arrays[{i}]" for i, port in enumerate(config.ports) if port.present)
+    return _LAUNCHER.format(entry=entry_name(config), arrays=arrays)
 
 
 class SimulationError(AssertionError):
@@ -356,18 +351,17 @@ def prepare(
     is that of a linear recurrence; `flags` are those of `Flags`.
     """
     values = value if isinstance(value, tuple) else (value,)
-    segments = {"reset": reset, "offsets": offsets, "keys": keys}
-    kind, boundaries = next(((k, a) for k, a in segments.items() if a is not None), (None, None))
     row_initial = initial if isinstance(initial, np.ndarray) else None
     number = None if row_initial is not None else initial
+    beside = {"mask": mask, "reset": reset, "offsets": offsets, "keys": keys, "initial": row_initial}
+    given = {name: array for name, array in beside.items() if array is not None}
     operands = Operands(
-        tuple(LIBRARY.adopt(array, "x") for array in values),
-        None if mask is None else LIBRARY.adopt(mask, "mask"),
-        None if kind is None else (kind, LIBRARY.adopt(boundaries, kind)),
-        None if row_initial is None else LIBRARY.adopt(row_initial, "initial"),
+        tuple(LIBRARY.adopt(array, "x") for array in (*values, *given.values())),
+        ("x",) * len(values) + tuple(given),
         None if out is None else (LIBRARY.adopt(out, "out"),),
     )
     request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
+    boundaries = next((given[name] for name in SEGMENTS if name in given), None)
     arrays = (*values, mask, boundaries, row_initial)
     specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))

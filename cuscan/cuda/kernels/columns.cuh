@@ -38,9 +38,9 @@ struct Columns {
 
     // A thread's elements of a unit.
     struct Share {
-        Row<Config> at;            // the first of them
-        int steps, results, width; // how many exist along the axis, as elements and as results, and across
-        int64 left;                // results from the first to the end of the row
+        Row<Config> at;             // the first of them
+        int steps, results, width;  // how many exist along the axis, as elements and as results, and across
+        int64 left;                 // results from the first to the end of the row
         Items<Config, kSteps, kItems> items;
     };
 
@@ -99,8 +99,8 @@ struct Columns {
         auto load_all = [&](auto count) {
             CUSCAN_UNROLL
             for (int s = 0; s < kSteps; ++s)
-                take(s, load_vector<Port::kAccess, kItems>(
-                            advance<Access::kElement>(item, geometry.axis.stride[kArray], s), step, count(s)));
+                take(s, load_vector<Port::kAccess, kItems>(advance<Access::kElement>(item, geometry.axis.stride[kArray], s),
+                                                           step, count(s)));
         };
         if (share.steps == kSteps && share.width == kItems)
             load_all([](int) { return kItems; });
@@ -126,8 +126,8 @@ struct Columns {
             load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& key) {
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i)
-                    restarts.set(s * kItems + i, arithmetic(key.item[i]) != arithmetic(before.item[i]) && first + s > 0 &&
-                                                     s < share.steps);
+                    restarts.set(s * kItems + i,
+                                 arithmetic(key.item[i]) != arithmetic(before.item[i]) && first + s > 0 && s < share.steps);
                 before = key;
             });
         }

@@ -1,0 +1,122 @@
+"""The defined order (order.py), walked in NumPy.
+
+The kernels' working layout is kept as axes: items, lanes, vectors, warps and units come first, rows
+last, so every step of the order is one NumPy call on whole arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cuscan.backends.algebra import Algebra, Part
+from cuscan.order import GROUP, LANES, SECTION, Order
+
+Array = np.ndarray[Any, Any]
+Combine = Callable[[Array, Array], Array]
+
+
+def block(elements: Array, order: Order) -> Array:
+    """(rows, n) as (items, lanes, vectors, warps, units, rows); no level is larger than n asks for."""
+    rows, n = elements.shape
+    items, lanes = min(order.items, n), min(LANES, -(-n // order.items))
+    vectors, warps = min(order.vectors, -(-n // order.vector)), min(order.warps, -(-n // order.warp_tile))
+    units = -(-n // order.unit)
+    padded = np.zeros((rows, units * warps * vectors * lanes * items), elements.dtype)
+    padded[:, :n] = elements  # no stored result depends on what is behind
+    return np.ascontiguousarray(padded.reshape(rows, units, warps, vectors, lanes, items).T)
+
+
+def unblock(blocked: Array, shape: tuple[int, ...]) -> Array:
+    """The way back, to (rows, n)."""
+    return np.ascontiguousarray(blocked.T).reshape(shape[0], -1)[:, : shape[1]]
+
+
+class Carry:
+    """What precedes a group of units: the sections before, and the groups before in the section."""
+
+    def __init__(self, combine: Combine, initial: Part) -> None:
+        self._combine = combine
+        self._section = initial
+        self._groups: list[Array] = []  # totals, in this section
+
+    def before_group(self) -> Part:
+        if not self._groups:
+            return self._section
+        groups = _kogge_stone(self._combine, np.stack(self._groups))
+        return _join(self._combine, self._section, Part(np.True_, groups[-1]))
+
+    def pass_group(self, total: Array) -> None:
+        self._groups.append(total)
+        if len(self._groups) == SECTION // GROUP:
+            self._section = self.before_group()
+            self._groups = []
+
+
+def prefixes(combine: Combine, blocked: Array, carry: Carry) -> Part:
+    """What precedes each thread's items, for one group of units; the carry passes the group."""
+    totals = blocked[0].copy()
+    for item in blocked[1:]:
+        totals = combine(totals, item)
+    lanes = _kogge_stone(combine, totals)
+    vectors = _fold(combine, lanes[-1])
+    warps = _fold(combine, vectors[-1])
+    before_group = carry.before_group()
+    units = _kogge_stone(combine, warps[-1].astype(before_group.value.dtype))
+    carry.pass_group(units[-1])
+
+    carries = _join(combine, before_group, _before(units))
+    carries = Part(carries.exists, carries.value.astype(blocked.dtype))
+    return _join(
+        combine,
+        _join(combine, carries, _before(warps)),
+        _join(combine, _before(vectors), _before(lanes)),
+    )
+
+
+def walk(algebra: Algebra, blocked: Array, prefix: Part) -> Array:
+    """The items one by one: `Running` in elements.cuh."""
+    scanned = np.empty(blocked.shape, algebra.shown_dtype)
+    running = prefix
+    for i, item in enumerate(blocked):
+        if algebra.shows_before:
+            scanned[i] = algebra.shown_before(running, item)
+        running = _join(algebra.combine, running, Part(np.True_, item))
+        if not algebra.shows_before:
+            scanned[i] = algebra.shown(running.value)
+    return scanned
+
+
+def _join(combine: Combine, earlier: Part, later: Part) -> Part:
+    """One part after another; what does not exist is not combined, not even as an identity."""
+    combined = combine(earlier.value, later.value)
+    both = earlier.exists & later.exists
+    if both.all():
+        return Part(np.True_, combined)
+    alone = np.where(later.exists, later.value, earlier.value)
+    return Part(earlier.exists | later.exists, np.where(both, combined, alone))
+
+
+def _before(inclusive: Array) -> Part:
+    """From inclusive scans along the first axis to what precedes each place."""
+    places = np.arange(len(inclusive)).reshape(-1, *[1] * (inclusive.ndim - 1))
+    return Part(places > 0, np.concatenate([inclusive[:1], inclusive[:-1]]))
+
+
+def _kogge_stone(combine: Combine, values: Array) -> Array:
+    """The inclusive scan along the first axis by doubling distances, in place."""
+    distance = 1
+    while distance < len(values):
+        values[distance:] = combine(values[:-distance], values[distance:])
+        distance *= 2
+    return values
+
+
+def _fold(combine: Combine, values: Array) -> Array:
+    """The inclusive scan along the first axis from left to right."""
+    folded = values.copy()
+    for i in range(1, len(values)):
+        folded[i] = combine(folded[i - 1], values[i])
+    return folded

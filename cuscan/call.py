@@ -1,0 +1,126 @@
+"""A call of the public functions: its arrays by their roles, its other arguments by their types."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cuscan.dtypes import DTYPES, DType
+from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import OPERATORS, Monoid
+
+if TYPE_CHECKING:
+    from cuscan.interop.view import ArrayView
+
+
+class Flags(NamedTuple):
+    """The arguments of a call that are no arrays, of the types that they ought to have; see `make_flags`."""
+
+    op: Any
+    axis: int = -1
+    reverse: bool = False
+    exclusive: bool = False
+    include_initial: bool = False
+    skipna: bool = False
+    dtype: Any = None
+    return_last: bool = False
+    validate: bool = False
+
+
+def make_flags(
+    op: Any,
+    axis: Any,
+    reverse: Any,
+    exclusive: Any = False,
+    include_initial: Any = False,
+    skipna: Any = False,
+    dtype: Any = None,
+    return_last: Any = False,
+    validate: Any = False,
+) -> Flags:
+    """The flags of a call; raises `ScanTypeError` where a type does not fit.
+
+    Equal flags mean the same: 1 equals True and 1.0, and only one of them is an axis.
+    """
+    if type(axis) is not int:
+        axis = _to_index(axis)
+    if not (
+        type(reverse) is type(exclusive) is type(include_initial) is type(skipna) is bool
+        and type(return_last) is type(validate) is bool
+    ):
+        flags = (reverse, exclusive, include_initial, skipna, return_last, validate)
+        names = ("reverse", "exclusive", "include_initial", "skipna", "return_last", "validate")
+        reverse, exclusive, include_initial, skipna, return_last, validate = map(_to_bool, names, flags)
+    return Flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, return_last, validate)
+
+
+SEGMENTS = ("reset", "offsets", "keys")
+BESIDE = frozenset({"mask", "initial", *SEGMENTS})  # what an array can be beside a value
+
+
+class Operands(NamedTuple):
+    """The arrays of a call: those that are read, in the order of the kernels' arguments, each by its role.
+
+    The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial".
+    """
+
+    views: tuple[ArrayView, ...]
+    roles: tuple[str, ...] = ("x",)
+    outs: tuple[ArrayView, ...] | None = None
+
+    @property
+    def values(self) -> tuple[ArrayView, ...]:
+        return tuple(view for name, view in zip(self.roles, self.views, strict=True) if name not in BESIDE)
+
+    def get(self, *roles: str) -> ArrayView | None:
+        """The array in one of some roles, if there is one."""
+        return next((view for name, view in zip(self.roles, self.views, strict=True) if name in roles), None)
+
+    @property
+    def segments(self) -> str | None:
+        """How segments are given."""
+        return next((name for name in self.roles if name in SEGMENTS), None)
+
+
+def find_operator(op: object) -> Monoid:
+    """The row of the operator table that the user's `op` names."""
+    if isinstance(op, Monoid):
+        return op
+    if isinstance(op, str) and op in OPERATORS:
+        return OPERATORS[op]
+    raise ScanValueError(f"op must be one of {', '.join(map(repr, OPERATORS))}; got {op!r}")
+
+
+def find_dtype(dtype: object) -> DType:
+    """The row of the dtype table for a name, a NumPy or CuPy dtype or type, or a torch dtype."""
+    if isinstance(dtype, DType):
+        return dtype
+    text = str(dtype)
+    if text.startswith("torch."):
+        name = text.removeprefix("torch.")
+    elif isinstance(dtype, str) and dtype in DTYPES:
+        name = dtype
+    else:
+        try:
+            numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
+            name = numpy_dtype.name if numpy_dtype.isnative else text
+        except TypeError:
+            name = text
+    if name not in DTYPES:
+        raise ScanTypeError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    return DTYPES[name]
+
+
+def _to_bool(name: str, flag: object) -> bool:
+    if not isinstance(flag, bool | np.bool_):
+        raise ScanTypeError(f"{name} must be True or False; got {flag!r}")
+    return bool(flag)
+
+
+def _to_index(axis: object) -> int:
+    try:
+        return operator.index(axis)  # type: ignore[arg-type]
+    except TypeError:
+        raise ScanTypeError(f"axis must be an integer; got {axis!r}") from None

@@ -1,0 +1,194 @@
+"""What a user can do wrong with arrays, each found by one function, by shapes, strides, dtypes and addresses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuscan.call import find_dtype
+from cuscan.dtypes import DTYPES, EXACT, DType, Kind
+from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import OPERATORS, Monoid
+from cuscan.specs import ALIGNMENT, ArraySpec, Segments, spec_of
+
+if TYPE_CHECKING:
+    from cuscan.interop.view import ArrayView
+
+# An `out` may choose the result dtype within a rank, or in a higher one.
+_RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
+
+
+def check_offsets(offsets: Any, length: int) -> None:
+    """Refuse offsets that are no boundaries of segments of an axis."""
+    if offsets[0] != 0 or offsets[-1] != length or (offsets[1:] < offsets[:-1]).any():
+        raise ScanValueError(
+            f"offsets must begin with 0, end with the size of the axis ({length}) and never decrease; "
+            f"got {offsets[0]} to {offsets[-1]}"
+        )
+
+
+def check_address(name: str, view: ArrayView | None) -> None:
+    """Arrays on a GPU begin at multiples of their item size."""
+    if view is not None and view.device.type != "cpu" and view.pointer % view.dtype.itemsize:
+        size = view.dtype.itemsize
+        raise ScanValueError(
+            f"{name} begins at address {view.pointer:#x}, which is no multiple of its item size ({size})"
+        )
+
+
+def check_axis(axis: int, shape: tuple[int, ...]) -> int:
+    """The axis, counted from 0."""
+    if not shape:
+        raise ScanValueError("x has no dimensions; a scan needs at least one axis")
+    if not -len(shape) <= axis < len(shape):
+        raise ScanValueError(f"axis={axis} is out of range for x of shape {shape} ({len(shape)} dimensions)")
+    return axis % len(shape)
+
+
+def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
+    """An operator takes as many arrays as its elements have parts, of one place."""
+    if len(values) != len(op.inputs):
+        wanted = f"a tuple of {len(op.inputs)} arrays or a structured array" if op.dtypes else "one array"
+        raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
+    for name, view in zip(op.inputs, values, strict=True):
+        check_address(name, view)
+        check_place(name, view, values[-1])
+
+
+def elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]:
+    """The shape that the values broadcast to."""
+    if len(values) == 1:
+        return values[0].shape
+    shape: tuple[int, ...] | None
+    try:
+        shape = np.broadcast_shapes(*(view.shape for view in values))
+    except ValueError:
+        shape = None
+    if op.dtypes and shape is not None:
+        return shape
+    if shape != values[-1].shape:  # of a recurrence
+        listed = " and ".join(f"{name} of shape {v.shape}" for name, v in zip(op.inputs, values, strict=True))
+        raise ScanValueError(f"{listed} do not broadcast" + ("" if op.dtypes else f" to the shape of {op.inputs[-1]}"))
+    return shape
+
+
+def results_of(
+    op: Monoid, values: tuple[ArrayView, ...], dtype: object, outs: tuple[ArrayView, ...] | None
+) -> tuple[Monoid, tuple[DType, ...]]:
+    """The operator for this dtype, and the dtypes of its results."""
+    if op.dtypes:
+        if dtype is not None:
+            raise ScanTypeError(f"op={op.name!r} has the dtypes of its state; dtype= cannot change them")
+        first = DTYPES[op.dtypes[0]]
+    else:
+        first = _result_dtype(op, values[-1], dtype, outs[0] if outs else None)
+        if first.kind is Kind.BOOL and op.on_bool is not None:
+            op = OPERATORS[op.on_bool]
+        if first.kind not in op.kinds:
+            allowed = ", ".join(sorted(kind.value for kind in op.kinds))
+            raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}")
+    for name, view in zip(op.inputs, values, strict=True):
+        check_real(name, view, first)
+    dtypes = op.results(first)
+    if outs is not None and len(outs) != len(dtypes):
+        raise ScanTypeError(f"out must be {len(dtypes)} arrays, a tuple; got {len(outs)}")
+    return op, dtypes
+
+
+def _result_dtype(op: Monoid, value: ArrayView, dtype: object, out: ArrayView | None) -> DType:
+    if dtype is not None:
+        return find_dtype(dtype)
+    if out is not None:
+        if _RANK[out.dtype.kind] < _RANK[value.dtype.kind]:
+            raise ScanTypeError(f"out has dtype {out.dtype} and x {value.dtype}; pass dtype= to convert on purpose")
+        return out.dtype
+    if not op.promotes or value.dtype.kind not in EXACT:
+        return value.dtype
+    if value.dtype.kind is Kind.UNSIGNED and value.library.name != "torch":
+        return DTYPES["uint64"]
+    return DTYPES["int64"]
+
+
+def check_real(name: str, view: ArrayView, result: DType) -> None:
+    """What is complex does not become real."""
+    if view.dtype.kind is Kind.COMPLEX and result.kind is not Kind.COMPLEX:
+        raise ScanTypeError(
+            f"{name} has dtype {view.dtype}; it cannot become {result} without loss of its imaginary part"
+        )
+
+
+def check_place(name: str, view: ArrayView, value: ArrayView) -> None:
+    """Arrays are of one library and on one device."""
+    if view.library is not value.library:
+        raise ScanTypeError(
+            f"{name} is of {view.library.name} and x of {value.library.name}; they must be of one library"
+        )
+    if view.device != value.device:
+        raise ScanValueError(f"{name} is on {view.device} and x on {value.device}; they must be on one device")
+
+
+def out_names(dtypes: tuple[DType, ...]) -> list[str]:
+    """What errors call the arrays of `out`."""
+    return ["out"] if len(dtypes) == 1 else [f"out[{i}]" for i in range(len(dtypes))]
+
+
+def check_out(name: str, main: ArrayView, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
+    """An array for a result: of its shape and dtype, writable, no two elements in one place."""
+    check_address(name, out)
+    check_place(name, out, main)
+    if out.shape != shape:
+        raise ScanValueError(f"{name} has shape {out.shape}; the result has shape {shape}")
+    if out.dtype is not dtype:
+        raise ScanTypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
+    if out.readonly:
+        raise ScanValueError(f"{name} is read-only")
+    reach = 1
+    for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
+        if stride < reach and 0 not in out.shape:
+            raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
+        reach += stride * (size - 1)
+
+
+def check_bool(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...]) -> ArraySpec:
+    """A mask or flags, broadcast."""
+    if view.dtype.kind is not Kind.BOOL:
+        raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}")
+    return broadcast(name, view, main, shape)
+
+
+def broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...], of: str = "x") -> ArraySpec:
+    """An array as it looks when it is broadcast to `shape`."""
+    check_address(name, view)
+    check_place(name, view, main)
+    missing = len(shape) - len(view.shape)
+    aligned = shape[max(missing, 0) :]
+    if missing < 0 or any(m not in (1, n) for m, n in zip(view.shape, aligned, strict=True)):
+        raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of} of shape {shape}")
+    strides = [0 if m == 1 else s for m, s in zip(view.shape, view.strides, strict=True)]
+    return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), view.pointer % ALIGNMENT)
+
+
+def check_segments(
+    kind: str | None, view: ArrayView | None, main: ArrayView, shape: tuple[int, ...], axis: int
+) -> Segments | None:
+    """Flags, keys or offsets."""
+    if kind is None or view is None:
+        return None
+    if kind == "reset":
+        return Segments(kind, check_bool(kind, view, main, shape))
+    if kind == "keys":
+        if view.dtype.kind is Kind.COMPLEX:
+            raise ScanTypeError(f"keys must be real; got {view.dtype}")
+        if len(view.shape) != 1 or len(shape) == 1:
+            return Segments(kind, broadcast(kind, view, main, shape))
+        spec = broadcast(kind, view, main, shape[axis : axis + 1])
+        strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
+        return Segments(kind, ArraySpec(spec.dtype, shape, strides, spec.address))
+    check_address(kind, view)
+    check_place(kind, view, main)
+    if view.dtype.name not in ("int32", "int64"):
+        raise ScanTypeError(f"offsets must have dtype int32 or int64; got {view.dtype}")
+    if len(view.shape) != 1 or view.shape[0] < 1:
+        raise ScanValueError(f"offsets must have one axis, of segments + 1 elements; got shape {view.shape}")
+    return Segments(kind, spec_of(view))

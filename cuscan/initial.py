@@ -1,0 +1,77 @@
+"""The user's `initial`: numbers that fit their types."""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuscan.dtypes import DTYPES, EXACT, DType, Kind
+from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import Monoid
+from cuscan.states import make_states
+
+if TYPE_CHECKING:
+    from cuscan.request import ScanRequest
+
+
+def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
+    """The user's `initial` as a Python number that the result dtype can hold."""
+    if isinstance(initial, np.ndarray) and initial.ndim == 0:
+        initial = initial[()]
+    item = initial.item() if isinstance(initial, np.generic) else initial
+    if not isinstance(item, numbers.Number):
+        raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
+    number: Any = item
+    if result.kind is not Kind.COMPLEX and isinstance(number, complex):
+        raise ScanTypeError(f"{name} is complex ({number}) and the result has dtype {result}")
+    if result.kind in EXACT:
+        low, high = (0, 1) if result.kind is Kind.BOOL else _int_range(result)
+        if (
+            number != number
+            or number in (float("inf"), float("-inf"))
+            or int(number) != number
+            or not low <= number <= high
+        ):
+            raise ScanValueError(f"{name}={number!r} does not fit dtype {result} ({low} to {high})")
+        return int(number)
+    try:
+        value = complex(number) if result.kind is Kind.COMPLEX else float(number)
+    except (OverflowError, ArithmeticError):
+        raise ScanValueError(f"{name}={number!r} does not fit dtype {result}") from None
+    largest = _largest(result)
+    if any(largest < abs(part) < float("inf") for part in (value.real, value.imag)):
+        raise ScanValueError(f"{name}={number!r} does not fit dtype {result} (up to {largest:.6g})")
+    return value
+
+
+def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] | None:
+    """The user's `initial` as numbers, one for each field of a user's state; None if there is none."""
+    if initial is None:
+        return None
+    if not op.dtypes:
+        return (check_initial(initial, result),)
+    if not isinstance(initial, tuple) or len(initial) != len(op.dtypes):
+        raise ScanTypeError(f"initial must be a tuple of {len(op.dtypes)} numbers for op={op.name!r}; got {initial!r}")
+    return tuple(check_initial(number, DTYPES[name]) for number, name in zip(initial, op.dtypes, strict=True))
+
+
+def initial_argument(request: ScanRequest, initial: Any) -> Any:
+    """The user's `initial` as the kernels take it: a NumPy number, or an array of one structured element."""
+    start = check_start(initial, request.op, request.result.dtype)
+    if not request.op.dtypes:
+        return np.dtype(request.carry).type(0 if start is None else start[0])
+    numbers = request.op.identity(request.result.dtype) if start is None else start
+    return make_states(request.op.states.dtype(""), numbers, (1,))
+
+
+def _int_range(dtype: DType) -> tuple[int, int]:
+    limits = np.iinfo(dtype.name)
+    return int(limits.min), int(limits.max)
+
+
+def _largest(dtype: DType) -> float:
+    if dtype.name == "bfloat16":
+        return float(np.finfo(np.float32).max) * (1 - 2**-8) / (1 - 2**-24)
+    return float(np.finfo(dtype.name).max)

@@ -1,0 +1,63 @@
+"""Arrays as requests know them: no memory, only where elements lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cuscan.dtypes import DType
+
+if TYPE_CHECKING:
+    from cuscan.interop.view import ArrayView
+
+ALIGNMENT = 16  # bytes; what the address of an array is known modulo
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Where segments start: `kind` is "reset", "keys" or "offsets".
+
+    `array` has the shape of the elements, but for offsets, which have an axis of their own.
+    """
+
+    kind: str
+    array: ArraySpec
+
+
+def spec_of(view: ArrayView) -> ArraySpec:
+    """The spec of an array that is there."""
+    return ArraySpec(view.dtype, view.shape, view.strides, view.pointer % ALIGNMENT)
+
+
+def standing_along(spec: ArraySpec, axis: int) -> ArraySpec:
+    """An array with a value for each row, as it stands still along the scanned axis."""
+    shape = (*spec.shape[:axis], 1, *spec.shape[axis:])
+    return ArraySpec(spec.dtype, shape, (*spec.strides[:axis], 0, *spec.strides[axis:]), spec.address)
+
+
+def dense_strides(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense result that keeps the axis order of strides `like`, as `empty_like` does.
+
+    Broadcast arrays have no order of their own; their results are C-contiguous.
+    """
+    axes = list(range(len(shape)))
+    real = [a for a in axes if shape[a] > 1]  # axes of size 1 have no say
+    steps = [abs(like[a]) for a in real]
+    if 0 not in steps and steps != sorted(steps, reverse=True):
+        axes.sort(key=lambda a: -abs(like[a]) if shape[a] > 1 else 0)
+    strides = [1] * len(shape)
+    step = 1
+    for axis in reversed(axes):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
