@@ -10,6 +10,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,17 +21,14 @@ import pytest
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 
-from views import operands  # noqa: E402
-
 import cuscan  # noqa: E402
-from cuscan import tuning  # noqa: E402
+from cuscan import backends, tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
-from cuscan.call import Flags  # noqa: E402
+from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
-from cuscan.interop import adopt  # noqa: E402
 from cuscan.order import Order  # noqa: E402
-from cuscan.plan import Config, Target, make_plan  # noqa: E402
-from cuscan.request import make_request  # noqa: E402
+from cuscan.plan import Config, Target, make_plan, order_of  # noqa: E402
+from cuscan.request import ScanRequest, make_request  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 
@@ -309,24 +307,39 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 # ---- plans ----------------------------------------------------------------------------------------------
 
 
-def config_of(x: Array, op: Any = "add", *, target: Target = H200, **call: Any) -> Config:
-    """What a call of `cuscan.scan` is compiled to. Nothing runs, and the arrays may be on the CPU."""
-    mask, out, initial = (call.pop(name, None) for name in ("mask", "out", "initial"))
-    views = [None if array is None else adopt(array, "x") for array in (x, mask, out)]
-    arrays = operands(views[0], views[1], out=views[2])
-    request = make_request(Flags(op, **call), arrays, has_initial=initial is not None)
-    return make_plan(request, target).config
+class _Asked(Exception):
+    """What a call asks of the backends, which do not get to see it."""
 
 
-def compile_ahead(request: pytest.FixtureRequest, calls: dict[str, Callable[[], Iterable[tuple[Any, ...]]]]) -> None:
-    """Compile the kernels of the tests that were chosen side by side, by test: arguments of `config_of`."""
-    chosen = {getattr(item, "originalname", None) for item in request.session.items}
+def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> ScanRequest:
+    """What a call of a public function is to the kernels. Nothing runs, and the arrays may be on the CPU."""
+
+    def run(flags: Flags, operands: Operands, initial: Any) -> Any:
+        raise _Asked(make_request(flags, operands, has_initial=initial is not None))
+
+    with mock.patch.object(backends, "run", run), pytest.raises(_Asked) as caught:
+        function(*arguments, **keywords)
+    request: ScanRequest = caught.value.args[0]
+    return request
+
+
+def config_of(x: Any, op: Any = "add", *, target: Target | None = None, **call: Any) -> Config:
+    """What a call of `cuscan.scan` is compiled to; see `request_of`."""
+    return make_plan(request_of(cuscan.scan, x, op, **call), target or H200).config
+
+
+def compile_all(requests: Iterable[ScanRequest]) -> None:
+    """Compile the kernels of many requests side by side. A plan is made while its request is drawn."""
     target = cuda._target(0)
-    configs = {
-        config_of(x, op, target=target, **call) for test in chosen & calls.keys() for x, op, call in calls[test]()
-    }
+    configs = {make_plan(request, target).config for request in requests}
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda config: load_kernel(config, target.arch), configs))
+
+
+def compile_ahead(request: pytest.FixtureRequest, calls: dict[str, Callable[[], Iterable[ScanRequest]]]) -> None:
+    """Compile the kernels of the tests that were chosen side by side, by test: what they ask for."""
+    chosen = {getattr(item, "originalname", None) for item in request.session.items}
+    compile_all(asked for test in calls if test in chosen for asked in calls[test]())
 
 
 def way_of(config: Config) -> str:
@@ -362,12 +375,19 @@ WAYS = {
 
 def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
     """A way of `WAYS`, for elements and results of a type in the orders that are in force."""
-    result = result or dtype
-    order = tuning.CONTIGUOUS[max(numpy_dtype(name).itemsize for name in (dtype, result))]
-    found = WAYS[name](order, tuning.COLUMNS)
+
+    def ask(shape: tuple[int, ...], axis: int) -> ScanRequest:
+        x = np.empty(shape, numpy_dtype(dtype))
+        return request_of(cuscan.scan, x, axis=axis, dtype=result or dtype)
+
+    return way_for(name, ask)
+
+
+def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Way:
+    """A way of `WAYS`, for what `ask` asks for with a shape and an axis."""
+    found = WAYS[name](order_of(ask((8,), 0)), tuning.COLUMNS)
     for _ in range(40):  # times the SMs, so that the rows divide evenly among them
-        x = np.empty(found.shape, numpy_dtype(dtype))
-        if "-own" not in name or way_of(config_of(x, axis=found.axis, dtype=result)).endswith("-own"):
+        if "-own" not in name or way_of(make_plan(ask(*found), H200).config).endswith("-own"):
             return found
         found = Way((found.shape[0] + H200.sm_count, *found.shape[1:]), found.axis)
     raise AssertionError("no number of rows is enough")
@@ -445,6 +465,86 @@ def check(
     assert 0 in tuple(got.shape) or _strides(got) == _strides(expected)
     assert_same(got, expected)
     return values(got)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """An array of a call that is a view: of copies of `base`, a contiguous NumPy array."""
+
+    base: np.ndarray
+    view: View
+
+
+class Placement:
+    """Copies of the NumPy arrays of a call, in one library: of each one, wherever it stands."""
+
+    def __init__(self, place: Callable[[np.ndarray], Array]) -> None:
+        self.place = place
+        self.memory: dict[int, Array] = {}  # by the identity of the array, in the order of the arguments
+        self._seen: dict[int, Array] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self, value))
+        if isinstance(value, Seen):
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value.view(self(value.base))
+            return self._seen[id(value)]
+        if isinstance(value, np.ndarray):
+            if id(value) not in self.memory:
+                self.memory[id(value)] = self.place(value)
+            return self.memory[id(value)]
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of a public function. Its arrays are contiguous NumPy arrays or `Seen`, in tuples too."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+    def placed(self, placement: Placement) -> Callable[[], tuple[Array, ...]]:
+        """The call on copies of its arrays, to be made as often as you like."""
+        arguments = placement(self.arguments)
+        keywords = {key: placement(value) for key, value in self.keywords.items()}
+
+        def run() -> tuple[Array, ...]:
+            results = self.function(*arguments, **keywords)
+            out = keywords.get("out")
+            if out is not None:
+                outs, given = _as_tuple(out), _as_tuple(results)
+                assert all(one is other for one, other in zip(outs, given, strict=False))
+            return _as_tuple(results)
+
+        return run
+
+    def request(self) -> ScanRequest:
+        return request_of(self.placed(Placement(whole)))
+
+    def expected(self, library: CuPy | Torch) -> tuple[Array, ...]:
+        """The results of the twin."""
+        return self.placed(Placement(library.host))()
+
+
+def _as_tuple(results: Any) -> tuple[Array, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def check_call(name: str, call: Call) -> list[np.ndarray]:
+    """`check` for any public function, to the bit. Returns the GPU's results (`values`)."""
+    library = need(name)
+    on_host, on_gpu = Placement(library.host), Placement(library.device)
+    expected, got = call.placed(on_host)(), call.placed(on_gpu)()
+    for number, (array, twin) in enumerate(zip(on_gpu.memory.values(), on_host.memory.values(), strict=True)):
+        assert_same(array, twin, f"the memory of array {number}")
+    assert len(got) == len(expected)
+    for number, (array, twin) in enumerate(zip(got, expected, strict=True)):
+        assert library.owns(array)
+        assert 0 in tuple(array.shape) or _strides(array) == _strides(twin)
+        assert_same(array, twin, f"result {number}")
+    return [values(array) for array in got]
 
 
 def _strides(array: Array) -> list[int]:

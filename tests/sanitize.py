@@ -19,8 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from gpu import WAYS, check, config_of, cupy, numbers, small_units, way
+from features import FEATURES, LOG_SUMS, call_for, segments_for
+from gpu import WAYS, Call, Placement, check, check_call, config_of, cupy, need, numbers, small_units, way
 
+import cuscan
 from cuscan import tuning
 from cuscan.backends import workspace
 
@@ -94,6 +96,49 @@ def every_size() -> Iterator[Case]:
         yield scan(f"{kind}, {op} of {dtype}", shape, dtype, op, masked=True, axis=axis, dtype=dtype)
 
 
+def every_feature() -> Iterator[Case]:
+    """Each through every third way, and other ones for the next: all ways in the end."""
+    kinds = list(WAYS)
+    for number, (name, feature) in enumerate(FEATURES.items()):
+        for kind in kinds[number % 3 :: 3]:
+            yield f"{kind}, {name}", lambda feature=feature, kind=kind: check_call("cupy", call_for(feature, kind))
+
+
+def every_log_sum() -> Iterator[Case]:
+    """Not compared: they have not the bits of the twin."""
+    for name, feature in LOG_SUMS.items():
+        for kind in ("rows", "tiles-shared bulk", "columns-shared"):
+            yield (
+                f"{kind}, {name}",
+                lambda feature=feature, kind=kind: call_for(feature, kind).placed(Placement(need("cupy").device))(),
+            )
+
+
+def wild_offsets() -> Iterator[Case]:
+    """Offsets that lie anywhere; what comes out is no matter."""
+    rng = np.random.default_rng(0)
+    for kind in ("rows", "tiles-shared", "columns-shared"):
+        for name, low, high in (("anywhere", -(2**62), 2**62), ("near", -50, 5000)):
+            shape, axis = way(kind)
+            offsets = rng.integers(low, high, 700)
+
+            def run(shape: tuple[int, ...] = shape, axis: int = axis, offsets: np.ndarray = offsets) -> None:
+                call = Call(cuscan.scan, (numbers(shape),), {"axis": axis, "offsets": offsets, "reverse": True})
+                call.placed(Placement(need("cupy").device))()
+
+            yield f"{kind}, offsets {name}", run
+
+
+def long_chains_of_features() -> Iterator[Case]:
+    for name in ("offsets", "recurrence", "matrix_product", "positions"):
+        call = FEATURES[name]((40 * 256 + 5,), 0, 0)
+        yield f"tiles, a long chain, {name}", lambda call=call: check_call("cupy", call)
+    for kind in ("reset", "offsets", "keys"):
+        given = segments_for(kind, (0,), 0) if kind != "offsets" else {"offsets": np.zeros(3, np.int64)}
+        call = Call(cuscan.scan, (numbers((0,)),), {"include_initial": True, **given})
+        yield f"one result of no elements, {kind}", lambda call=call: check_call("cupy", call)
+
+
 def main() -> int:
     cupy.cuda.set_allocator(None)  # no pool
     workspace._SMALLEST = 1
@@ -101,6 +146,7 @@ def main() -> int:
     with small_units():
         assert config_of(np.empty(1030 * tuning.CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
+        cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()

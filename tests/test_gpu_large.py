@@ -173,3 +173,28 @@ def test_a_view_that_reaches_beyond_2_32_elements(room):
     back = cuscan.scan(x[::-1][: 2**21 + 5])
     expected = cupy.cumsum(x[-(2**21 + 5) :][::-1].astype(np.float64))
     assert bool((back == expected).all())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_error_stays_small_over_2_31_elements(room, reverse):
+    """|error| <= 16 eps sum |x|, against sums of integers, which are exact."""
+    n = 2**31
+    room(8 * n + 40 * PIECE)
+    x = cupy.empty((n,), np.float32)
+
+    def integers(start: int, size: int) -> Any:
+        """Of both signs and 20 bits, in scan order, without a pattern that float32 would be kind to."""
+        mixed = (start + cupy.arange(size, dtype=np.int64)) * 2654435761 % 4294967291
+        return mixed * 40503 % 2097143 - 1048571
+
+    order = slice(None, None, -1 if reverse else 1)
+    for start, piece in pieces(x[order]):
+        piece[...] = integers(start, piece.size)
+    got = cuscan.scan(x, reverse=reverse)
+    total, magnitude = 0, 0
+    for start, piece in pieces(got[order]):
+        numbers = integers(start, piece.size)
+        exact = total + cupy.cumsum(numbers)
+        bound = (magnitude + cupy.cumsum(cupy.abs(numbers))) * (16 * float(np.finfo("f4").eps))
+        assert bool((cupy.abs(piece - exact.astype(np.float64)) <= bound).all()), start
+        total, magnitude = int(exact[-1]), magnitude + int(cupy.abs(numbers).sum())

@@ -8,7 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu import LIBRARIES, WAYS, assert_same, compile_ahead, config_of, cupy, need, numbers, small_units, to_numpy, way
+from gpu import (
+    LIBRARIES,
+    WAYS,
+    assert_same,
+    compile_ahead,
+    config_of,
+    cupy,
+    need,
+    numbers,
+    numpy_dtype,
+    request_of,
+    small_units,
+    to_numpy,
+    values,
+    way,
+)
 from interval import INTERVAL, Example
 
 import cuscan
@@ -39,7 +54,8 @@ def compiled(request):
         for kind, (reverse, exclusive, masked, initial) in itertools.product(WAYS, FLAGS.values()):
             shape, axis = way(kind, "uint64")
             call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "initial": 7 if initial else None}
-            yield np.empty(shape, np.uint64), INTERVAL, {**call, "mask": np.empty(shape, bool) if masked else None}
+            call["mask"] = np.empty(shape, bool) if masked else None
+            yield request_of(cuscan.scan, np.empty(shape, np.uint64), INTERVAL, **call)
 
     compile_ahead(request, {"test_intervals_through_every_kernel": intervals})
 
@@ -126,6 +142,36 @@ def test_a_column_does_not_notice_the_other_columns(length):
     assert bool((gpu_bits(stacked[1]) == batch[:, 64:128]).all())
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(
+    "dtype, op", [("float16", "add"), ("bfloat16", "mul"), ("float64", "add"), ("complex64", "mul")]
+)
+@pytest.mark.parametrize("length", [100, 5000])
+def test_rows_of_other_dtypes_do_not_notice_each_other(name, dtype, op, length):
+    library, host = need(name), numbers((4096, length), dtype, op)
+    order = np.random.default_rng(3).permutation(4096)
+    x, turned = library.device(host), library.device(host[order])
+    batch = values(cuscan.scan(x, op, axis=1))
+    for row in (0, 4095):
+        assert_same(values(cuscan.scan(x[row], op)), batch[row])
+    for first, rows in ((7, 1), (0, 2), (1, 77)):
+        assert_same(values(cuscan.scan(x[first : first + rows], op, axis=1)), batch[first : first + rows])
+    assert_same(values(cuscan.scan(turned, op, axis=1)), batch[order])
+
+
+@pytest.mark.parametrize("length", [300, 9000])
+def test_permuted_columns_and_columns_of_many_matrices(length):
+    x = need("cupy").device(normal((length, 500)))
+    batch = gpu_bits(cuscan.scan(x, axis=0))
+    order = cupy.asarray(np.random.default_rng(4).permutation(500))
+    assert bool((gpu_bits(cuscan.scan(x[:, order].copy(), axis=0)) == batch[:, order]).all())
+    into = cupy.empty((length, 1000), np.float32)[:, ::2]  # a result whose rows are not dense
+    assert bool((cuscan.scan(x, axis=0, out=into).copy().view(np.uint32) == batch).all())
+    matrices = x.reshape(length, 10, 50).transpose(1, 0, 2).copy()
+    scanned = gpu_bits(cuscan.scan(matrices, axis=1))
+    assert bool((scanned.transpose(1, 0, 2).reshape(length, 500) == batch).all())
+
+
 @both_libraries
 @pytest.mark.parametrize("shape, axis", [((2**23 + 5,), 0), ((2**17, 60), 0), ((300, 20_000), 1)])
 def test_the_same_bits_while_another_stream_copies(name, shape, axis):
@@ -172,3 +218,40 @@ def test_the_error_stays_small_over_many_elements(reverse):
     tenths = need("cupy").device(np.full(2**24, 0.1, np.float32))
     error = np.abs(to_numpy(cuscan.scan(tenths, reverse=reverse)).max() / (2**24 * np.float64(np.float32(0.1))) - 1)
     assert error <= 2 * np.finfo("f4").eps
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_error_of_float64_is_that_of_its_rounding(reverse):
+    """|error| <= (24 + log2 n) eps sum |x|, against sums of integers, which are exact."""
+    n = 2**24
+    rng = np.random.default_rng(6)
+    high, low = rng.integers(2**24, 2**26, n) * rng.choice([-1, 1], n), rng.integers(0, 2**26, n)
+    x = high * 2.0**26 + low  # of 53 bits at most: exact
+    order = slice(None, None, -1 if reverse else 1)
+    got = to_numpy(cuscan.scan(need("cupy").device(x), reverse=reverse))[order]
+    highs, lows = np.cumsum(high[order]), np.cumsum(low[order])
+    magnitude = np.cumsum(np.abs(x[order]))
+    error = np.abs((got - highs * 2.0**26) - lows)  # what this rounds is less than 1
+    assert (error <= (24 + np.log2(n)) * np.finfo("f8").eps * magnitude + 2).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_error_of_halves_is_that_of_one_rounding(dtype):
+    """They are summed in float32, and rounded once."""
+    x = (normal((2**22,)) * 2**-10).astype(numpy_dtype(dtype))
+    wide = x.astype("f8")
+    exact, magnitude = np.cumsum(wide), np.cumsum(np.abs(wide))
+    got = values(cuscan.scan(need("cupy").device(x))).astype("f8")
+    half = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    summed = 16 * np.finfo("f4").eps * magnitude
+    assert (np.abs(got - exact) <= summed + half * (np.abs(exact) + summed) + 2.0**-25).all()
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_hundred_runs_give_the_same_bits(kind):
+    shape, axis = way(kind)
+    x = need("cupy").device(numbers(shape))
+    first = gpu_bits(cuscan.scan(x, axis=axis))
+    different = [(gpu_bits(cuscan.scan(x, axis=axis)) != first).sum() for _ in range(100)]
+    assert not any(int(count) for count in different)
+    assert_same(cuscan.scan(x, axis=axis), cuscan.scan(numbers(shape), axis=axis))

@@ -23,6 +23,7 @@ from gpu import (
     numbers,
     numpy_dtype,
     permuted,
+    request_of,
     same_bits,
     small_units,
     values,
@@ -100,12 +101,12 @@ def compiled(request):
     def operators():
         for op, dtype, kind in OPERATORS_AND_DTYPES:
             shape, axis = way(kind, dtype)
-            yield np.empty(shape, numpy_dtype(dtype)), op, {"axis": axis, "dtype": dtype}
+            yield request_of(cuscan.scan, np.empty(shape, numpy_dtype(dtype)), op, axis=axis, dtype=dtype)
 
     def flags():
         for kind, *on in FLAGS:
             shape, axis = way(kind)
-            yield np.empty(shape, np.float32), "add", {"axis": axis, **flags_of(shape, *on)}
+            yield request_of(cuscan.scan, np.empty(shape, np.float32), axis=axis, **flags_of(shape, *on))
 
     compile_ahead(request, {"test_every_operator_and_dtype": operators, "test_flags": flags})
 
