@@ -380,6 +380,17 @@ def simulate(value: Any, op: str | Monoid = "add", *, seed: int = 0, launches: i
     return prepare(value, op, **call).run(seed, launches=launches)
 
 
+def assert_same(result: Array, expected: Array) -> None:
+    """All bits agree, but those of a NaN."""
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    part = {"complex64": np.float32, "complex128": np.float64}.get(result.dtype.name, result.dtype)
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(part) for array in (result, expected))
+    bits = np.dtype(f"u{one.itemsize}")
+    same = (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
+    assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, the first is number {int(np.argmin(same))}"
+
+
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, so that a few thousand elements make a long chain."""
