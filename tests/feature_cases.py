@@ -1,7 +1,7 @@
 """Calls of the wider features for simulated kernels, and what NumPy makes of them in the same order.
 
-A `Case` names an operator, a way to share the work out, and its arrays: values, mask, segments, initial values. Cases that
-differ only in what the arrays hold share a compiled kernel.
+A `Case` names an operator, a way to share the work out, and its arrays: values, mask, segments, initial values. Cases
+that differ only in what the arrays hold share a compiled kernel.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ def draws(dtype: str, count: int = 1, *, nan: float = 0) -> Draw:
         return value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
     return lambda rng, shape, axis: tuple(one(rng, shape) for _ in range(count))
+
+
+NUMBERS = draws("float32")
 
 
 # ---- segments ------------------------------------------------------------------------------------
@@ -141,11 +144,11 @@ class Case:
     axis: int = -1
     sms: int = 4
     arch: int = 90
-    draw: Draw = draws("float32")
+    draw: Draw = NUMBERS
     masked: bool = False
     segments: str = ""
     initial: Any = None
-    in_place: bool = False
+    in_place: int | None = None  # number of the value whose memory takes the result
     seeds: int = 2
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -163,7 +166,7 @@ class Case:
                 axis=self.axis,
                 mask=rng.random(shape) < 0.7 if self.masked else None,
                 initial=initial,
-                out=values[0] if self.in_place else None,
+                out=None if self.in_place is None else values[self.in_place],
                 target=Target(self.arch, self.sms),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
