@@ -8,8 +8,7 @@ import simulator
 from feature_cases import FAMILIES, SHORT, Case, build_selected, draws, of_family, twin
 from simulator import assert_same, prepare, small_units
 
-import cuscan
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.operators import INDEXED
 from cuscan.plan import Target
 
 pytestmark = pytest.mark.skipif(
