@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def steps(dtype: str = "float32", decay: str = "full", decay_dtype: str = "") -> Draw:
-    """Arrays a and b. `decay` says where a is as large as b: in all axes, in none, in all but the scanned one, there."""
+    """a and b. `decay` says where a is as large as b: in all axes, in none, in all but the scanned one, in it."""
 
     def one(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, low: float) -> Array:
         value = np.where(rng.random(shape) < 0.01, 0, rng.uniform(low, 1, shape))
