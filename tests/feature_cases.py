@@ -6,6 +6,7 @@ that differ only in what the arrays hold share a compiled kernel.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from simulator import CODE, Simulation, assert_same, prepare, small_units
+from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
 from cuscan.backends.host import Inputs, evaluate
 from cuscan.interop.numpy import numpy_dtype
@@ -77,7 +78,11 @@ def _empty_ones(n: int) -> Array:
     """Thousands of empty segments at the edge of a unit, some elsewhere; the last of the others is long."""
     places = [0, n // 3, 256, 512, n]
     counts = [40, 100, 33, 3000, 32]
-    return np.sort(np.concatenate([[0, 1, 2, n], np.repeat([min(p, n) for p in places], counts)]))
+    return np.sort(
+        np.concatenate(
+            [[0, 1, 2, *(min(p, n) for p in (257, 513, 514)), n], np.repeat([min(p, n) for p in places], counts)]
+        )
+    )
 
 
 def _random_offsets(n: int) -> Array:
@@ -101,7 +106,7 @@ def _thin(array: Array, shape: tuple[int, ...], axis: int) -> Array:
 
 
 def _runs(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> Array:
-    return np.cumsum(rng.random(shape) < 0.03, axis) % 5
+    return (1 + np.cumsum(rng.random(shape) < 0.03, axis)) % 5
 
 
 def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> dict[str, Array]:
@@ -149,6 +154,7 @@ class Case:
     segments: str = ""
     initial: Any = None
     in_place: int | None = None  # number of the value whose memory takes the result
+    units: tuple[int, int] | None = UNITS  # None: those of the real tuning
     seeds: int = 2
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -159,7 +165,7 @@ class Case:
         shape = np.broadcast_shapes(*(value.shape for value in values))
         rows = tuple(np.delete(shape, self.axis))
         initial = rng.standard_normal(rows).astype(values[-1].dtype) if self.initial == "rows" else self.initial
-        with small_units(*UNITS):
+        with contextlib.nullcontext() if self.units is None else small_units(*self.units):
             simulation = prepare(
                 values,
                 self.op,
@@ -173,11 +179,11 @@ class Case:
             )
             return simulation, twin(simulation, None if self.initial == "rows" else initial)
 
-    def check(self) -> None:
+    def check(self, code: DeviceCode = CODE) -> None:
         """Bit for bit."""
         simulation, expected = self.prepare()
         for seed in range(self.seeds):
-            results = simulation.run_all(seed)
+            results = simulation.run_all(seed, code=code)
             for result, wanted in zip(results, expected, strict=True):
                 assert_same(result, wanted)
 

@@ -73,9 +73,9 @@ class Example:
     """An array of intervals whose scan is known: the kept elements of each segment, numbered in scan order from a base.
 
     Segments have bases of their own, so that none can pass for another or continue it; where they start from an
-    `initial` value they share one ("rows": each row has its own). `begins` says where segments begin, in scan order; those of
-    `carry` do not start from the initial value, but for what a row begins with. Masked elements hold poison, which must
-    not be touched.
+    `initial` value they share one ("rows": each row has its own). `begins` says where segments begin, in scan order;
+    those of `carry` do not start from the initial value, but for what a row begins with. Masked elements hold poison,
+    which must not be touched.
     """
 
     def __init__(

@@ -58,6 +58,7 @@ def indices() -> list[Case]:
             of_family(family, "max-last-reverse", max_last, draw=floats, call=backwards),
             of_family(family, "max-equal-initial", max_first, draw=floats, initial=-3.0, masked=True),
             of_family(family, "min-first-initial", min_first, draw=tied("int32"), initial=-9, call=backwards),
+            of_family(family, "max-last-identity", max_last, draw=tied("bool"), masked=True),
             of_family(family, "min-last-masked", min_last, draw=tied("int32"), masked=True, call=exclusive),
             of_family(family, "max-leading", max_last, draw=floats, call={"include_initial": True, **backwards}),
             of_family(family, "min-skipna", min_first, draw=tied("float32", nan=0.2), call={"skipna": True}),
@@ -81,7 +82,7 @@ def missing_values() -> list[Case]:
     skip = {"skipna": True}
     pairs = [("mul", "float64"), ("max", "float16"), ("add", "bfloat16"), ("add", "complex64"), ("mul", "complex128")]
     return [
-        of_family(family, f"skipna-{name}", op, draw=draws("float32", nan=0.1), **fields)
+        of_family(family, f"skipna-{name}", op, **{"draw": draws("float32", nan=0.1), **fields})
         for family in FAMILIES
         for name, op, fields in (
             ("plain", "add", {"call": skip}),
@@ -91,6 +92,7 @@ def missing_values() -> list[Case]:
                 {"call": {**skip, "reverse": True, "exclusive": True}, "masked": True, "initial": 1},
             ),
             ("segments", "add", {"call": skip, "segments": "offsets", "initial": 1}),
+            ("pairs", AFFINE.operator(), {"call": skip, "draw": draws("float32", 2, nan=0.1)}),
         )
     ] + [
         of_family(family, f"skipna-{op}-{dtype}", op, draw=draws(dtype, nan=0.1), call=skip)

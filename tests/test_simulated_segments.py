@@ -97,7 +97,16 @@ def long_chains() -> list[Case]:
     ]
 
 
-CASES = [*every_kind_and_option(), *every_form(), *every_operator(), *long_chains()]
+def real_tuning() -> list[Case]:
+    """The bits of a thread take a word of 32 and, for small dtypes, two."""
+    return [
+        Case(f"real-{kind}-{dtype}", "max", (2, 2 * n + 5), draw=draws(dtype), segments=kind, units=None, masked=True)
+        for dtype, n in (("float32", 8192), ("int8", 16384))
+        for kind in (*KINDS, "offsets-each")
+    ]
+
+
+CASES = [*every_kind_and_option(), *every_form(), *every_operator(), *long_chains(), *real_tuning()]
 
 
 @pytest.fixture(scope="module", autouse=True)
