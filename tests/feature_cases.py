@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
-from cuscan.backends.host import Inputs, evaluate
+from cuscan.backends.algebra import Inputs
+from cuscan.backends.host import evaluate
+from cuscan.initial import check_start
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.plan import Target
-from cuscan.request import check_start
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"]
