@@ -15,7 +15,7 @@ from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES,
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
 STAGES = 3  # tiles that a block of the tiles family holds
-SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
+SHARED_REST = 1536  # bytes of shared memory beside the stages, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment

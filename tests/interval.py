@@ -7,6 +7,7 @@ test whose numbers happen to cancel; intervals never do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,17 @@ INTERVAL = Monoid(
 )
 
 
-class Example:
-    """An array of intervals whose scan is known: the kept elements of each row, numbered in scan order from a base on.
+# The same where segments do not start from the initial value: it belongs to what a row begins with.
+CARRY = replace(INTERVAL, segments_have_initial=False)
 
-    Rows have bases of their own, so that no row can pass for another; with an `initial` value they share one. Masked
-    elements hold poison, which must not be touched.
+
+class Example:
+    """An array of intervals whose scan is known: the kept elements of each segment, numbered in scan order from a base.
+
+    Segments have bases of their own, so that none can pass for another or continue it; where they start from an
+    `initial` value they share one ("rows": each row has its own). `begins` says where segments begin, in scan order;
+    those of `carry` do not start from the initial value, but for what a row begins with. Masked elements hold poison,
+    which must not be touched.
     """
 
     def __init__(
@@ -78,21 +85,52 @@ class Example:
         *,
         reverse: bool = False,
         mask: Array | None = None,
-        initial: bool = False,
+        initial: bool | str = False,
+        begins: Array | None = None,
+        carry: bool = False,
     ) -> None:
+        self._axis, self._reverse = axis, reverse
         kept = np.ones(shape, np.uint64) if mask is None else mask.astype(np.uint64)
-        inclusive = np.flip(np.cumsum(np.flip(kept, axis), axis), axis) if reverse else np.cumsum(kept, axis)
-        rows = np.delete(shape, axis)
-        base = np.arange(int(np.prod(rows)), dtype=np.uint64) * np.uint64(not initial) * np.uint64(
-            shape[axis]
-        ) + np.uint64(7)
-        self._base = np.expand_dims(base.reshape(rows), axis)
-        self._before, self._after = self._base + inclusive - kept, self._base + inclusive
-        self._start = np.uint64(0) if initial else self._base
-        self.initial = int(intervals(0, 7)) if initial else None
-        self.value = np.where(kept != 0, intervals(self._before, self._after), np.uint64(POISON))
+        kept = self._in_scan_order(kept)
+        new = np.zeros(kept.shape, bool) if begins is None else self._in_scan_order(begins)
+        after = np.cumsum(kept, -1)
+        position = np.arange(kept.shape[-1], dtype=np.uint64)
+        begun = np.maximum.accumulate(np.where(new, position, 0), -1).astype(np.uint64)
+        within = after - np.maximum.accumulate(np.where(new, after - kept, 0), -1).astype(np.uint64)
 
-    def scanned(self, *, exclusive: bool = False) -> Array:
+        rows = np.arange(kept[..., 0].size, dtype=np.uint64).reshape(kept.shape[:-1]) * np.uint64(
+            2 * kept.shape[-1] + 1
+        )
+        first = (0 * rows if initial is True else rows) + np.uint64(7)
+        starts_from_initial = np.full(kept.shape, bool(initial))
+        if carry:
+            starts_from_initial &= ~np.logical_or.accumulate(new, -1)
+        self._base = first[..., None] + np.where(starts_from_initial, np.uint64(0), np.uint64(2) * begun)
+        self._start = np.where(starts_from_initial, np.uint64(0), self._base)
+        self._before, self._after = self._base + within - kept, self._base + within
+        self._lead = intervals(0, first) if initial else np.full(first.shape, IDENTITY, np.uint64)
+        self.initial = {False: None, True: int(intervals(0, 7)), "rows": self._lead}[initial]
+        value = np.where(kept != 0, intervals(self._before, self._after), np.uint64(POISON))
+        self.value = np.ascontiguousarray(self._as_given(value))
+
+    def scanned(self, *, exclusive: bool = False, include_initial: bool = False) -> Array:
         """What the scan of `value` must be."""
-        end = self._before if exclusive else self._after
+        before, after = self._known(self._before), self._known(self._after)
+        if include_initial:
+            parts = (before, after[..., -1:]) if exclusive else (self._lead[..., None], after)
+            return self._as_given(np.concatenate(parts, -1))
+        return self._as_given(before if exclusive else after)
+
+    def last(self) -> Array:
+        """What each row ends with."""
+        return self._known(self._after)[..., -1]
+
+    def _known(self, end: Array) -> Array:
         return np.where(end == self._start, np.uint64(IDENTITY), intervals(self._start, end))
+
+    def _in_scan_order(self, array: Array) -> Array:
+        moved = np.moveaxis(array, self._axis, -1)
+        return moved[..., ::-1] if self._reverse else moved
+
+    def _as_given(self, scanned: Array) -> Array:
+        return np.moveaxis(scanned[..., ::-1] if self._reverse else scanned, -1, self._axis)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
-from interval import INTERVAL, Example
+from feature_cases import segments_of
+from interval import CARRY, INTERVAL, Example
 from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_units
+from textbook import restarts
 
 import cuscan
 from cuscan.order import GROUP, SECTION
@@ -81,6 +83,85 @@ def test_simulated(family: str, options: tuple[bool, ...]) -> None:
     simulation = planned(family, options)
     for seed in range(4):
         np.testing.assert_array_equal(simulation.run(seed), scan.scanned(exclusive=options[1]))
+
+
+# ---- segments ------------------------------------------------------------------------------------
+
+SEGMENTS = ("reset", "keys-full", "offsets-empty")
+SEGMENT_OPTIONS = [
+    {},
+    {"reverse", "exclusive", "initial"},
+    {"exclusive", "masked"},
+    {"reverse", "initial", "masked"},
+    {"include_initial", "reverse"},
+    {"include_initial", "exclusive", "initial", "masked"},
+    {"carry"},
+    {"carry", "reverse", "masked"},
+]
+LONG = ("tiles-shared-groups", "tiles-own", "columns-shared-groups", "columns-own")
+
+
+def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:
+    """The array, the operator and the keywords. "carry": a carry in for each row, that no segment but the first has."""
+    shape, axis, _ = FAMILIES[family]
+    rng = np.random.default_rng(len(family) + len(options))
+    segments = segments_of(kind, rng, shape, axis)
+    mask = rng.random(shape) < 0.8 if "masked" in options else None
+    reverse, carry = "reverse" in options, "carry" in options
+    begins = restarts(shape, axis, reverse, **segments)
+    initial = "rows" if carry else "initial" in options
+    scan = Example(shape, axis, reverse=reverse, mask=mask, initial=initial, begins=begins, carry=carry)
+    call = {"axis": axis, "mask": mask, "initial": scan.initial, **segments}
+    call |= {name: True for name in options & {"reverse", "exclusive", "include_initial"}}
+    return scan, CARRY if carry else INTERVAL, call
+
+
+def known(scan: Example, options: set[str]) -> tuple[np.ndarray[Any, Any], ...]:
+    result = scan.scanned(exclusive="exclusive" in options, include_initial="include_initial" in options)
+    return (result, scan.last()) if "carry" in options else (result,)
+
+
+@pytest.mark.parametrize("kind", SEGMENTS)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in LONG])
+def test_segments_on_the_host(family: str, kind: str) -> None:
+    names = ("reverse", "exclusive", "masked", "initial", "include_initial")
+    for chosen in itertools.product((False, True), repeat=len(names)):
+        options = {name for name, on in zip(names, chosen, strict=True) if on}
+        scan, op, call = segmented(family, kind, options)
+        np.testing.assert_array_equal(cuscan.scan(scan.value, op, **call), known(scan, options)[0])
+
+
+def planned_segments(family: str, kind: str, options: set[str]) -> Simulation:
+    scan, op, call = segmented(family, kind, options)
+    with small_units(2, 2):
+        return prepare(scan.value, op, target=Target(90, FAMILIES[family][2]), return_last="carry" in options, **call)
+
+
+def segment_cases() -> list[Any]:
+    """All options for the short shapes; of the long ones every kind has others."""
+    return [
+        pytest.param(family, kind, set(options), id="-".join([family, kind, *sorted(options)]))
+        for f, family in enumerate(FAMILIES)
+        for k, kind in enumerate(SEGMENTS)
+        for o, options in enumerate(SEGMENT_OPTIONS)
+        if family not in LONG or (o + f) % 3 == k
+    ]
+
+
+@pytest.fixture(scope="module")
+def compiled_segments() -> None:
+    CODE.build(planned_segments(*case.values) for case in segment_cases())
+
+
+@needs_compiler
+@pytest.mark.usefixtures("compiled_segments")
+@pytest.mark.parametrize("family, kind, options", segment_cases())
+def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
+    scan, _, _ = segmented(family, kind, options)
+    simulation = planned_segments(family, kind, options)
+    for seed in range(3):
+        for result, expected in zip(simulation.run_all(seed), known(scan, options), strict=True):
+            np.testing.assert_array_equal(result, expected)
 
 
 # ---- a chain and nothing else --------------------------------------------------------------------

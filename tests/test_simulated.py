@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Simulation, new_workspace, prepare, simulate, small_units
+from simulator import CODE, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
 from cuscan.dtypes import DTYPES
@@ -116,17 +116,6 @@ LAYOUTS: dict[str, Any] = {
     "broadcast-rows": _broadcast_rows,
     "broadcast-elements": lambda draw, shape: np.broadcast_to(draw((*shape[:-1], 1)), shape),
 }
-
-
-def assert_same(result: Array, expected: Array) -> None:
-    """All bits agree, but those of a NaN."""
-    assert result.dtype == expected.dtype
-    assert result.shape == expected.shape
-    part = {"complex64": np.float32, "complex128": np.float64}.get(result.dtype.name, result.dtype)
-    one, other = (np.ascontiguousarray(array).reshape(-1).view(part) for array in (result, expected))
-    bits = np.dtype(f"u{one.itemsize}")
-    same = (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
-    assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, the first is number {int(np.argmin(same))}"
 
 
 # ---- cases ---------------------------------------------------------------------------------------

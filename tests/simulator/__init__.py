@@ -248,8 +248,8 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 class Simulation:
     """A call of `cuscan.scan`, planned; `run` it as often as you like.
 
-    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. With
-    `in_place` the first value's memory is also the first result's.
+    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. The
+    memory of value number `in_place` is also the first result's.
     """
 
     request: ScanRequest
@@ -257,7 +257,7 @@ class Simulation:
     arch: int
     arrays: tuple[Array | None, ...]
     initial: Array
-    in_place: bool
+    in_place: int | None
 
     def run(self, seed: int = 0, **chosen: Any) -> Any:
         """The result of the kernel; a tuple if there are several. See `run_all`."""
@@ -292,9 +292,10 @@ class Simulation:
         plan, count = self.plan, len(self.request.values)
         read = [None if array is None else Memory.like(array) for array in self.arrays]
         results = [_room_for(spec) for spec in self.request.results]
-        if self.in_place:
-            assert read[0] is not None
-            results[0] = read[0]
+        if self.in_place is not None:
+            shared = read[self.in_place]
+            assert shared is not None
+            results[0] = shared
         last = None if self.request.last is None else _room_for(self.request.last)
         memories = [*read[:count], *results, *read[count:], last]
         written = [id(memory) for memory in (*results, last, workspace)]
@@ -347,8 +348,8 @@ def prepare(
 ) -> Simulation:
     """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` says how the result is laid out.
 
-    With `out=value` the scan works in place, on a copy of `value`; no argument is ever written. An array as `initial`
-    is that of a linear recurrence; `flags` are those of `Flags`.
+    With `out=value`, or one of the values, the scan works in place, on a copy; no argument is ever written. An array as
+    `initial` is that of a linear recurrence; `flags` are those of `Flags`.
     """
     values = value if isinstance(value, tuple) else (value,)
     row_initial = initial if isinstance(initial, np.ndarray) else None
@@ -365,8 +366,9 @@ def prepare(
     arrays = (*values, mask, boundaries, row_initial)
     specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
+    in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(
-        request, make_plan(request, target), target.arch, seen, initial_argument(request, number), out is values[0]
+        request, make_plan(request, target), target.arch, seen, initial_argument(request, number), in_place
     )
 
 
@@ -378,6 +380,17 @@ def _as_seen(array: Array, spec: ArraySpec) -> Array:
 def simulate(value: Any, op: str | Monoid = "add", *, seed: int = 0, launches: int = 1, **call: Any) -> Any:
     """`cuscan.scan` on NumPy arrays, by the kernels; see `prepare` and `Simulation.run`."""
     return prepare(value, op, **call).run(seed, launches=launches)
+
+
+def assert_same(result: Array, expected: Array) -> None:
+    """All bits agree, but those of a NaN."""
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    part = {"complex64": np.float32, "complex128": np.float64}.get(result.dtype.name, result.dtype)
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(part) for array in (result, expected))
+    bits = np.dtype(f"u{one.itemsize}")
+    same = (one.view(bits) == other.view(bits)) | ((one != one) & (other != other))
+    assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, the first is number {int(np.argmin(same))}"
 
 
 @contextlib.contextmanager

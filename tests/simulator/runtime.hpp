@@ -16,7 +16,7 @@
 namespace simulator {
 
 constexpr int kWarp = 32;
-constexpr int kWords = 9;  // of the largest value that lanes exchange
+constexpr int kWords = 12;  // of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
 

@@ -252,6 +252,7 @@ struct Columns {
         Turn now = turn(0);
         find_segments(now);
         if (now.exists) load(now, share);
+        if (Config::kSegments == Segments::kOffsets) target::sync_block();  // the boundaries are read; the next may come
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
             find_segments(next);

@@ -1,0 +1,213 @@
+"""Calls of the wider features for simulated kernels, and what NumPy makes of them in the same order.
+
+A `Case` names an operator, a way to share the work out, and its arrays: values, mask, segments, initial values. Cases
+that differ only in what the arrays hold share a compiled kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
+
+from cuscan.backends.algebra import Inputs
+from cuscan.backends.host import evaluate
+from cuscan.initial import check_start
+from cuscan.interop.numpy import numpy_dtype
+from cuscan.operators import Monoid
+from cuscan.plan import Target
+
+Array = np.ndarray[Any, Any]
+Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"]
+
+UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
+
+# A shape for each kernel family and way to share the work out. "own": rows enough that each is a block's own. Older
+# hardware has no bulk copies: its tiles stay in registers.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "rows": {"shape": (37, 100)},
+    "tile-a-row": {"shape": (5, 500)},
+    "tiles-shared": {"shape": (3, 1700)},
+    "tiles-own": {"shape": (18, 1700), "sms": 1},
+    "tiles-older": {"shape": (3, 1700), "arch": 80},
+    "columns": {"shape": (4, 50, 9), "axis": 1},
+    "columns-shared": {"shape": (2, 700, 9), "axis": 1},
+    "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
+}
+SHORT = ("rows", "tiles-shared", "columns-shared")  # one of each family
+
+
+# ---- elements ------------------------------------------------------------------------------------
+
+
+def draws(dtype: str, count: int = 1, *, nan: float = 0) -> Draw:
+    """Arrays that differ: all bits of integers; floats around 0, of which a share `nan` are no numbers."""
+
+    def one(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        if dtype == "bool":
+            return rng.choice(np.array([0, 1, 2, 255], np.uint8), shape).view(bool)
+        if dtype.startswith(("int", "uint")):
+            limits = np.iinfo(dtype)
+            return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        value = np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
+        if dtype.startswith("complex"):
+            value = value + 1j * np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
+        return value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    return lambda rng, shape, axis: tuple(one(rng, shape) for _ in range(count))
+
+
+NUMBERS = draws("float32")
+
+
+# ---- segments ------------------------------------------------------------------------------------
+
+
+def _edges(n: int) -> Array:
+    """Positions at the borders of vectors, warp tiles and units, and beside them."""
+    steps = {0, 4, 8, 120, *range(0, n + 1, 128), n // 2, n - 4, n}
+    return np.array(sorted({p + d for p in steps for d in (-1, 0, 1) if 0 <= p + d <= n}))
+
+
+def _empty_ones(n: int) -> Array:
+    """Thousands of empty segments at the edge of a unit, some elsewhere; the last of the others is long."""
+    places = [0, n // 3, 256, 512, n]
+    counts = [40, 100, 33, 3000, 32]
+    return np.sort(
+        np.concatenate(
+            [[0, 1, 2, *(min(p, n) for p in (257, 513, 514)), n], np.repeat([min(p, n) for p in places], counts)]
+        )
+    )
+
+
+def _random_offsets(n: int) -> Array:
+    return np.sort(np.concatenate([[0, n], np.random.default_rng(n).integers(0, n + 1, n // 10)]))
+
+
+OFFSETS: dict[str, Callable[[int], Array]] = {
+    "edges": _edges,
+    "empty": _empty_ones,
+    "one": lambda n: np.array([0, n]),
+    "each": lambda n: np.arange(n + 1),
+    "random": _random_offsets,
+    "strided": lambda n: np.repeat(_random_offsets(n), 3)[::3],
+    "backwards": lambda n: _random_offsets(n)[::-1].copy()[::-1],
+}
+
+
+def _thin(array: Array, shape: tuple[int, ...], axis: int) -> Array:
+    """One of axis length, so that it broadcasts along that axis."""
+    return array.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
+
+
+def _runs(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> Array:
+    return (1 + np.cumsum(rng.random(shape) < 0.03, axis)) % 5
+
+
+def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> dict[str, Array]:
+    """The keyword of segments: `name` is the kind and, behind a dash, what is special."""
+    kind, _, special = name.partition("-")
+    n = shape[axis]
+    if not kind:
+        return {}
+    if kind == "offsets":
+        narrow, _, made = special.rpartition("-")
+        return {"offsets": OFFSETS[made or "edges"](n).astype(narrow or np.int64, copy=False)}
+    if kind == "reset":
+        if special in ("all", "none"):
+            return {"reset": np.full(shape, special == "all")}
+        if special == "thin":
+            return {"reset": _thin(rng.random(n) < 0.05, shape, axis)}
+        reset = rng.choice(np.array([0, 1, 2, 255], np.uint8), shape, p=[0.97, 0.01, 0.01, 0.01])
+        np.moveaxis(reset, axis, -1)[..., _edges(n)[:-1] % n] |= rng.random(len(_edges(n)) - 1) < 0.3
+        return {"reset": reset.view(bool)}
+    if special == "full":
+        return {"keys": _runs(rng, shape, axis)}
+    keys = _runs(rng, (n,), 0)
+    if special == "bool":
+        return {"keys": (keys.astype(np.uint8) % 3).view(bool)}
+    if special.startswith(("float", "bfloat")):
+        keys = np.where(keys == 3, np.nan, np.where(keys == 0, -0.0, keys - 1.0))
+    return {"keys": keys.astype(ml_dtypes.bfloat16 if special == "bfloat16" else special or "int32")}
+
+
+# ---- a call --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row."""
+
+    name: str
+    op: str | Monoid
+    shape: tuple[int, ...]
+    axis: int = -1
+    sms: int = 4
+    arch: int = 90
+    draw: Draw = NUMBERS
+    masked: bool = False
+    segments: str = ""
+    initial: Any = None
+    in_place: int | None = None  # number of the value whose memory takes the result
+    units: tuple[int, int] | None = UNITS  # None: those of the real tuning
+    seeds: int = 2
+    call: dict[str, Any] = field(default_factory=dict)
+
+    def prepare(self) -> tuple[Simulation, tuple[Array, ...]]:
+        """The launch, and its results by the NumPy backend."""
+        rng = np.random.default_rng(len(self.name))
+        values = self.draw(rng, self.shape, self.axis)
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        rows = tuple(np.delete(shape, self.axis))
+        initial = rng.standard_normal(rows).astype(values[-1].dtype) if self.initial == "rows" else self.initial
+        with contextlib.nullcontext() if self.units is None else small_units(*self.units):
+            simulation = prepare(
+                values,
+                self.op,
+                axis=self.axis,
+                mask=rng.random(shape) < 0.7 if self.masked else None,
+                initial=initial,
+                out=None if self.in_place is None else values[self.in_place],
+                target=Target(self.arch, self.sms),
+                **segments_of(self.segments, rng, shape, self.axis),
+                **self.call,
+            )
+            return simulation, twin(simulation, None if self.initial == "rows" else initial)
+
+    def check(self, code: DeviceCode = CODE) -> None:
+        """Bit for bit."""
+        simulation, expected = self.prepare()
+        for seed in range(self.seeds):
+            results = simulation.run_all(seed, code=code)
+            for result, wanted in zip(results, expected, strict=True):
+                assert_same(result, wanted)
+
+
+def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
+    """A case on a family's shape."""
+    return Case(f"{family}-{name}", op, **{**FAMILIES[family], **fields})
+
+
+def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
+    """The results of the NumPy backend, in the same order; offsets are not checked."""
+    request = simulation.request
+    arrays = [a if a is None or a.dtype != ml_dtypes.bfloat16 else a.view(np.uint16) for a in simulation.arrays]
+    count = len(request.values)
+    mask, segments, rows = arrays[count:]
+    rows = None if rows is None else rows.squeeze(request.axis)
+    start = check_start(initial, request.op, request.result.dtype)
+    results, last = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows), start)
+    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=True)]
+    return (*given, *([] if request.last is None else [last]))
+
+
+def build_selected(request: pytest.FixtureRequest) -> None:
+    """Compile the kernels of all selected cases of a module, side by side."""
+    here = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    CODE.build(item.callspec.params["case"].prepare()[0] for item in here if "case" in item.callspec.params)

@@ -1,0 +1,157 @@
+"""Mistakes in the features, put there on purpose, each with a case of the simulated kernels that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import simulator
+from feature_cases import Case, draws, of_family
+from operator_examples import AFFINE, MATRIX_PRODUCT
+from simulator import CODE, SimulationError
+from test_simulated_features import drawn, initial_of, tied
+from test_simulated_recurrence import steps
+
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+BACKWARDS, EXCLUSIVE, LAST = {"reverse": True}, {"exclusive": True}, {"return_last": True}
+MAX = INDEXED["max", "first"]
+CARRY_IN = {"draw": steps(), "initial": "rows"}
+MATRICES = {"draw": drawn(MATRIX_PRODUCT), "initial": initial_of(MATRIX_PRODUCT)}
+
+# Calls that work, by name.
+CASES = {
+    "reset": of_family("tiles-shared", "", "add", segments="reset"),
+    "reset-chain": Case("", "add", (40 * 512,), segments="reset"),
+    "reset-exclusive": of_family("tiles-shared", "", "add", segments="reset", initial=2.0, call=EXCLUSIVE),
+    "reset-matrices": of_family("tiles-shared", "", MATRIX_PRODUCT.operator(), segments="reset", **MATRICES),
+    "keys": of_family("tiles-shared", "", "add", segments="keys"),
+    "keys-columns": of_family("columns-shared", "", "add", segments="keys"),
+    "keys-columns-carry": of_family("columns-shared", "", LINEAR_RECURRENCE, segments="keys", **CARRY_IN),
+    "offsets": of_family("tiles-shared", "", "add", segments="offsets-each"),
+    "offsets-backwards": of_family("tiles-shared", "", "add", segments="offsets-each", call=BACKWARDS),
+    "offsets-empty": of_family("tiles-shared", "", "add", segments="offsets-empty"),
+    "offsets-carry": of_family("tiles-shared", "", LINEAR_RECURRENCE, segments="offsets", **CARRY_IN),
+    "offsets-words": Case("", "max", (2 * 16384,), draw=draws("int8"), segments="offsets-each", units=None, seeds=1),
+    "offsets-columns": of_family("columns-shared", "", "add", segments="offsets"),
+    "offsets-columns-own": of_family("columns-own", "", "add", segments="offsets", seeds=4),
+    "index": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003), call=BACKWARDS),
+    "index-forward": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003)),
+    "index-last": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("bool"), masked=True),
+    "index-initial": of_family("tiles-shared", "", MAX, draw=tied("float32"), initial=-3.0),
+    "index-leading": of_family("rows", "", MAX, draw=tied("float32"), call={**BACKWARDS, "include_initial": True}),
+    "recurrence": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
+    "last": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
+    "last-columns": of_family("columns-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
+    "carry-in": of_family("columns-own", "", LINEAR_RECURRENCE, **CARRY_IN),
+    "skipna-pairs": of_family("rows", "", AFFINE.operator(), draw=draws("float32", 2, nan=0.1), call={"skipna": True}),
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, and what to put in the place of what in which header, noticed by which case."""
+
+    name: str
+    case: str
+    header: str
+    old: str
+    new: str
+
+
+COMBINE = "later.restarts ? later.value : Op::combine(earlier.value, later.value)"
+MISTAKES = (
+    Mistake("restart-ignored", "reset", "segments.cuh", COMBINE, "Op::combine(earlier.value, later.value)"),
+    Mistake("restart-forgotten", "reset", "segments.cuh", "earlier.restarts | later.restarts", "later.restarts"),
+    Mistake(
+        "restart-not-carried", "reset-chain", "segments.cuh", "(state.value), state.restarts}", "(state.value), 0}"
+    ),
+    Mistake("boundary-of-a-unit-lost", "offsets", "segments.cuh", "first > 0 ? first : 1", "first + 1"),
+    Mistake("last-boundary-lost", "offsets", "segments.cuh", "offset < to) mark", "offset < to - 1) mark"),
+    Mistake("row-start-is-a-boundary", "offsets-carry", "segments.cuh", "first > 0 ? first : 1", "first"),
+    Mistake("reverse-off-by-one", "offsets-backwards", "segments.cuh", "length - from + 1", "length - from"),
+    Mistake("search-for-more", "offsets", "segments.cuh", "offset_at(probe) < bound", "offset_at(probe) <= bound"),
+    Mistake("skipped-too-far", "offsets-empty", "segments.cuh", "(at, last + 1, lane)", "(at, last + 2, lane)"),
+    Mistake("only-32-offsets", "offsets", "segments.cuh", "at += target::kWarp;", "return;"),
+    Mistake("one-word-of-bits", "offsets-words", "warp_tile.cuh", "bit / 32 * target::kWarp + owner", "owner"),
+    Mistake(
+        "own-columns-do-not-wait-to-read",
+        "offsets-columns-own",
+        "kernels/columns.cuh",
+        "if (Config::kSegments == Segments::kOffsets) target::sync_block();",
+        "",
+    ),
+    Mistake(
+        "columns-do-not-wait-for-boundaries",
+        "offsets-columns",
+        "kernels/columns.cuh",
+        "            }\n            target::sync_block();\n        }\n    }\n\n    // The totals",
+        "            }\n        }\n    }\n\n    // The totals",
+    ),
+    Mistake("exclusive-goes-on", "reset-exclusive", "elements.cuh", "if (next.restarts) return segment_started;", ""),
+    Mistake(
+        "segment-without-initial",
+        "reset-matrices",
+        "elements.cuh",
+        "if (starts) value = Base::Inner::combine(segment_started, value);",
+        "",
+    ),
+    Mistake(
+        "initial-after-its-segment",
+        "reset-matrices",
+        "elements.cuh",
+        "combine(segment_started, value)",
+        "combine(value, segment_started)",
+    ),
+    Mistake("keys-of-the-vector-before", "keys", "warp_tile.cuh", "before = vector.item[i];", ""),
+    Mistake("keys-of-the-next", "keys", "warp_tile.cuh", "step, position - 1)", "step, position)"),
+    Mistake("keys-of-the-chunk-before", "keys-columns", "kernels/columns.cuh", "before = key;", ""),
+    Mistake("first-key-differs", "keys-columns-carry", "kernels/columns.cuh", "&& first + s > 0 &&", "&&"),
+    Mistake("index-from-the-wrong-end", "index", "elements.cuh", "elements() - 1 - position", "elements() - position"),
+    Mistake("index-runs-backwards", "index", "elements.cuh", "index - along :", "index + along :"),
+    Mistake(
+        "one-element-too-many", "index-leading", "geometry.cuh", "axis.size - Config::kIncludesInitial", "axis.size"
+    ),
+    Mistake("last-of-ties", "index-forward", "operators.cuh", "(kLatest || earlier.index", "(true || earlier.index"),
+    Mistake("masked-wins-tie", "index-last", "operators.cuh", "later.index != kNowhere && (", "("),
+    Mistake("initial-wins-tie", "index-initial", "operators.cuh", "kLatest || earlier.index == kNowhere", "kLatest"),
+    Mistake("number-beats-nan", "index-forward", "operators.cuh", "(beyond || later_nan)", "beyond"),
+    Mistake("later-nan-wins", "index-forward", "operators.cuh", "(!earlier_nan && (beyond", "((beyond"),
+    Mistake(
+        "decay-of-the-wrong-step",
+        "recurrence",
+        "operators.cuh",
+        "(later.decay, earlier.state)",
+        "(earlier.decay, earlier.state)",
+    ),
+    Mistake("last-one-early", "last", "warp_tile.cuh", "left == i + 1", "left == i + 2"),
+    Mistake(
+        "last-of-columns-early", "last-columns", "kernels/columns.cuh", "share.left == s + 1", "share.left == s + 2"
+    ),
+    Mistake("carry-of-another-column", "carry-in", "kernels/columns.cuh", "? column : 0)", "? 0 : 0)"),
+    Mistake("only-the-last-field-is-nan", "skipna-pairs", "elements.cuh", "any = any || is_nan", "any = is_nan"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """The kernels without mistakes, compiled side by side."""
+    CODE.build(case.prepare()[0] for case in CASES.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_good_code_passes(name: str) -> None:
+    CASES[name].check()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_noticed(mistake: Mistake) -> None:
+    code = CODE.broken(mistake.header, mistake.old, mistake.new)
+    case = CASES[mistake.case]
+    with pytest.raises(AssertionError) as caught:
+        replace(case, seeds=max(case.seeds, 4)).check(code)
+    assert isinstance(caught.value, SimulationError) or "differ, the first is" in str(caught.value)

@@ -1,0 +1,155 @@
+"""The features compile for every architecture that is promised, and do not spill. No GPU needed."""
+
+import itertools
+import re
+
+import pytest
+from operator_examples import BRACKETS, MATRIX_PRODUCT, MODULAR_PRODUCT
+from test_nvrtc import ARCHS, LAYOUTS, module, resources
+from views import operands, view
+
+import cuscan
+from cuscan.call import Flags
+from cuscan.compile.source import make_source
+from cuscan.errors import CompileError
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.plan import Target, make_plan
+from cuscan.request import make_request
+
+HOT = ("rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block", "columns-grid")
+SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}
+MAX, MIN = INDEXED["max", "first"], INDEXED["min", "last"]
+RECURRENCE = (LINEAR_RECURRENCE, "float32", "float32")
+
+BYTES = cuscan.Operator("bytes", "later", (0,) * 16, state={f"f{i}": "int8" for i in range(16)})
+
+# Operator and dtypes of the values; then the keywords of `config`.
+FLOAT32 = {
+    "max": (("max", "float32"), {}),
+    "indices": ((MAX, "float32"), {}),
+    "recurrence": (RECURRENCE, {}),
+    "recurrence-scalar": (RECURRENCE, {"still": True}),
+    "reset": (("add", "float32"), {"segments": "reset"}),
+    "keys": (("add", "float32"), {"segments": "keys"}),
+    "offsets": (("add", "float32"), {"segments": "offsets"}),
+}
+OTHERS = {
+    "logaddexp": (("logaddexp", "float32"), {}),
+    "skipna": (("add", "float32"), {"skipna": True}),
+    "leading": (("add", "float32"), {"include_initial": True}),
+    "recurrence-bfloat16": ((LINEAR_RECURRENCE, "bfloat16", "bfloat16"), {}),
+    "recurrence-float64": ((LINEAR_RECURRENCE, "float64", "float64"), {}),
+    "recurrence-complex64": ((LINEAR_RECURRENCE, "complex64", "complex64"), {}),
+    "recurrence-reset": (RECURRENCE, {"segments": "reset"}),
+    "indices-bfloat16": ((MIN, "bfloat16"), {"reverse": True}),
+    "matrices": ((MATRIX_PRODUCT.operator(), *["float32"] * 4), {}),
+    "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
+    "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
+}
+SPILLS = {("modular", "rows-long"): 40}  # bytes, where it was not possible to have at most 32
+
+# Combinations of everything, which need only compile.
+MIXED = {
+    "recurrence-complex128": (
+        (LINEAR_RECURRENCE, "complex128", "complex128"),
+        {"segments": "offsets", "reverse": True, "return_last": True, "rows": True},
+    ),
+    "recurrence-float16": (
+        (LINEAR_RECURRENCE, "float32", "float16"),
+        {"segments": "keys", "return_last": True, "still": True},
+    ),
+    "indices-int8": ((MIN, "int8"), {"segments": "offsets", "reverse": True, "mask": True, "initial": True}),
+    "logaddexp-float64": (
+        ("logaddexp", "float64"),
+        {"segments": "reset", "exclusive": True, "mask": True, "skipna": True},
+    ),
+    "matrices-in-segments": (
+        (MATRIX_PRODUCT.operator(), *["float32"] * 4),
+        {"segments": "keys", "include_initial": True},
+    ),
+    "mul-complex128": (("mul", "complex128"), {"segments": "reset", "skipna": True, "include_initial": True}),
+    "add-bfloat16": (("add", "bfloat16"), {"segments": "offsets", "reverse": True, "exclusive": True, "initial": True}),
+    "bytes": ((BYTES, *["int8"] * 16), {"segments": "offsets", "reverse": True}),
+    "or-bool": (("or", "bool"), {"segments": "keys", "mask": True}),
+}
+
+
+def config(layout, arch, feature, *, segments=None, still=False, rows=False, mask=False, initial=False, **flags):
+    """`still`: the first value does not vary along the axis; `rows`: each row has an initial value."""
+    (op, *dtypes), (shape, axis) = feature, LAYOUTS[layout]
+    values = [view(shape, dtype) for dtype in dtypes]
+    if still:
+        values[0] = view(tuple(1 if a == axis else n for a, n in enumerate(shape)), dtypes[0])
+    boundaries = view((1001,) if segments == "offsets" else shape, SEGMENTS.get(segments, "bool"))
+    arrays = operands(
+        tuple(values),
+        view(shape, "bool") if mask else None,
+        (segments, boundaries) if segments else None,
+        view(tuple(n for a, n in enumerate(shape) if a != axis), dtypes[-1]) if rows else None,
+    )
+    request = make_request(Flags(op, axis, **flags), arrays, has_initial=initial)
+    return make_plan(request, Target(arch, 132)).config
+
+
+@pytest.mark.parametrize("layout", HOT)
+@pytest.mark.parametrize("name", FLOAT32)
+def test_float32_does_not_spill(name, layout):
+    feature, keywords = FLOAT32[name]
+    registers, spilled = resources(config(layout, 90, feature, **keywords), 90)
+    assert spilled == 0, f"{registers} registers and {spilled} bytes of spills"
+
+
+@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_hardly_spill(name, layout):
+    feature, keywords = OTHERS[name]
+    registers, spilled = resources(config(layout, 90, feature, **keywords), 90)
+    assert spilled <= SPILLS.get((name, layout), 32), f"{registers} registers and {spilled} bytes of spills"
+
+
+def mixed():
+    """Each combination for one architecture in each kind of layout, in turn."""
+    archs = itertools.cycle(ARCHS)
+    for i, name in enumerate(MIXED):
+        for layout in (HOT[i % 2], HOT[2 + i % 2], HOT[4 + i % 2]):
+            yield pytest.param(name, layout, next(archs))
+
+
+@pytest.mark.parametrize("name, layout, arch", mixed())
+def test_combinations_compile(name, layout, arch):
+    feature, keywords = MIXED[name]
+    made = config(layout, arch, feature, **keywords)
+    registers, _ = resources(made, arch)
+    assert registers * made.block * made.blocks_per_sm <= 65536
+
+
+@pytest.mark.parametrize("name", ["bytes", "recurrence-complex128"])
+@pytest.mark.parametrize("arch", [80, 90])
+def test_the_largest_states_have_shared_memory(name, arch):
+    feature, keywords = MIXED[name]
+    resources(config("tiles-block", arch, feature, **keywords), arch)
+
+
+@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-block"])
+def test_recurrences_round_products_and_sums_one_by_one(layout):
+    ptx, _ = module.compile_source(make_source(config(layout, 999, RECURRENCE)), 999)
+    assert b".ftz" not in ptx and b"fma.rn" not in ptx and b"add.rn.f" in ptx and b"mul.rn.f" in ptx
+
+
+@pytest.mark.parametrize(
+    "operator, dtypes",
+    [
+        (cuscan.Operator("oops", "earlier + nonsense", 0), ["float32"]),
+        (cuscan.Operator("oops", "\n  float32 kept = earlier.a;\n  return State{kept, nonsense};\n", (0, 0),
+                         state={"a": "float32", "b": "float32"}), ["float32", "float32"]),
+    ],
+    ids=["expression", "body"],
+)  # fmt: skip
+def test_a_mistake_of_the_user_is_shown_with_their_own_line(operator, dtypes):
+    with pytest.raises(CompileError) as caught:
+        module.compile_source(make_source(config("rows-short", 90, (operator, *dtypes))), 90)
+    line = 1 if len(dtypes) == 1 else 3
+    shown = str(caught.value).split("namespace cuscan")[0]  # the log, before the source
+    assert re.search(rf"combine of oops\({line}\): error", shown), shown
+    assert 'identifier "nonsense" is undefined' in shown
+    assert ("earlier + nonsense" if line == 1 else "return State{kept, nonsense};") in shown

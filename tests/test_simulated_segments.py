@@ -1,0 +1,158 @@
+"""Segments in the simulated kernels, bit for bit against NumPy's way through the same order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import simulator
+from feature_cases import FAMILIES, SHORT, Case, build_selected, draws, of_family, twin
+from simulator import assert_same, prepare, small_units
+
+from cuscan.operators import INDEXED
+from cuscan.plan import Target
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+KINDS = ("reset", "keys", "offsets")
+
+
+def every_kind_and_option() -> list[Case]:
+    """All pairs of options, with every kind of segments."""
+    options = {
+        "plain": {},
+        "reverse-exclusive-initial": {"call": {"reverse": True, "exclusive": True}, "initial": 2.5},
+        "exclusive-masked": {"call": {"exclusive": True}, "masked": True},
+        "reverse-initial-masked": {"call": {"reverse": True}, "initial": 2.5, "masked": True},
+        "leading-reverse": {"call": {"include_initial": True, "reverse": True}},
+        "leading-initial": {"call": {"include_initial": True}, "initial": 2.5},
+        "leading-exclusive-initial-masked": {
+            "call": {"include_initial": True, "exclusive": True},
+            "initial": 2.5,
+            "masked": True,
+        },
+    }
+    return [
+        of_family(family, f"{kind}-{name}", "add", segments=kind, **option)
+        for family in FAMILIES
+        for kind in KINDS
+        for name, option in options.items()
+    ]
+
+
+def every_form() -> list[Case]:
+    """What segments are given by: arrays that broadcast, of all dtypes; offsets of all kinds."""
+    forms = [
+        *("reset-thin", "reset-all", "reset-none", "keys-full"),
+        *("offsets-empty", "offsets-one", "offsets-each", "offsets-random", "offsets-strided", "offsets-backwards"),
+        "offsets-int32-empty",
+    ]
+    keys = ("bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64")
+    return [
+        of_family(family, f"{form}{'-reverse' * reverse}", "add", segments=form, call={"reverse": reverse})
+        for family in FAMILIES
+        for form in forms
+        for reverse in (False, True)
+    ] + [
+        of_family(family, f"keys-{dtype}", "add", segments=f"keys-{dtype}", call={"reverse": dtype == "int64"})
+        for family in SHORT
+        for dtype in keys
+    ]
+
+
+def every_operator() -> list[Case]:
+    """States of many sizes beside the mark of a segment, in chains too."""
+    pairs = [
+        *(("mul", "float64"), ("min", "int8"), ("max", "bfloat16"), ("xor", "int64"), ("or", "bool")),
+        *(("add", "complex64"), ("mul", "complex128"), ("add", "float16"), ("add", "uint8")),
+        *((INDEXED["max", "first"], "float32"), (INDEXED["min", "last"], "float64"), (INDEXED["max", "last"], "int8")),
+    ]
+    return [
+        of_family(
+            family,
+            f"{op}-{dtype}-{kind}".replace(" ", "-"),
+            op,
+            draw=draws(dtype),
+            segments=kind,
+            initial=1,
+            call={"exclusive": kind == "keys", "reverse": kind == "offsets"},
+        )
+        for i, (op, dtype) in enumerate(pairs)
+        for j, family in enumerate(SHORT)
+        for kind in (KINDS[(i + j) % 3],)
+    ]
+
+
+def long_chains() -> list[Case]:
+    """Groups and sections of units; one segment over most of them."""
+    return [
+        Case("chain-of-groups-offsets", "add", (70 * 512 + 3,), segments="offsets-empty"),
+        Case("chain-of-groups-reset", "add", (70 * 512 + 4,), segments="reset-none", call={"reverse": True}),
+        Case("chain-of-groups-keys", "add", (70 * 512 + 4,), segments="keys", initial=1.5, call={"exclusive": True}),
+        Case("own-chains-of-groups", "add", (18, 35 * 512), sms=1, segments="offsets-random", call={"reverse": True}),
+        Case("chain-of-column-groups", "add", (35 * 256 + 9, 4), 0, segments="offsets-empty", call={"reverse": True}),
+        Case("own-chains-of-column-groups", "add", (8, 35 * 256 + 9, 4), 1, sms=1, segments="keys-full"),
+        Case("wide-columns", "add", (600, 70), 0, segments="offsets-random"),
+    ]
+
+
+def real_tuning() -> list[Case]:
+    """The bits of a thread take a word of 32 and, for small dtypes, two."""
+    return [
+        Case(f"real-{kind}-{dtype}", "max", (2, 2 * n + 5), draw=draws(dtype), segments=kind, units=None, masked=True)
+        for dtype, n in (("float32", 8192), ("int8", 16384))
+        for kind in (*KINDS, "offsets-each")
+    ]
+
+
+CASES = [*every_kind_and_option(), *every_form(), *every_operator(), *long_chains(), *real_tuning()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request: pytest.FixtureRequest) -> None:
+    """The kernels, compiled side by side."""
+    build_selected(request)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_segments(case: Case) -> None:
+    case.check()
+
+
+# ---- offsets that are none -----------------------------------------------------------------------
+
+
+def strange_offsets(n: int) -> list[np.ndarray]:
+    """Arrays of int64 that no CPU scan would take: in disorder, far outside, of one element."""
+    rng = np.random.default_rng(n)
+    ends = np.iinfo(np.int64)
+    far = np.array([ends.min, ends.min + 1, -1, 0, n, n + 1, 2**40, ends.max - 1, ends.max])
+    return [
+        rng.integers(-n, 2 * n, 500),
+        rng.integers(ends.min, ends.max, 500, endpoint=True),
+        np.concatenate([far, rng.integers(0, n, 300), far]),
+        np.arange(n, -1, -1),
+        np.tile([5, n - 5], 200),
+        np.array([n // 2]),
+        np.array([ends.max]),
+        np.array([ends.min]),
+        np.repeat(np.array([ends.max, 3, ends.min]), 100),
+    ]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_offsets_are_safe(family: str, reverse: bool) -> None:
+    """Sorted, all that lie inside are boundaries; in disorder no search runs on for ever or leaves the array."""
+    case = of_family(family, "", "add")
+    value = np.random.default_rng(0).standard_normal(case.shape).astype(np.float32)
+    call = {"axis": case.axis, "reverse": reverse, "target": Target(case.arch, case.sms)}
+    for offsets in strange_offsets(case.shape[case.axis]):
+        for given in (np.sort(offsets), offsets):
+            with small_units(2, 2):
+                simulation = prepare(value, offsets=given, **call)
+                expected = twin(simulation, None)[0]
+            result = simulation.run()
+            if given is not offsets:
+                assert_same(result, expected)
