@@ -90,3 +90,24 @@ def accesses_of(
         _access(spec, along[1 + i], items, layout.offsets[i], (d[1 + i] for d in others), least)
         for i, spec in enumerate(specs)
     ]
+
+
+def dense_columns(layout: Layout) -> Dimension | None:
+    """The columns beside the scanned axis, if value and result hold them row after row without gaps."""
+    axis = layout.axis
+    faster = [d for d in layout.others if abs(d.result) < abs(axis.result)] or [
+        UNIT_DIMENSION._replace(value=1, result=1)
+    ]
+    column = faster[0]
+    dense = column.value == column.result == 1 and abs(axis.value) == abs(axis.result) == column.size
+    return column if dense and len(faster) == 1 else None
+
+
+def flat_accesses(request: ScanRequest, layout: Layout, columns: int, others: list[Dimension], least: int) -> list[str]:
+    """The access to dense columns in the order of memory, by vectors of `least` bytes; masks are read item by item."""
+    axis = layout.axis
+    # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
+    value, result, mask = layout.offsets
+    starts = (value + (columns - 1) * (axis.value < 0), result + (columns - 1) * (axis.result < 0), mask)
+    flat = Dimension(axis.size * columns, 1 if axis.value > 0 else -1, 1 if axis.result > 0 else -1, 0)
+    return accesses_of(request, layout._replace(offsets=starts), flat, others, 1, least)

@@ -6,18 +6,37 @@ from dataclasses import dataclass
 
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
-from cuscan.layout import UNIT_DIMENSION, Dimension, Layout, accesses_of, layout_of
+from cuscan.layout import (
+    UNIT_DIMENSION,
+    Dimension,
+    Layout,
+    accesses_of,
+    dense_columns,
+    flat_accesses,
+    layout_of,
+)
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, VECTOR_BYTES
+from cuscan.tuning import (
+    COLUMNS,
+    CONTIGUOUS,
+    IDLE,
+    NARROW_BYTES,
+    NARROW_ELEMENTS,
+    NARROW_WARPS,
+    THREADS_PER_SM,
+    VECTOR_BYTES,
+)
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
-STAGES = 3  # tiles that a block of the tiles family holds
+STAGES = 3  # tiles that a block of the tiles and narrow families holds
 SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
+WALK_BYTES = 32  # carries side by side in a thread that walks a chain
+WALKERS = 4  # warps that do so, at most
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
@@ -96,7 +115,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not layout.contiguous:
-        return _plan_columns(request, layout, target)
+        return _plan_narrow(request, layout, target) or _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
         return _plan_rows(request, layout, order)
@@ -286,6 +305,62 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         shared_bytes=places * chunks * (threads * items + 1) * accumulator + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
+    )
+
+
+def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
+    """A few columns without gaps, in rows that fill a tile: narrow.cuh. None for all other scans."""
+    column = dense_columns(layout)
+    if target.arch < BULK_ARCH or column is None:
+        return None
+    value, result = request.value.dtype, request.result.dtype
+    axis, columns = layout.axis, column.size
+    batch = tuple(d for d in layout.others if d is not column) or (UNIT_DIMENSION,)
+    in_place = value == result and axis.value == axis.result
+    element_bytes = STAGES * value.itemsize + (0 if in_place else result.itemsize)
+    fitting = min(NARROW_BYTES // element_bytes, NARROW_ELEMENTS) // (COLUMNS.unit * columns)
+    tile_units = min(_power_of_two(fitting, down=True), GROUP) if fitting else 0
+    if tile_units == 0 or axis.size < tile_units * COLUMNS.unit:
+        return None
+    units, rows = -(-axis.size // COLUMNS.unit), _product(batch)
+    tiles = rows * -(-units // tile_units)
+    _check_tickets(tiles)
+    accumulator, carry = DTYPES[result.accumulator].itemsize, DTYPES[request.carry].itemsize
+    abreast = min(columns, WALK_BYTES // max(carry, 8))
+    walkers = min(-(-columns // abreast), WALKERS)
+    block = (NARROW_WARPS + walkers) * WARP
+    exchange = tile_units * (LANES * (columns | 1) + 2 * columns) * accumulator
+    shared_bytes = tile_units * COLUMNS.unit * columns * element_bytes + 2 * exchange + SHARED_REST
+    fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
+    blocks_per_sm = max(min(_blocks_per_sm("narrow", _wider(request), block), fitting), 1)
+    accesses = flat_accesses(request, layout, columns, list(batch), BULK_BYTES)
+    return _plan(
+        request,
+        layout,
+        "narrow",
+        batch=batch,
+        column=column,
+        accesses=accesses,
+        items=VECTOR_BYTES // result.itemsize,
+        constants={
+            "Columns": columns,
+            "Units": tile_units,
+            "Steps": COLUMNS.items,
+            "Warps": NARROW_WARPS,
+            "Walkers": walkers,
+            "Abreast": abreast,
+            "Stages": STAGES,
+            "InPlace": int(in_place),
+            "ValueBack": int(axis.value < 0),
+            "ResultBack": int(axis.result < 0),
+        },
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(tiles, target.sm_count * blocks_per_sm),
+        shared_bytes=shared_bytes,
+        units=units,
+        chains=rows * columns,
+        staged=accesses[0] != "Element",
     )
 
 

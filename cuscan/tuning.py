@@ -18,6 +18,12 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
+# Narrow arrays: the warps of a block that scan, the bytes of its tiles (in all stages, and of results that need room of
+# their own), and the elements of one at most.
+NARROW_WARPS = 8
+NARROW_BYTES = 96 * 1024
+NARROW_ELEMENTS = 8192
+
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # wider of value and result; for columns, the bytes of a thread's accumulators side by side.
 THREADS_PER_SM = {
@@ -31,6 +37,11 @@ THREADS_PER_SM = {
     ("tiles", 4): 576,
     ("tiles", 8): 576,
     ("tiles", 16): 288,
+    ("narrow", 1): 1024,
+    ("narrow", 2): 1024,
+    ("narrow", 4): 768,
+    ("narrow", 8): 768,
+    ("narrow", 16): 576,
     ("columns", 4): 1024,
     ("columns", 8): 768,
     ("columns", 16): 512,

@@ -1,0 +1,139 @@
+// What a block's workers do with a tile of a few columns that lies in shared memory as it does in global memory
+// (flat_tile.cuh). A worker has up to kEach chunks of kSteps elements of one column; what the chunks add up to, and later
+// what precedes them, is exchanged through shared memory. Of a tile at the end of the columns only some rows exist; what
+// is found for the others is not stored.
+#pragma once
+#include "elements.cuh"
+#include "flat_tile.cuh"
+
+namespace cuscan {
+
+template <class Config>
+struct NarrowLayout {
+    static constexpr int kColumns = Config::kColumns, kUnits = Config::kUnits, kSteps = Config::kSteps;
+    static constexpr int kChunks = kUnits * target::kWarp, kRows = kChunks * kSteps;
+    static constexpr int kElements = kRows * kColumns;
+    static constexpr int kWorkers = Config::kWarps * target::kWarp;  // threads
+    static constexpr int kThreads = kWorkers + Config::kWalkers * target::kWarp;
+    static constexpr int kEach = (kChunks * kColumns + kWorkers - 1) / kWorkers;
+    static constexpr bool kStaged = Config::kStaged && target::kHasBulkCopy;
+
+    using Values = FlatTile<typename Config::Value, kColumns, kRows, kSteps, Config::kValueBack>;
+    using Results = FlatTile<typename Config::Result, kColumns, kRows, kSteps, Config::kResultBack>;
+    // For each chunk. An odd number of columns, so that a warp that reads along the chunks meets all banks.
+    using Exchange = typename Config::Accumulator[kChunks][kColumns | 1];
+    using OfUnits = typename Config::Accumulator[kUnits][kColumns];
+};
+
+// One thread's view of a tile.
+template <class Config>
+struct NarrowTile : Elements<Config> {
+    using Base = Elements<Config>;
+    using typename Base::Accumulator;
+    using typename Base::Op;
+    using typename Base::Result;
+    using typename Base::Value;
+    using Layout = NarrowLayout<Config>;
+    using Values = typename Layout::Values;
+    using Results = typename Layout::Results;
+    using Exchange = typename Layout::Exchange;
+    using OfUnits = typename Layout::OfUnits;
+    static constexpr int kColumns = Layout::kColumns, kSteps = Layout::kSteps;
+
+    Row<Value, Result> first;  // row 0, column 0
+    int rows;                  // that exist
+    uint32 keep;               // a bit an element of this thread, for the mask
+    static_assert(Layout::kEach * kSteps <= 32, "the mask takes more than one word");
+
+    CUSCAN_DEVICE bool whole() const { return rows == Layout::kRows; }
+
+    template <int kBatchDims>
+    CUSCAN_DEVICE void load_mask(const Geometry<kBatchDims>& geometry, int thread) {
+        keep = 0;
+        if constexpr (Base::kMasked)
+            each_chunk(thread, [&](int number, int chunk, int column) {
+                CUSCAN_UNROLL
+                for (int s = 0; s < kSteps; ++s) {
+                    const int row = chunk * kSteps + s;
+                    const int64 place = row * geometry.axis.mask_stride + column * geometry.column.mask_stride;
+                    if (row < rows) keep |= uint32(first.mask[place].bits != 0) << (number * kSteps + s);
+                }
+            });
+    }
+    // What no bulk copy brings.
+    CUSCAN_DEVICE void load_values(Value* values, int thread) const {
+        const Value* lowest = Values::lowest(first.value);
+        const int begin = Values::begin(rows), end = begin + rows * kColumns;
+        for (int i = begin + thread; i < end; i += Layout::kWorkers) values[i] = target::load_streaming(lowest + i);
+    }
+
+    // The chunks' totals.
+    CUSCAN_DEVICE void fold(const Value* values, Exchange& totals, int thread) const {
+        each_chunk(thread, [&](int number, int chunk, int column) {
+            Accumulator element[kSteps];
+            read(values, number, chunk, column, element);
+            Accumulator total = element[0];
+            CUSCAN_UNROLL
+            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, element[s]);
+            totals[chunk][column] = total;
+        });
+    }
+    // The results, from what precedes the chunks in their units and the units in their columns. Nothing precedes unit 0 of
+    // the tile if not `has_prefix`.
+    CUSCAN_DEVICE void finish(const Value* values, Result* results, const Exchange& before, const OfUnits& prefix,
+                              bool has_prefix, int thread) const {
+        each_chunk(thread, [&](int number, int chunk, int column) {
+            Accumulator element[kSteps];
+            Result result[kSteps];
+            read(values, number, chunk, column, element);
+            const int unit = chunk / target::kWarp;
+            const bool has_unit_prefix = has_prefix || unit > 0, inside = chunk % target::kWarp > 0;
+            const Accumulator unit_prefix = prefix[unit][column];
+            Running<Config> running;
+            running.present = has_unit_prefix || inside;
+            running.value = inside ? join<Op>(has_unit_prefix, unit_prefix, before[chunk][column]) : unit_prefix;
+            CUSCAN_UNROLL
+            for (int s = 0; s < kSteps; ++s) result[s] = running.step(element[s]);
+            Results::write(results, chunk, column, result);
+        });
+    }
+    CUSCAN_DEVICE void store(const Result* results, int thread) const {
+        using Vector = cuscan::Vector<Result, Config::kItems>;
+        Result* lowest = Results::lowest(first.result);
+        if (Config::kResultAccess != Access::kElement && whole()) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < Layout::kElements; i += Layout::kWorkers * Config::kItems) {
+                const int item = i + thread * Config::kItems;
+                if (item < Layout::kElements)
+                    target::store_streaming(reinterpret_cast<Vector*>(lowest + item),
+                                            *reinterpret_cast<const Vector*>(results + item));
+            }
+        } else {
+            const int begin = Results::begin(rows), end = begin + rows * kColumns;
+            for (int i = begin + thread; i < end; i += Layout::kWorkers) target::store_streaming(lowest + i, results[i]);
+        }
+    }
+
+private:
+    // Calls use(number, chunk, column) for each chunk of the thread.
+    template <class Use>
+    static CUSCAN_DEVICE void each_chunk(int thread, Use use) {
+        CUSCAN_UNROLL
+        for (int number = 0; number < Layout::kEach; ++number) {
+            const int i = number * Layout::kWorkers + thread;
+            if (i < Layout::kChunks * kColumns) use(number, i / kColumns, i % kColumns);
+        }
+    }
+    CUSCAN_DEVICE void read(const Value* values, int number, int chunk, int column, Accumulator (&element)[kSteps]) const {
+        Value value[kSteps];
+        Values::read(values, chunk, column, value);
+        CUSCAN_UNROLL
+        for (int s = 0; s < kSteps; ++s) {
+            element[s] = Base::element(value[s]);
+            if constexpr (Base::kMasked)
+                if (!(keep >> (number * kSteps + s) & 1)) element[s] = Base::identity();
+        }
+    }
+};
+
+}  // namespace cuscan
