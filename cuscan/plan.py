@@ -35,7 +35,7 @@ SHARED_REST = 1024  # bytes of shared memory beside the stages, at most
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
-WALK_BYTES = 32  # carries side by side in a thread that walks a chain
+WALK_BYTES = 16  # of carries side by side in a thread that walks a chain
 WALKERS = 4  # warps that do so, at most
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
@@ -316,23 +316,25 @@ def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     value, result = request.value.dtype, request.result.dtype
     axis, columns = layout.axis, column.size
     batch = tuple(d for d in layout.others if d is not column) or (UNIT_DIMENSION,)
+    accumulator, carry = DTYPES[result.accumulator].itemsize, DTYPES[request.carry].itemsize
     in_place = value == result and axis.value == axis.result
-    element_bytes = STAGES * value.itemsize + (0 if in_place else result.itemsize)
-    fitting = min(NARROW_BYTES // element_bytes, NARROW_ELEMENTS) // (COLUMNS.unit * columns)
-    tile_units = min(_power_of_two(fitting, down=True), GROUP) if fitting else 0
-    if tile_units == 0 or axis.size < tile_units * COLUMNS.unit:
+    tile_bytes = COLUMNS.unit * columns * (STAGES * value.itemsize + (0 if in_place else result.itemsize))
+    unit_bytes = tile_bytes + 2 * (LANES * (columns | 1) + 2 * columns) * accumulator
+    fitting = min((NARROW_BYTES - SHARED_REST) // unit_bytes, NARROW_ELEMENTS // (COLUMNS.unit * columns), GROUP)
+    if fitting == 0:
         return None
+    tile_units = _power_of_two(fitting, down=True)
     units, rows = -(-axis.size // COLUMNS.unit), _product(batch)
+    if axis.size < tile_units * COLUMNS.unit:
+        return None
     tiles = rows * -(-units // tile_units)
     _check_tickets(tiles)
-    accumulator, carry = DTYPES[result.accumulator].itemsize, DTYPES[request.carry].itemsize
-    abreast = min(columns, WALK_BYTES // max(carry, 8))
+    abreast = min(columns, max(WALK_BYTES // carry, 1))
     walkers = min(-(-columns // abreast), WALKERS)
     block = (NARROW_WARPS + walkers) * WARP
-    exchange = tile_units * (LANES * (columns | 1) + 2 * columns) * accumulator
-    shared_bytes = tile_units * COLUMNS.unit * columns * element_bytes + 2 * exchange + SHARED_REST
-    fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
-    blocks_per_sm = max(min(_blocks_per_sm("narrow", _wider(request), block), fitting), 1)
+    shared_bytes = tile_units * unit_bytes + SHARED_REST
+    blocks_per_sm = _blocks_per_sm("narrow", _wider(request), block)
+    blocks_per_sm = max(min(blocks_per_sm, target.shared_bytes // (shared_bytes + SHARED_RESERVED)), 1)
     accesses = flat_accesses(request, layout, columns, list(batch), BULK_BYTES)
     return _plan(
         request,

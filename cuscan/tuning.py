@@ -18,10 +18,10 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
-# Narrow arrays: the warps of a block that scan, the bytes of its tiles (in all stages, and of results that need room of
-# their own), and the elements of one at most.
+# Narrow arrays: the warps of a block that scan, its bytes of shared memory (two such blocks fill an SM of sm_90), and
+# the elements of a tile (32 a thread) at most.
 NARROW_WARPS = 8
-NARROW_BYTES = 96 * 1024
+NARROW_BYTES = 112 * 1024
 NARROW_ELEMENTS = 8192
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the

@@ -196,7 +196,7 @@ def test_plans_need_no_memory(case: Case) -> None:
 
 def test_plans_of_the_whole_matrix() -> None:
     families = {plan_of(case, H200).config.family for case in cases(GROUPS) if case.how in ("stream", "replay")}
-    assert families == {"rows", "tiles", "columns"}
+    assert families == {"rows", "tiles", "columns", "narrow"}
 
 
 def test_kernels_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

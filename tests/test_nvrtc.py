@@ -30,8 +30,11 @@ LAYOUTS = {
     "tiles-grid": ((2**28,), 0),
     "columns-one": ((1000, 7, 64), 1),
     "columns-block": ((32768, 32768), 0),
-    "columns-grid": ((2**22, 2), 0),
+    "columns-grid": ((2**22, 40), 0),
     "columns-odd": ((29, 4099, 257), 1),
+    "narrow-two": ((2**22, 2), 0),
+    "narrow-three": ((7, 2**20, 3), 1),
+    "narrow-sixteen": ((2**22, 16), 0),
 }
 
 
@@ -134,7 +137,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "tiles-grid", "columns-grid"):
+    for layout in ("rows-long", "tiles-grid", "columns-grid", "narrow-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -159,7 +162,18 @@ MISALIGNED_SPILLS = 64
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
 @pytest.mark.parametrize(
-    "layout", ["rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block", "columns-grid"]
+    "layout",
+    [
+        "rows-short",
+        "rows-long",
+        "tiles-block",
+        "tiles-grid",
+        "columns-block",
+        "columns-grid",
+        "narrow-two",
+        "narrow-three",
+        "narrow-sixteen",
+    ],
 )
 def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     itemsize = DTYPES[dtype].itemsize
@@ -181,7 +195,7 @@ def test_a_newer_gpu_gets_ptx():
     assert b".target sm_" in code
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid"])
+@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid", "narrow-two"])
 @pytest.mark.parametrize(
     "dtype, op", [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")]
 )

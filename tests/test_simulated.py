@@ -141,6 +141,8 @@ FAMILIES = {
     "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
     "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
     "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
+    "narrow": {"shape": (2, 700, 3), "call": {"axis": 1}},
+    "narrow-pairs": {"shape": (1300, 2), "call": {"axis": 0}},
 }
 
 
@@ -169,7 +171,7 @@ def every_dtype() -> list[Case]:
     ]
     others = [
         of_family(family, dtype.name, dtype=dtype.name)
-        for family in ("rows", "tiles-own", "columns", "columns-shared", "columns-own")
+        for family in ("rows", "tiles-own", "columns", "columns-shared", "columns-own", "narrow", "narrow-pairs")
         for dtype in DTYPES.values()
     ]
     return tiles + others
@@ -230,7 +232,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("tiles-shared", "columns-shared")
+        for family in ("tiles-shared", "columns-shared", "narrow-pairs")
     ]
 
 
@@ -249,7 +251,12 @@ def long_chains() -> list[Case]:
         Case("own-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
         Case("own-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
-        Case("chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, seeds=2),
+        Case(
+            "chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
+        ),
+        Case("narrow-chain-of-40-units", (40 * 256 + 3, 3), call={"axis": 0}, seeds=5),
+        Case("narrow-chain-of-1030-units", (1030 * 256 + 2, 2), call={"axis": 0}, seeds=2),
+        Case("narrow-chain-of-2060-units-initial", (2060 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=2),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
         Case(
             "own-chains-of-1030-column-units",
@@ -277,6 +284,13 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
         Case("real-tiles-uint8", (2 * 16384,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
+        Case("real-narrow-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
+        Case("real-narrow-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
+        Case("real-narrow-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
+        Case("real-narrow-16", (5 * 512 + 9, 16), call={"axis": 0}, **real),
+        Case("real-narrow-32-float16", (3 * 256 + 8, 32), "float16", call={"axis": 0}, **real),
+        Case("real-narrow-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
+        Case("real-narrow-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
     ]
 
 

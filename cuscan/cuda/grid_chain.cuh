@@ -71,11 +71,13 @@ private:
         const bool ends_group = kLevels > 1 && place == kLanes - kRun && group + 1 < tables.groups;
         const bool ends_section = kLevels > 2 && ends_group && group_place == kLanes - 1;
         Carry groups[kCount];
+        Sections sections;
 
         // The first looks travel together; whoever is not there yet is waited for afterwards.
         Acc aggregate[kCount];
         bool units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
         bool groups_here = look(tables.group_totals, tables.groups, group - group_place, group_place, groups);
+        if (section > 0) look_at_sections(section, sections);
         while (target::ballot(units_here) != ~0u) {
             target::pause();
             units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
@@ -101,7 +103,7 @@ private:
         }
         if (ends_section) publish_all(tables.section_totals, tables.sections, section, groups, kLanes - 1);
 
-        if (section > 0) has_carry = walk_sections(section, has_carry, carry);
+        if (section > 0) has_carry = walk_sections(section, sections, has_carry, carry);
         if (ends_section) {
             bool has_next = has_carry;
             Carry next[kCount];
@@ -152,40 +154,51 @@ private:
         has_carry = true;
     }
 
-    // The carry into a section: from the nearest one that is published, of the last 32, or from the chain's start, over
-    // the totals of the sections between. Lane i looks at the carry into section - i, and at the total of the section
+    // What a walk has seen of earlier sections. Lane i looks at the carry into section - i, and at the total of the section
     // before that.
-    CUSCAN_DEVICE bool walk_sections(uint32 section, bool has_carry, Carry (&carry)[kCount]) {
-        Carry total[kCount], seen[kCount];
-        int distance = -1;  // sections between the carry and here
+    struct Sections {
+        Carry total[kCount], carry[kCount];
+        bool has_total, has_carry;
+    };
+    CUSCAN_DEVICE void look_at_sections(uint32 section, Sections& seen) {
+        const bool inside = uint32(lane) < section;
+        const uint32 at = inside ? section - lane : section;
+        seen.has_total = true;
+        seen.has_carry = inside;
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) {
+            const bool total_here =
+                Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, seen.total[c]);
+            const bool carry_here =
+                Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen.carry[c]);
+            seen.has_total = seen.has_total && total_here;
+            seen.has_carry = seen.has_carry && carry_here;
+        }
+    }
+    // How many sections back the nearest carry is, or the chain's start, with all totals between seen; -1: not all are.
+    CUSCAN_DEVICE int distance_to_carry(uint32 section, const Sections& seen) {
+        const uint32 missing = target::ballot(uint32(lane) < section && !seen.has_total);
+        const uint32 found = target::ballot(seen.has_carry);
+        const int totals = missing ? target::first_set_bit(missing) : kLanes;  // unbroken from here back
+        if (found && target::first_set_bit(found) <= totals) return target::first_set_bit(found);
+        return uint32(totals) >= section ? int(section) : -1;
+    }
+
+    // The carry into a section: from the nearest one that is published, of the last 32, or from the chain's start, over
+    // the totals of the sections between.
+    CUSCAN_DEVICE bool walk_sections(uint32 section, Sections& seen, bool has_carry, Carry (&carry)[kCount]) {
+        int distance = distance_to_carry(section, seen);
         while (distance < 0) {
-            const bool inside = uint32(lane) < section;
-            const uint32 at = inside ? section - lane : section;
-            bool has_total = true, has_seen = inside;
-            CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) {
-                const bool total_here =
-                    Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, total[c]);
-                const bool seen_here =
-                    Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen[c]);
-                has_total = has_total && total_here;
-                has_seen = has_seen && seen_here;
-            }
-            const uint32 missing = target::ballot(inside && !has_total), found = target::ballot(has_seen);
-            const int totals = missing ? target::first_set_bit(missing) : kLanes;  // unbroken from here back
-            if (found && target::first_set_bit(found) <= totals)
-                distance = target::first_set_bit(found);
-            else if (uint32(totals) >= section)
-                distance = int(section);
-            else
-                target::pause();
+            target::pause();
+            look_at_sections(section, seen);
+            distance = distance_to_carry(section, seen);
         }
         if (uint32(distance) < section) {
             CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen[c], distance);
+            for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen.carry[c], distance);
             has_carry = true;
         }
-        for (int i = distance - 1; i >= 0; --i) fold(has_carry, carry, total, i);
+        for (int i = distance - 1; i >= 0; --i) fold(has_carry, carry, seen.total, i);
         return has_carry;
     }
 };

@@ -115,10 +115,9 @@ struct NarrowTile : Elements<Config> {
     }
 
 private:
-    // Calls use(number, chunk, column) for each chunk of the thread.
+    // Calls use(number, chunk, column) for each chunk of the thread; unrolled it would take more registers than there are.
     template <class Use>
     static CUSCAN_DEVICE void each_chunk(int thread, Use use) {
-        CUSCAN_UNROLL
         for (int number = 0; number < Layout::kEach; ++number) {
             const int i = number * Layout::kWorkers + thread;
             if (i < Layout::kChunks * kColumns) use(number, i / kColumns, i % kColumns);

@@ -24,7 +24,7 @@ from unittest import mock
 
 import numpy as np
 
-from cuscan import tuning
+from cuscan import plan, tuning
 from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.dtypes import DTYPES
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
@@ -38,6 +38,7 @@ Kernel = Callable[..., "bytes | None"]  # returns what went wrong
 
 HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4)
+NARROW_ELEMENTS = 1024  # of a tile, with small units: four units of one column
 CANARY = 0xC5
 POISON = 0xA5
 
@@ -356,7 +357,7 @@ def simulate(value: Array, op: str | Operator = "add", *, seed: int = 0, launche
 
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
-    """Smaller units on contiguous axes, so that a few thousand elements make a long chain."""
+    """Smaller units on contiguous axes, and smaller tiles of narrow arrays, so that few elements make a long chain."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller):
+    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch.object(plan, "NARROW_ELEMENTS", NARROW_ELEMENTS):
         yield

@@ -14,13 +14,6 @@
 
 namespace cuscan {
 
-// The barriers of a block. Two take turns where one tile's may still be in use when the next one's is.
-enum NarrowBarrier : int {
-    kWorkersMeet = 1,
-    kScanned = 2,   // and 3: the workers tell the walkers that a tile is scanned in itself
-    kPrefixed = 4,  // and 5: the walkers tell the workers what precedes its units
-};
-
 template <class Config>
 struct NarrowShared {
     using Layout = NarrowLayout<Config>;
@@ -48,6 +41,13 @@ struct NarrowColumns {
     using GridChain = GridChains<Accumulator, Carry, CarryOp, Config::kLevels, kAbreast>;
     static constexpr int kStages = Config::kStages;
     static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
+
+    // The barriers of a block. Two take turns where one tile's may still be in use when the next one's is.
+    enum Barrier : int {
+        kWorkersMeet = 1,
+        kScanned = 2,   // and 3: the workers tell the walkers that a tile is scanned in itself
+        kPrefixed = 4,  // and 5: the walkers tell the workers what precedes its units
+    };
 
     NarrowShared<Config>& shared;
     const Row<Value, Result>& origin;
@@ -136,7 +136,8 @@ struct NarrowColumns {
         const Turn next = turn(k);
         if (!next.exists || !is_sent_for(tile(next))) return;
         shared.arrived[k % kStages].expect(sizeof(shared.values[0]));
-        shared.arrived[k % kStages].load(values(k), Layout::Values::lowest(tile(next).first.value), sizeof(shared.values[0]));
+        shared.arrived[k % kStages].load(values(k), Layout::Values::lowest(tile(next).first.value),
+                                         sizeof(shared.values[0]));
     }
     // Tile k arrives, and its chunks are folded. Bit s of `sent` is the parity of the loads that stage s has had.
     CUSCAN_DEVICE void fold(uint32 k, uint32& sent, Tile& tile) {
