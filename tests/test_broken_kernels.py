@@ -22,7 +22,7 @@ SHAPES = {
     "tiles": ((2, 70 * 256 + 4), -1, 4),
     "tiles-own": ((12, 34 * 256 + 4), -1, 1),
     "columns": ((35 * 256 + 9, 6), 0, 4),
-    "columns-own": ((8, 35 * 256 + 9, 5), 1, 1),
+    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
     "narrow": ((69 * 256 + 10, 2), 0, 4),
 }
 SEEDS = 8
@@ -131,15 +131,15 @@ MISTAKES = (
         "chunks-scanned-before-they-are-folded",
         "narrow",
         "kernels/narrow.cuh",
-        "            target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader && next.exists) {",
-        "            if (leader && next.exists) {",
+        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader && next.exists) {",
+        "if (leader && next.exists) {",
     ),
     Mistake(
         "results-leave-before-they-are-found",
         "narrow",
         "kernels/narrow.cuh",
-        "            target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (last.exists) last_tile.store",
-        "            if (last.exists) last_tile.store",
+        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (last.exists) last_tile.store",
+        "if (last.exists) last_tile.store",
     ),
     Mistake(
         "narrow-workers-do-not-wait-for-walkers",
@@ -179,7 +179,7 @@ MISTAKES = (
         "while (target::ballot(units_here) != ~0u) {",
         "while (target::ballot(units_here) == 0) {",
     ),
-    Mistake("tags-are-not-looked-at", "columns", "grid_chain.cuh", "uint32(words[i] >> 32) == tag", "true"),
+    Mistake("tags-are-not-looked-at", "columns", "chain_tables.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake(
         "lanes-part-in-the-walk",
         "tiles",

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -15,8 +16,10 @@ from simulator import CODE, Simulation, new_workspace, prepare, simulate, small_
 
 import cuscan
 from cuscan.dtypes import DTYPES
+from cuscan.layout import Layout, layout_of
 from cuscan.operators import OPERATORS
 from cuscan.plan import Target
+from cuscan.request import ScanRequest
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -109,6 +112,7 @@ def _broadcast_rows(draw: Any, shape: tuple[int, ...]) -> Array:
 LAYOUTS: dict[str, Any] = {
     "c": lambda draw, shape: draw(shape),
     "f": lambda draw, shape: np.asfortranarray(draw(shape)),
+    "negative-rows": lambda draw, shape: draw(shape)[..., ::-1, :],
     "negative": lambda draw, shape: draw(shape)[..., ::-1],
     "every-third": lambda draw, shape: draw((*shape[:-1], 3 * shape[-1]))[..., ::3],
     "misaligned": _misaligned,
@@ -263,6 +267,7 @@ def long_chains() -> list[Case]:
             (3, 1030 * 256, 2),
             "int32",
             call={"axis": 1, "dtype": "int32"},
+            arch=80,
             sms=1,
             seeds=1,
         ),
@@ -318,6 +323,21 @@ def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):
         assert_same(simulation.run(seed), expected)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5])
+def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
+    """Tiles of narrow arrays hold as many units as fit. One column is planned here as if it were not contiguous."""
+    x = np.random.default_rng(columns).standard_normal((40 * 256 + 3, 5)).astype(np.float32)
+    expected = cuscan.scan(x, axis=0)[:, :columns]
+
+    def not_contiguous(request: ScanRequest) -> Layout:
+        return layout_of(request)._replace(contiguous=False)
+
+    with small_units(), mock.patch("cuscan.plan.layout_of", not_contiguous):
+        simulation = prepare(x[:, :columns].copy(), axis=0)
+    assert simulation.plan.config.family == ("narrow" if columns < 5 else "columns")
+    assert_same(simulation.run(columns), expected)
 
 
 # ---- the workspace -------------------------------------------------------------------------------
