@@ -23,6 +23,7 @@ COLUMNS = Order(items=8, vectors=1, warps=1)
 NARROW_WARPS = 8
 NARROW_BYTES = 112 * 1024
 NARROW_ELEMENTS = 8192
+NARROW_ACROSS = 4  # columns of a thread, at most: registers for 8 steps of each
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # wider of value and result; for columns, the bytes of a thread's accumulators side by side.

@@ -30,7 +30,7 @@ LAYOUTS = {
     "tiles-grid": ((2**28,), 0),
     "columns-one": ((1000, 7, 64), 1),
     "columns-block": ((32768, 32768), 0),
-    "columns-grid": ((2**22, 40), 0),
+    "columns-grid": ((2**22, 41), 0),
     "columns-odd": ((29, 4099, 257), 1),
     "narrow-two": ((2**22, 2), 0),
     "narrow-three": ((7, 2**20, 3), 1),

@@ -1,7 +1,7 @@
 // What a block's workers do with a tile of a few columns that lies in shared memory as it does in global memory
-// (flat_tile.cuh). A worker has up to kEach chunks of kSteps elements of one column; what the chunks add up to, and later
-// what precedes them, is exchanged through shared memory. Of a tile at the end of the columns only some rows exist; what
-// is found for the others is not stored.
+// (flat_tile.cuh). A worker has up to kEach chunks of kSteps rows and kAcross columns; what they add up to, column by
+// column, and later what precedes them, is exchanged through shared memory. Of a tile at the end of the columns only some
+// rows exist; what is found for the others is not stored.
 #pragma once
 #include "elements.cuh"
 #include "flat_tile.cuh"
@@ -15,11 +15,13 @@ struct NarrowLayout {
     static constexpr int kElements = kRows * kColumns;
     static constexpr int kWorkers = Config::kWarps * target::kWarp;  // threads
     static constexpr int kThreads = kWorkers + Config::kWalkers * target::kWarp;
-    static constexpr int kEach = (kChunks * kColumns + kWorkers - 1) / kWorkers;
+    static constexpr int kAcross = Config::kAcross;
+    static constexpr int kPieces = kChunks * (kColumns / kAcross);  // chunks of kAcross columns
+    static constexpr int kEach = (kPieces + kWorkers - 1) / kWorkers;
     static constexpr bool kStaged = Config::kStaged && target::kHasBulkCopy;
 
-    using Values = FlatTile<typename Config::Value, kColumns, kRows, kSteps, Config::kValueBack>;
-    using Results = FlatTile<typename Config::Result, kColumns, kRows, kSteps, Config::kResultBack>;
+    using Values = FlatTile<typename Config::Value, kColumns, kAcross, kRows, kSteps, Config::kValueBack>;
+    using Results = FlatTile<typename Config::Result, kColumns, kAcross, kRows, kSteps, Config::kResultBack>;
     // For each chunk. An odd number of columns, so that a warp that reads along the chunks meets all banks.
     using Exchange = typename Config::Accumulator[kChunks][kColumns | 1];
     using OfUnits = typename Config::Accumulator[kUnits][kColumns];
@@ -38,12 +40,13 @@ struct NarrowTile : Elements<Config> {
     using Results = typename Layout::Results;
     using Exchange = typename Layout::Exchange;
     using OfUnits = typename Layout::OfUnits;
-    static constexpr int kColumns = Layout::kColumns, kSteps = Layout::kSteps;
+    static constexpr int kColumns = Layout::kColumns, kSteps = Layout::kSteps, kAcross = Layout::kAcross;
+    using Chunk = Accumulator[kSteps][kAcross];
 
     Row<Value, Result> first;  // row 0, column 0
     int rows;                  // that exist
     uint32 keep;               // a bit an element of this thread, for the mask
-    static_assert(Layout::kEach * kSteps <= 32, "the mask takes more than one word");
+    static_assert(Layout::kEach * kSteps * kAcross <= 32, "the mask takes more than one word");
 
     CUSCAN_DEVICE bool whole() const { return rows == Layout::kRows; }
 
@@ -53,10 +56,11 @@ struct NarrowTile : Elements<Config> {
         if constexpr (Base::kMasked)
             each_chunk(thread, [&](int number, int chunk, int column) {
                 CUSCAN_UNROLL
-                for (int s = 0; s < kSteps; ++s) {
-                    const int row = chunk * kSteps + s;
-                    const int64 place = row * geometry.axis.mask_stride + column * geometry.column.mask_stride;
-                    if (row < rows) keep |= uint32(first.mask[place].bits != 0) << (number * kSteps + s);
+                for (int i = 0; i < kSteps * kAcross; ++i) {
+                    const int row = chunk * kSteps + i / kAcross;
+                    const int64 place =
+                        row * geometry.axis.mask_stride + (column + i % kAcross) * geometry.column.mask_stride;
+                    if (row < rows) keep |= uint32(first.mask[place].bits != 0) << bit(number, i / kAcross, i % kAcross);
                 }
             });
     }
@@ -70,12 +74,15 @@ struct NarrowTile : Elements<Config> {
     // The chunks' totals.
     CUSCAN_DEVICE void fold(const Value* values, Exchange& totals, int thread) const {
         each_chunk(thread, [&](int number, int chunk, int column) {
-            Accumulator element[kSteps];
+            Chunk element;
             read(values, number, chunk, column, element);
-            Accumulator total = element[0];
             CUSCAN_UNROLL
-            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, element[s]);
-            totals[chunk][column] = total;
+            for (int c = 0; c < kAcross; ++c) {
+                Accumulator total = element[0][c];
+                CUSCAN_UNROLL
+                for (int s = 1; s < kSteps; ++s) total = Op::combine(total, element[s][c]);
+                totals[chunk][column + c] = total;
+            }
         });
     }
     // The results, from what precedes the chunks in their units and the units in their columns. Nothing precedes unit 0 of
@@ -83,17 +90,20 @@ struct NarrowTile : Elements<Config> {
     CUSCAN_DEVICE void finish(const Value* values, Result* results, const Exchange& before, const OfUnits& prefix,
                               bool has_prefix, int thread) const {
         each_chunk(thread, [&](int number, int chunk, int column) {
-            Accumulator element[kSteps];
-            Result result[kSteps];
+            Chunk element;
+            Result result[kSteps][kAcross];
             read(values, number, chunk, column, element);
             const int unit = chunk / target::kWarp;
             const bool has_unit_prefix = has_prefix || unit > 0, inside = chunk % target::kWarp > 0;
-            const Accumulator unit_prefix = prefix[unit][column];
-            Running<Config> running;
-            running.present = has_unit_prefix || inside;
-            running.value = inside ? join<Op>(has_unit_prefix, unit_prefix, before[chunk][column]) : unit_prefix;
             CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s) result[s] = running.step(element[s]);
+            for (int c = 0; c < kAcross; ++c) {
+                const Accumulator unit_prefix = prefix[unit][column + c];
+                Running<Config> running;
+                running.present = has_unit_prefix || inside;
+                running.value = inside ? join<Op>(has_unit_prefix, unit_prefix, before[chunk][column + c]) : unit_prefix;
+                CUSCAN_UNROLL
+                for (int s = 0; s < kSteps; ++s) result[s][c] = running.step(element[s][c]);
+            }
             Results::write(results, chunk, column, result);
         });
     }
@@ -115,22 +125,26 @@ struct NarrowTile : Elements<Config> {
     }
 
 private:
-    // Calls use(number, chunk, column) for each chunk of the thread; unrolled it would take more registers than there are.
+    // Calls use(number, chunk, column) for each chunk of the thread, with its first column; unrolled it would take more
+    // registers than there are.
     template <class Use>
     static CUSCAN_DEVICE void each_chunk(int thread, Use use) {
+        constexpr int kAbreast = kColumns / kAcross;
         for (int number = 0; number < Layout::kEach; ++number) {
             const int i = number * Layout::kWorkers + thread;
-            if (i < Layout::kChunks * kColumns) use(number, i / kColumns, i % kColumns);
+            if (i < Layout::kPieces) use(number, i / kAbreast, i % kAbreast * kAcross);
         }
     }
-    CUSCAN_DEVICE void read(const Value* values, int number, int chunk, int column, Accumulator (&element)[kSteps]) const {
-        Value value[kSteps];
+    static CUSCAN_DEVICE int bit(int number, int step, int column) { return (number * kSteps + step) * kAcross + column; }
+    CUSCAN_DEVICE void read(const Value* values, int number, int chunk, int column, Chunk& element) const {
+        Value value[kSteps][kAcross];
         Values::read(values, chunk, column, value);
         CUSCAN_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-            element[s] = Base::element(value[s]);
+        for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
+        for (int c = 0; c < kAcross; ++c) {
+            element[s][c] = Base::element(value[s][c]);
             if constexpr (Base::kMasked)
-                if (!(keep >> (number * kSteps + s) & 1)) element[s] = Base::identity();
+                if (!(keep >> bit(number, s, c) & 1)) element[s][c] = Base::identity();
         }
     }
 };

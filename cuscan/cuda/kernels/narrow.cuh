@@ -23,7 +23,7 @@ struct NarrowShared {
     typename Layout::Exchange exchange[2];  // totals of chunks, and then what precedes them in their units
     typename Layout::OfUnits aggregate[2], prefix[2];
     target::BulkBarrier arrived[Config::kStages];
-    uint32 ticket[Config::kStages];
+    Turn turn[Config::kStages];
 };
 
 template <class Config>
@@ -56,10 +56,6 @@ struct NarrowColumns {
     const Geometry<Config::kBatchDims>& geometry;
     const int thread, warp, lane;
 
-    CUSCAN_DEVICE Turn turn(uint32 k) const {
-        const uint32 tiles = uint32((geometry.units + kUnits - 1) / kUnits);
-        return Schedule<true>{geometry.rows, tiles, 1}.turn(shared.ticket[k % kStages]);
-    }
     CUSCAN_DEVICE GridChain chain(const Turn& turn, int column) const {
         return GridChain(workspace, geometry.rows * kColumns, geometry.units, turn.strip * kColumns + column);
     }
@@ -122,7 +118,7 @@ struct NarrowColumns {
         target::sync_block();
         for (uint32 k = 0;; ++k) {
             sync<kScanned>(k);
-            const Turn now = turn(k);
+            const Turn now = shared.turn[k % kStages];
             if (!now.exists) return;
             find_prefixes(k, now, walker);
             arrive<kPrefixed>(k);
@@ -131,12 +127,14 @@ struct NarrowColumns {
 
     // ---- workers ---------------------------------------------------------------------------------------------------
 
-    // By one thread: a whole tile is sent for, ahead of time.
-    CUSCAN_DEVICE void send_for(uint32 k) {
-        const Turn next = turn(k);
-        if (!next.exists || !is_sent_for(tile(next))) return;
+    // By one thread: which tile is tile k, and a whole one is sent for, ahead of time.
+    CUSCAN_DEVICE void begin(uint32 k, uint32 ticket) {
+        const uint32 tiles = uint32((geometry.units + kUnits - 1) / kUnits);
+        const Turn turn = Schedule<true>{geometry.rows, tiles, 1}.turn(ticket);
+        shared.turn[k % kStages] = turn;
+        if (!turn.exists || !is_sent_for(tile(turn))) return;
         shared.arrived[k % kStages].expect(sizeof(shared.values[0]));
-        shared.arrived[k % kStages].load(values(k), Layout::Values::lowest(tile(next).first.value),
+        shared.arrived[k % kStages].load(values(k), Layout::Values::lowest(tile(turn).first.value),
                                          sizeof(shared.values[0]));
     }
     // Tile k arrives, and its chunks are folded. Bit s of `sent` is the parity of the loads that stage s has had.
@@ -155,19 +153,24 @@ struct NarrowColumns {
     // The chunks of tile k, from totals to what precedes them in their units; the units' aggregates are published. A warp
     // takes a column of a unit at a time, a lane a chunk.
     CUSCAN_DEVICE void scan_units(uint32 k, const Turn& turn) {
-        GridChain chains = chain(turn, 0);
+        constexpr int kAll = kUnits * kColumns, kEach = (kAll + Config::kWarps - 1) / Config::kWarps;
+        static_assert(kEach <= target::kWarp, "a lane for each aggregate");
+        Accumulator own{};  // aggregate number `lane` of this warp
         CUSCAN_UNROLL
-        for (int number = 0; number < kUnits * kColumns; number += Config::kWarps) {
-            const int unit = (number + warp) / kColumns, column = (number + warp) % kColumns;
-            if (unit >= kUnits) break;
-            Accumulator& chunk = shared.exchange[k % 2][unit * target::kWarp + lane][column];
+        for (int number = 0; number < kEach; ++number) {
+            const int i = number * Config::kWarps + warp;
+            if (i >= kAll) break;
+            Accumulator& chunk = shared.exchange[k % 2][i / kColumns * target::kWarp + lane][i % kColumns];
             const Accumulator inclusive = warp_inclusive_scan<Op, target::kWarp>(chunk, lane);
+            const Accumulator aggregate = target::broadcast(inclusive, target::kWarp - 1);
             chunk = target::shuffle_up(inclusive, 1);
-            if (lane == target::kWarp - 1) {
-                shared.aggregate[k % 2][unit][column] = inclusive;
-                if (first_unit(turn) + unit < geometry.units) chains.publish(column, first_unit(turn) + unit, inclusive);
-            }
+            if (lane == number) own = aggregate;
         }
+        const int i = lane * Config::kWarps + warp;
+        if (lane >= kEach || i >= kAll) return;
+        const int unit = i / kColumns, column = i % kColumns;
+        shared.aggregate[k % 2][unit][column] = own;
+        if (first_unit(turn) + unit < geometry.units) chain(turn, column).publish(0, first_unit(turn) + unit, own);
     }
 
     CUSCAN_DEVICE void run_worker() {
@@ -175,15 +178,14 @@ struct NarrowColumns {
         if (leader) {
             if constexpr (Layout::kStaged)
                 for (auto& barrier : shared.arrived) barrier.init();
-            shared.ticket[0] = target::atomic_increment(&workspace->ticket);
-            send_for(0);
+            begin(0, target::atomic_increment(&workspace->ticket));
         }
         target::sync_block();
         Turn last = {}, next;
         Tile last_tile = {}, next_tile = {};
         uint32 sent = 0;
         for (uint32 k = 0;; ++k) {
-            next = turn(k);
+            next = shared.turn[k % kStages];
             uint32 ticket = 0;
             if (leader && next.exists) ticket = target::atomic_increment(&workspace->ticket);  // travels meanwhile
             if (next.exists) {
@@ -191,10 +193,7 @@ struct NarrowColumns {
                 fold(k, sent, next_tile);
             }
             target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
-            if (leader && next.exists) {
-                shared.ticket[(k + 1) % kStages] = ticket;
-                send_for(k + 1);  // all are done with tile k - 2, whose stage it takes
-            }
+            if (leader && next.exists) begin(k + 1, ticket);  // all are done with tile k - 2, whose stage it takes
             if (next.exists) scan_units(k, next);
             arrive<kScanned>(k);
             if (last.exists) {
@@ -202,7 +201,7 @@ struct NarrowColumns {
                 last_tile.finish(values(k - 1), results(k - 1), shared.exchange[(k - 1) % 2], shared.prefix[(k - 1) % 2],
                                  Config::kHasInitial || last.unit > 0, thread);
             }
-            // Shows the workers all results, and the ticket of tile k + 1.
+            // Shows the workers all results, and which tile is tile k + 1.
             target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
             if (last.exists) last_tile.store(results(k - 1), thread);
             if (!next.exists) return;
