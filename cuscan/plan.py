@@ -21,10 +21,9 @@ from cuscan.tuning import (
     COLUMNS,
     CONTIGUOUS,
     IDLE,
+    NARROW,
     NARROW_ACROSS,
-    NARROW_BYTES,
     NARROW_ELEMENTS,
-    NARROW_WARPS,
     THREADS_PER_SM,
     VECTOR_BYTES,
 )
@@ -37,7 +36,6 @@ BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 WALK_BYTES = 16  # of carries side by side in a thread that walks a chain
-WALKERS = 4  # warps that do so, at most
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
@@ -312,16 +310,18 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
 def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
     """A few columns without gaps, in rows that fill a tile: narrow.cuh. None for all other scans."""
     column = dense_columns(layout)
-    if target.arch < BULK_ARCH or column is None:
+    if target.arch < BULK_ARCH or column is None or column.size > max(NARROW):
         return None
     value, result = request.value.dtype, request.result.dtype
     axis, columns = layout.axis, column.size
+    warps, walkers, room = NARROW[min(limit for limit in NARROW if columns <= limit)]
     batch = tuple(d for d in layout.others if d is not column) or (UNIT_DIMENSION,)
     accumulator, carry = DTYPES[result.accumulator].itemsize, DTYPES[request.carry].itemsize
     in_place = value == result and axis.value == axis.result
     tile_bytes = COLUMNS.unit * columns * (STAGES * value.itemsize + (0 if in_place else result.itemsize))
     unit_bytes = tile_bytes + 2 * (LANES * (columns | 1) + 2 * columns) * accumulator
-    fitting = min((NARROW_BYTES - SHARED_REST) // unit_bytes, NARROW_ELEMENTS // (COLUMNS.unit * columns), GROUP)
+    room = min(room, target.shared_bytes - SHARED_RESERVED) - SHARED_REST
+    fitting = min(room // unit_bytes, warps * NARROW_ELEMENTS // (COLUMNS.unit * columns), GROUP)
     if fitting == 0:
         return None
     tile_units = _power_of_two(fitting, down=True)
@@ -331,8 +331,8 @@ def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     tiles = rows * -(-units // tile_units)
     _check_tickets(tiles)
     abreast = min(columns, max(WALK_BYTES // carry, 1))
-    walkers = min(-(-columns // abreast), WALKERS)
-    block = (NARROW_WARPS + walkers) * WARP
+    walkers = min(-(-columns // abreast), walkers)
+    block = (warps + walkers) * WARP
     shared_bytes = tile_units * unit_bytes + SHARED_REST
     blocks_per_sm = _blocks_per_sm("narrow", _wider(request), block)
     blocks_per_sm = max(min(blocks_per_sm, target.shared_bytes // (shared_bytes + SHARED_RESERVED)), 1)
@@ -349,7 +349,7 @@ def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
             "Columns": columns,
             "Units": tile_units,
             "Steps": COLUMNS.items,
-            "Warps": NARROW_WARPS,
+            "Warps": warps,
             "Walkers": walkers,
             "Abreast": abreast,
             "Across": min(columns & -columns, NARROW_ACROSS, VECTOR_BYTES // _wider(request)),

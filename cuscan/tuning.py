@@ -18,11 +18,11 @@ CONTIGUOUS = {
 # Any other axis: one order for all types.
 COLUMNS = Order(items=8, vectors=1, warps=1)
 
-# Narrow arrays: the warps of a block that scan, its bytes of shared memory (two such blocks fill an SM of sm_90), and
-# the elements of a tile (32 a thread) at most.
-NARROW_WARPS = 8
-NARROW_BYTES = 112 * 1024
-NARROW_ELEMENTS = 8192
+# Blocks for narrow arrays, by the number of columns at most: the warps that scan, the warps that walk the chains, and
+# bytes of shared memory (of 227 KiB that an SM of sm_90 has for its blocks). Tiles of more columns have fewer units, so
+# larger ones are better there: less walking.
+NARROW = {8: (8, 4, 112 * 1024), 32: (16, 8, 225 * 1024)}
+NARROW_ELEMENTS = 1024  # of a warp, at most: 32 a thread, for one word of the mask
 NARROW_ACROSS = 4  # columns of a thread, at most: registers for 8 steps of each
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the

@@ -354,7 +354,7 @@ WAYS = {
     "columns-own": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
     "narrow-shared": lambda order, columns: Way((3, 9 * columns.unit + 5, 3), 1),
     "narrow-shared bulk": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
-    "narrow-shared wide": lambda order, columns: Way((2, 3 * columns.unit + 8, 16), 1),
+    "narrow-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 16), 1),
 }
 
 

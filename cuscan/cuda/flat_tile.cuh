@@ -63,7 +63,7 @@ private:
         const int row = chunk * kSteps + vector * kDeep;
         return (kBack ? kRows - kDeep - row : row) * kColumns + column;
     }
-    static constexpr int in_vector(int step, int column) {
+    static CUSCAN_DEVICE int in_vector(int step, int column) {
         return (kBack ? kDeep - 1 - step % kDeep : step % kDeep) * kAcross + column;
     }
 

@@ -38,7 +38,7 @@ Kernel = Callable[..., "bytes | None"]  # returns what went wrong
 
 HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4)
-NARROW_ELEMENTS = 1024  # of a tile, with small units: four units of one column
+NARROW_ELEMENTS = 128  # of a warp, with small units: a tile is four units of one column, or one of four
 CANARY = 0xC5
 POISON = 0xA5
 
