@@ -352,7 +352,7 @@ def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
             "Warps": warps,
             "Walkers": walkers,
             "Abreast": abreast,
-            "Across": min(columns & -columns, NARROW_ACROSS, VECTOR_BYTES // _wider(request)),
+            "Across": min(columns & -columns, NARROW_ACROSS[request.mask is not None], VECTOR_BYTES // _wider(request)),
             "Stages": STAGES,
             "InPlace": int(in_place),
             "ValueBack": int(axis.value < 0),

@@ -23,7 +23,7 @@ COLUMNS = Order(items=8, vectors=1, warps=1)
 # larger ones are better there: less walking.
 NARROW = {8: (8, 4, 112 * 1024), 32: (16, 8, 225 * 1024)}
 NARROW_ELEMENTS = 1024  # of a warp, at most: 32 a thread, for one word of the mask
-NARROW_ACROSS = 4  # columns of a thread, at most: registers for 8 steps of each
+NARROW_ACROSS = {False: 4, True: 2}  # columns of a thread, at most; with a mask: registers for 8 steps of each
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # wider of value and result; for columns, the bytes of a thread's accumulators side by side.
@@ -38,8 +38,8 @@ THREADS_PER_SM = {
     ("tiles", 4): 576,
     ("tiles", 8): 576,
     ("tiles", 16): 288,
-    ("narrow", 1): 1024,
-    ("narrow", 2): 1024,
+    ("narrow", 1): 864,
+    ("narrow", 2): 864,
     ("narrow", 4): 768,
     ("narrow", 8): 768,
     ("narrow", 16): 576,

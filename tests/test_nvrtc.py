@@ -150,6 +150,7 @@ SPILLS = {
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
     ("columns-grid", 8): 160,
+    ("narrow-two", 2): 64,
 }
 MISALIGNED_SPILLS = 64
 

@@ -55,12 +55,18 @@ struct NarrowTile : Elements<Config> {
         keep = 0;
         if constexpr (Base::kMasked)
             each_chunk(thread, [&](int number, int chunk, int column) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kSteps * kAcross; ++i) {
-                    const int row = chunk * kSteps + i / kAcross;
-                    const int64 place =
-                        row * geometry.axis.mask_stride + (column + i % kAcross) * geometry.column.mask_stride;
-                    if (row < rows) keep |= uint32(first.mask[place].bits != 0) << bit(number, i / kAcross, i % kAcross);
+                const int64 across = geometry.column.mask_stride;
+                const boolean* mask = first.mask + chunk * kSteps * geometry.axis.mask_stride + column * across;
+                const int left = rows - chunk * kSteps;
+                CUSCAN_NO_UNROLL  // no more loads at a time than there are registers for
+                for (int part = 0; part < kSteps; part += kSteps / 2) {
+                    CUSCAN_UNROLL
+                    for (int s = part; s < part + kSteps / 2; ++s) {
+                        CUSCAN_UNROLL
+                        for (int c = 0; c < kAcross; ++c)
+                            if (s < left) keep |= uint32(mask[c * across].bits != 0) << bit(number, s, c);
+                        mask += geometry.axis.mask_stride;
+                    }
                 }
             });
     }
@@ -125,11 +131,11 @@ struct NarrowTile : Elements<Config> {
     }
 
 private:
-    // Calls use(number, chunk, column) for each chunk of the thread, with its first column; unrolled it would take more
-    // registers than there are.
+    // Calls use(number, chunk, column) for each chunk of the thread, with its first column.
     template <class Use>
     static CUSCAN_DEVICE void each_chunk(int thread, Use use) {
         constexpr int kAbreast = kColumns / kAcross;
+        CUSCAN_NO_UNROLL  // it would take more registers than there are
         for (int number = 0; number < Layout::kEach; ++number) {
             const int i = number * Layout::kWorkers + thread;
             if (i < Layout::kPieces) use(number, i / kAbreast, i % kAbreast * kAcross);
