@@ -58,15 +58,12 @@ struct NarrowTile : Elements<Config> {
                 const int64 across = geometry.column.mask_stride;
                 const boolean* mask = first.mask + chunk * kSteps * geometry.axis.mask_stride + column * across;
                 const int left = rows - chunk * kSteps;
-                CUSCAN_NO_UNROLL  // no more loads at a time than there are registers for
-                for (int part = 0; part < kSteps; part += kSteps / 2) {
+                CUSCAN_UNROLL
+                for (int s = 0; s < kSteps; ++s) {
                     CUSCAN_UNROLL
-                    for (int s = part; s < part + kSteps / 2; ++s) {
-                        CUSCAN_UNROLL
-                        for (int c = 0; c < kAcross; ++c)
-                            if (s < left) keep |= uint32(mask[c * across].bits != 0) << bit(number, s, c);
-                        mask += geometry.axis.mask_stride;
-                    }
+                    for (int c = 0; c < kAcross; ++c)
+                        if (s < left) keep |= uint32(mask[c * across].bits != 0) << bit(number, s, c);
+                    mask += geometry.axis.mask_stride;
                 }
             });
     }
