@@ -126,13 +126,19 @@ MISTAKES = (
         "->ticket);\n            target::sync_block();",
         "->ticket);",
     ),
-    Mistake("columns-twisted-one-way-only", "narrow", "flat_tile.cuh", "        turn(item, twist);\n    }", "    }"),
+    Mistake(
+        "columns-twisted-one-way-only",
+        "narrow",
+        "flat_tile.cuh",
+        "turn(vector, twist);\n        CUSCAN_UNROLL\n        for (int s",
+        "CUSCAN_UNROLL\n        for (int s",
+    ),
     Mistake(
         "chunks-scanned-before-they-are-folded",
         "narrow",
         "kernels/narrow.cuh",
-        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader && next.exists) {",
-        "if (leader && next.exists) {",
+        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader && next.exists) begin",
+        "if (leader && next.exists) begin",
     ),
     Mistake(
         "results-leave-before-they-are-found",
