@@ -37,12 +37,12 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
     for dim in layout.others:
         dense = dense and all(step == length * size for step, size in zip(dim.strides, sizes, strict=False))
     meeting = _is_short(length, order) and length * max(sizes) % 32 == 0
-    if not dense or meeting or not _is_plain(request):
+    if not dense or meeting or not is_plain(request):
         return False
     return "Element" in accesses_of(layout, layout.axis, layout.others, order.items)
 
 
-def _is_plain(request: ScanRequest) -> bool:
+def is_plain(request: ScanRequest) -> bool:
     """Whether a scan is of one value to one result, with nothing beside but a mask and a number to begin with."""
     beside = (request.segments, request.row_initial, request.last)
     return request.op.states is SCALAR and beside == (None, None, None) and not request.include_initial

@@ -8,14 +8,15 @@ from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of
+from cuscan.narrow import flat_accesses, narrow_of
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES
 
 WARP = 32
 HEADER_BYTES = 16  # struct Workspace
-STAGES = 3  # tiles that a block of the tiles family holds
-SHARED_REST = 1536  # bytes of shared memory beside the stages, at most
+STAGES = 3  # tiles that a block of the tiles and narrow families holds
+SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
@@ -138,7 +139,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not layout.contiguous:
-        return _plan_columns(request, layout, target)
+        return _plan_narrow(request, layout, target) or _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
@@ -331,11 +332,14 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
     block = (warps + 1) * WARP
     tile = warps * order.warp_tile
-    values = len(request.values)
+    values, result = len(request.values), request.result.dtype
     bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[:values]
     held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access != "Uniform"]
     staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in bulk and bool(held)
-    shared_bytes = SHARED_REST + _boundary_bytes(request, order.items * order.vectors, warps)
+    state, carry = (_state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (result.accumulator, request.carry))
+    shared_bytes = (
+        SHARED_REST + 2 * (warps * state + carry) + _boundary_bytes(request, order.items * order.vectors, warps)
+    )
     if target.arch >= BULK_ARCH:
         shared_bytes += STAGES * tile * sum(held)
         fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
@@ -403,6 +407,40 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         shared_bytes=places * chunks * ((threads * items + 1) * state + 4) + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
+    )
+
+
+def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
+    """A few columns without gaps, in rows that fill a tile: narrow.cuh. None for all other scans."""
+    room = target.shared_bytes - SHARED_RESERVED - SHARED_REST
+    narrow = narrow_of(request, layout, room, STAGES) if target.arch >= BULK_ARCH else None
+    if narrow is None:
+        return None
+    batch = _batch(layout, narrow.batch)
+    units, rows = -(-layout.axis.size // COLUMNS.unit), _product(batch)
+    tiles = rows * -(-units // narrow.units)
+    _check_tickets(tiles)
+    block = (narrow.warps + narrow.walkers) * WARP
+    shared_bytes = narrow.shared_bytes + SHARED_REST
+    blocks_per_sm = _blocks_per_sm("narrow", max(_itemsizes(request)), block)
+    blocks_per_sm = max(min(blocks_per_sm, target.shared_bytes // (shared_bytes + SHARED_RESERVED)), 1)
+    accesses = flat_accesses(layout, narrow.column, batch, BULK_BYTES)
+    return _plan(
+        request,
+        layout,
+        "narrow",
+        batch=batch,
+        column=narrow.column,
+        accesses=accesses,
+        items=VECTOR_BYTES // request.result.dtype.itemsize,
+        constants={**narrow.constants, "Stages": STAGES},
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(tiles, target.sm_count * blocks_per_sm),
+        shared_bytes=shared_bytes,
+        units=units,
+        chains=rows * narrow.column.size,
+        staged=accesses[0] != "Element",
     )
 
 

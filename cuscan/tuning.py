@@ -24,6 +24,13 @@ COLUMNS = Order(items=8, vectors=1, warps=1)
 STRETCH_BYTES = 32 * 1024
 SIDE_BYTES = 512
 
+# Blocks for narrow arrays, by the number of columns at most: the warps that scan, the warps that walk the chains, and
+# bytes of shared memory (of 227 KiB that an SM of sm_90 has for its blocks). Tiles of more columns have fewer units, so
+# larger ones are better there: less walking.
+NARROW = {8: (8, 4, 112 * 1024), 32: (16, 8, 225 * 1024)}
+NARROW_ELEMENTS = 1024  # of a warp, at most: 32 a thread, for one word of the mask
+NARROW_ACROSS = {False: 4, True: 2}  # columns of a thread, at most; with a mask: registers for 8 steps of each
+
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # widest of values and results; for columns, the bytes of a thread's states side by side.
 THREADS_PER_SM = {
@@ -47,6 +54,11 @@ THREADS_PER_SM = {
     ("tiles", 4): 576,
     ("tiles", 8): 576,
     ("tiles", 16): 288,
+    ("narrow", 1): 864,
+    ("narrow", 2): 864,
+    ("narrow", 4): 768,
+    ("narrow", 8): 768,
+    ("narrow", 16): 576,
     ("columns", 4): 1024,
     ("columns", 8): 768,
     ("columns", 16): 512,

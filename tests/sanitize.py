@@ -53,13 +53,22 @@ def long_chains() -> Iterator[Case]:
             name = f"tiles, a chain of {units} units of {dtype}"
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
     for units, dtype in ((40, "float32"), (1030, "float32"), (40, "complex128")):
-        name = f"columns, a chain of {units} units of {dtype}"
-        yield scan(name, (units * tuning.COLUMNS.unit + 5, 2), dtype, axis=0, exclusive=units > 1000)
+        for family, columns in (("columns", 33), ("narrow", 2)):
+            name = f"{family}, a chain of {units} units of {dtype}"
+            yield scan(name, (units * tuning.COLUMNS.unit + 5, columns), dtype, axis=0, exclusive=units > 1000)
 
 
 def every_access() -> Iterator[Case]:
     """Elements one by one, mirrored, strided; results among other elements, in place, and masks of one row."""
-    for kind in ("rows", "thread_rows", "warp_rows", "tiles-shared bulk", "columns wide", "columns-shared wide"):
+    for kind in (
+        "rows",
+        "thread_rows",
+        "warp_rows",
+        "tiles-shared bulk",
+        "columns wide",
+        "columns-shared wide",
+        "narrow-shared bulk",
+    ):
         shape, axis = way(kind)
         wider, wide = (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1])
 
@@ -90,6 +99,8 @@ def every_size() -> Iterator[Case]:
         ("float16", "min", "rows"),
         ("int64", "add", "tiles-shared"),
         ("complex64", "mul", "columns-own"),
+        ("float16", "add", "narrow-shared"),
+        ("int64", "max", "narrow-shared wide"),
         ("complex128", "add", "tiles-own"),
     ):
         shape, axis = way(kind, dtype)

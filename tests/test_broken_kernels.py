@@ -24,7 +24,8 @@ SHAPES = {
     "tiles": ((2, 70 * 256 + 4), -1, 4),
     "tiles-own": ((12, 34 * 256 + 4), -1, 1),
     "columns": ((35 * 256 + 9, 6), 0, 4),
-    "columns-own": ((8, 35 * 256 + 9, 4), 1, 1),
+    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
+    "narrow": ((69 * 256 + 10, 2), 0, 4),
 }
 SEEDS = 8
 
@@ -160,6 +161,49 @@ MISTAKES = (
         "->ticket);",
     ),
     Mistake(
+        "columns-twisted-one-way-only",
+        "narrow",
+        "flat_tile.cuh",
+        "turn(vector, twist);\n        CUSCAN_UNROLL\n        for (int s",
+        "CUSCAN_UNROLL\n        for (int s",
+    ),
+    Mistake(
+        "chunks-scanned-before-they-are-folded",
+        "narrow",
+        "kernels/narrow.cuh",
+        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader && next.exists) begin",
+        "if (leader && next.exists) begin",
+    ),
+    Mistake(
+        "results-leave-before-they-are-found",
+        "narrow",
+        "kernels/narrow.cuh",
+        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (last.exists) last_tile.store",
+        "if (last.exists) last_tile.store",
+    ),
+    Mistake(
+        "narrow-workers-do-not-wait-for-walkers",
+        "narrow",
+        "kernels/narrow.cuh",
+        "sync<kPrefixed>(k - 1);",
+        "arrive<kPrefixed>(k - 1);",
+    ),
+    Mistake(
+        "one-stage-too-few-for-narrow-tiles",
+        "narrow",
+        "kernels/narrow.cuh",
+        "return shared.values[k % kStages]",
+        "return shared.values[k % 2]",
+    ),
+    Mistake(
+        "units-of-a-run-mixed-up",
+        "narrow",
+        "grid_chain.cuh",
+        "lane < place ? aggregate[c]",
+        "lane <= place ? aggregate[c]",
+    ),
+    Mistake("group-that-ends-with-a-run-missed", "narrow", "grid_chain.cuh", "kLanes - kRun &&", "kLanes - 1 &&"),
+    Mistake(
         "group-ended-too-early",
         "tiles-own",
         "block_chain.cuh",
@@ -175,7 +219,7 @@ MISTAKES = (
         "while (target::ballot(units_here) != ~0u) {",
         "while (target::ballot(units_here) == 0) {",
     ),
-    Mistake("tags-are-not-looked-at", "columns", "grid_chain.cuh", "uint32(words[i] >> 32) == tag", "true"),
+    Mistake("tags-are-not-looked-at", "columns", "chain_tables.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake(
         "lanes-part-in-the-walk",
         "tiles",

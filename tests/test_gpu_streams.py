@@ -20,9 +20,14 @@ pytestmark = pytest.mark.gpu
 
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
-# Chains of tiles and of columns, and rows that need no workspace.
-CALLS = [((300_000,), {}), ((9000, 6), {"axis": 0, "reverse": True}), ((3000, 50), {"exclusive": True})]
-every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "rows"])
+# Chains of tiles, of columns and of a few columns, and rows that need no workspace.
+CALLS = [
+    ((300_000,), {}),
+    ((1100, 50), {"axis": 0, "reverse": True}),
+    ((9000, 6), {"axis": 0, "reverse": True}),
+    ((3000, 50), {"exclusive": True}),
+]
+every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "narrow", "rows"])
 
 
 class Work:

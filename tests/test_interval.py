@@ -34,8 +34,10 @@ FAMILIES = {
     "tiles-own": ((18, 35 * 256 + 2), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
-    "columns-shared-groups": ((35 * 256 + 9, 4), 0, 4),
-    "columns-own": ((8, 35 * 256 + 9, 4), 1, 1),
+    "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
+    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
+    "narrow": ((2, 5 * 256 + 10, 3), 1, 4),
+    "narrow-groups": ((69 * 256 + 10, 2), 0, 4),
 }
 OPTIONS = list(itertools.product((False, True), repeat=4))
 

@@ -33,8 +33,11 @@ LAYOUTS = {
     "tiles-grid": ((2**28,), 0),
     "columns-one": ((1000, 7, 64), 1),
     "columns-block": ((32768, 32768), 0),
-    "columns-grid": ((2**22, 2), 0),
+    "columns-grid": ((2**22, 41), 0),
     "columns-odd": ((29, 4099, 257), 1),
+    "narrow-two": ((2**22, 2), 0),
+    "narrow-three": ((7, 2**20, 3), 1),
+    "narrow-sixteen": ((2**22, 16), 0),
 }
 
 
@@ -120,7 +123,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid"):
+    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid", "narrow-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -133,6 +136,7 @@ SPILLS = {
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
     ("columns-grid", 8): 160,
+    ("narrow-two", 2): 64,
 }
 MISALIGNED_SPILLS = 64
 
@@ -155,6 +159,9 @@ MISALIGNED_SPILLS = 64
         "tiles-grid",
         "columns-block",
         "columns-grid",
+        "narrow-two",
+        "narrow-three",
+        "narrow-sixteen",
     ],
 )
 def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
@@ -177,7 +184,7 @@ def test_a_newer_gpu_gets_ptx():
     assert b".target sm_" in code
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid"])
+@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid", "narrow-two"])
 @pytest.mark.parametrize(
     "dtype, op", [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")]
 )

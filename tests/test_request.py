@@ -588,7 +588,7 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned():
     }
     assert [name for name, bulk in staged.items() if bulk] == ["row", "rows"]
     old = make_plan(request(view((2**20,))), Target(80, 108)).config
-    assert not old.staged and old.shared_bytes == plan.SHARED_REST
+    assert not old.staged and old.shared_bytes == plan.SHARED_REST + 2 * (8 * 4 + 8)
 
 
 def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
@@ -726,7 +726,7 @@ def test_columns_by_hand():
 @pytest.mark.parametrize("length", [3, 200, 256, 257, 10_000])
 @pytest.mark.parametrize("width", [2, 3, 8, 33, 100, 1000])
 def test_blocks_of_columns_cover_every_column_and_unit(length, width):
-    made = planned(view((7, length, width)), axis=1)
+    made = make_plan(request(view((7, length, width)), axis=1), Target(80, 132))
     constants = dict(made.config.constants)
     threads, chunks, places = constants["ColumnThreads"], constants["Chunks"], constants["Places"]
     assert made.config.block == threads * chunks * places and made.config.block in (32, 64, 128, 256, 512)
@@ -736,6 +736,59 @@ def test_blocks_of_columns_cover_every_column_and_unit(length, width):
     tiles = blocks * (7 * -(-units // places) if made.config.grid else -(-7 // places))
     assert made.grid == min(tiles, 132 * made.config.blocks_per_sm)
     assert made.workspace_words >= (7 * width * units if made.config.grid else 0)
+
+
+def test_narrow_arrays_are_dense_and_fill_a_tile():
+    rows = 2**16
+    families = {
+        name: planned(x, axis=0).config.family
+        for name, x in {
+            "pairs": view((rows, 2)),
+            "merged": view((rows, 2, 3)),
+            "32": view((rows, 32)),
+            "33": view((rows, 33)),
+            "padded": view((rows, 2), strides=(3, 1)),
+            "swapped": view((rows, 2), strides=(2, -1)),
+            "short": view((4095, 2)),
+            "whole": view((4096, 2)),
+        }.items()
+    }
+    assert [name for name, family in families.items() if family == "narrow"] == ["pairs", "merged", "32", "whole"]
+    assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
+
+
+def test_a_tile_of_a_narrow_array_is_units_that_divide_a_group():
+    for columns, dtype in itertools.product(range(1, 33), ("uint8", "float32", "complex128")):
+        made = planned(view((2, 2**15, columns), dtype), axis=1, dtype=dtype)
+        constants = dict(made.config.constants)
+        if made.config.family != "narrow":  # one column is contiguous; of 18 large ones a unit is too much
+            assert columns == 1 or (dtype == "complex128" and columns > 17)
+            continue
+        assert 32 % constants["Units"] == 0
+        assert constants["Units"] * 256 * columns <= 1024 * constants["Warps"]
+        assert made.grid == min(2 * 128 // constants["Units"], 132 * made.config.blocks_per_sm)
+        assert made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED) <= H200.shared_bytes
+        assert made.workspace_words >= 2 * 128 * columns
+
+
+def test_narrow_tiles_are_sent_for_where_they_are_aligned():
+    def made(x, **call):
+        config = planned(x, axis=0, **call).config
+        return (
+            config.staged,
+            dict(config.constants)["ValueBack"],
+            dict(config.constants)["InPlace"],
+            config.results[0].access,
+        )
+
+    x = view((2**16, 3))
+    assert made(x) == (True, 0, 1, "Vector")
+    assert made(x, reverse=True) == (True, 1, 1, "Mirrored")
+    assert made(view((2**16, 3), pointer=4096 + 4)) == (False, 0, 1, "Vector")
+    assert made(x, out=view((2**16, 3), pointer=4096 + 4)) == (True, 0, 1, "Element")
+    assert made(x, dtype="int32") == (True, 0, 0, "Vector")
+    backwards = view((2**16, 3), strides=(-3, 1), pointer=4 * 3 * (2**16 - 1))
+    assert made(backwards, out=x) == (True, 1, 0, "Vector")
 
 
 def test_a_kernel_is_compiled_once_for_many_sizes():
@@ -970,13 +1023,14 @@ def test_uniform_values_take_no_shared_memory():
     assert {name: accesses(made)[0] for name, made in held.items()} == {
         "full": "Vector", "strided": "Element", "scalar": "Uniform", "row": "Uniform", "along": "Vector",
     }  # fmt: skip
-    assert {name: (made.config.shared_bytes - plan.SHARED_REST) / plan.STAGES for name, made in held.items()} == {
+    rest = plan.SHARED_REST + 2 * (8 * 8 + 16)  # aggregates of 8 warps, a carry; two of each
+    assert {name: (made.config.shared_bytes - rest) / plan.STAGES for name, made in held.items()} == {
         "full": 8 * tile, "strided": 8 * tile, "scalar": 4 * tile, "row": 4 * tile, "along": 8 * tile,
     }  # fmt: skip
     assert [name for name, made in held.items() if not made.config.staged] == ["strided"]
     assert dimensions(held["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
     still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE).config
-    assert not still.staged and still.shared_bytes == plan.SHARED_REST
+    assert not still.staged and still.shared_bytes == rest
 
 
 def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():

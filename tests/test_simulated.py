@@ -109,6 +109,7 @@ def _broadcast_rows(draw: Any, shape: tuple[int, ...]) -> Array:
 LAYOUTS: dict[str, Any] = {
     "c": lambda draw, shape: draw(shape),
     "f": lambda draw, shape: np.asfortranarray(draw(shape)),
+    "negative-rows": lambda draw, shape: draw(shape)[..., ::-1, :],
     "negative": lambda draw, shape: draw(shape)[..., ::-1],
     "every-third": lambda draw, shape: draw((*shape[:-1], 3 * shape[-1]))[..., ::3],
     "misaligned": _misaligned,
@@ -132,6 +133,8 @@ FAMILIES = {
     "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
     "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
     "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
+    "narrow": {"shape": (2, 700, 3), "call": {"axis": 1}},
+    "narrow-pairs": {"shape": (1300, 2), "call": {"axis": 0}},
 }
 
 
@@ -185,7 +188,17 @@ def every_dtype() -> list[Case]:
     ]
     others = [
         of_family(family, dtype.name, dtype=dtype.name)
-        for family in ("rows", "thread-rows", "warp-rows", "tiles-own", "columns", "columns-shared", "columns-own")
+        for family in (
+            "rows",
+            "thread-rows",
+            "warp-rows",
+            "tiles-own",
+            "columns",
+            "columns-shared",
+            "columns-own",
+            "narrow",
+            "narrow-pairs",
+        )
         for dtype in DTYPES.values()
     ]
     return tiles + others
@@ -246,7 +259,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared")
+        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared", "narrow-pairs")
     ]
 
 
@@ -265,13 +278,19 @@ def long_chains() -> list[Case]:
         Case("own-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
         Case("own-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
-        Case("chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, seeds=2),
+        Case(
+            "chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
+        ),
+        Case("narrow-chain-of-40-units", (40 * 256 + 3, 3), call={"axis": 0}, seeds=5),
+        Case("narrow-chain-of-1030-units", (1030 * 256 + 2, 2), call={"axis": 0}, seeds=2),
+        Case("narrow-chain-of-2060-units-initial", (2060 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=2),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
         Case(
             "own-chains-of-1030-column-units",
             (3, 1030 * 256, 2),
             "int32",
             call={"axis": 1, "dtype": "int32"},
+            arch=80,
             sms=1,
             seeds=1,
         ),
@@ -293,6 +312,13 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
         Case("real-tiles-uint8", (2 * 16384,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
+        Case("real-narrow-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
+        Case("real-narrow-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
+        Case("real-narrow-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
+        Case("real-narrow-16", (5 * 512 + 9, 16), call={"axis": 0}, **real),
+        Case("real-narrow-32-float16", (3 * 256 + 8, 32), "float16", call={"axis": 0}, **real),
+        Case("real-narrow-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
+        Case("real-narrow-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
     ]
 
 
@@ -321,6 +347,18 @@ def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):
         assert_same(simulation.run(seed), expected)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 5])
+def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
+    """Tiles of narrow arrays hold as many units as fit."""
+    x = np.random.default_rng(columns).standard_normal((40 * 256 + 3, 5)).astype(np.float32)
+    expected = cuscan.scan(x, axis=0)[:, :columns]
+
+    with small_units():
+        simulation = prepare(x[:, :columns].copy(), axis=0)
+    assert simulation.plan.config.family == ("narrow" if columns < 5 else "columns")
+    assert_same(simulation.run(columns), expected)
 
 
 # ---- the workspace -------------------------------------------------------------------------------

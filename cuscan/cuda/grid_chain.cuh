@@ -7,78 +7,12 @@
 // and a fold from left to right over the few sections whose carry is not known yet. All of it is in the wider Carry type.
 // Which carries a walk happens to meet changes nothing: the association is fixed, so every run gives the same bits.
 //
-// A value travels with the tag of its launch in the same 64-bit words, so a relaxed access is enough, a torn value is
-// noticed, and nothing has to be cleared between launches.
-//
 // Progress: a unit waits only for units of lower index in its chain. Callers hand units out in that order (tickets).
 #pragma once
+#include "chain_tables.cuh"
 #include "scans.cuh"
-#include "workspace.cuh"
 
 namespace cuscan {
-
-// A value of T as words of {32 bits of the value, 32 bits of tag}.
-template <class T>
-struct Tagged {
-    static constexpr int kWords = target::Words<T>::kCount;
-
-    static CUSCAN_DEVICE void publish(uint64* slot, const T& value, uint32 tag) {
-        target::Words<T> parts = target::to_words(value);
-        auto word = [&](int i) { return uint64(tag) << 32 | parts.word[i]; };
-        if constexpr (kWords % 2 == 0) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kWords; i += 2) target::store_relaxed(slot + i, word(i), word(i + 1));
-        } else {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kWords; ++i) target::store_relaxed(slot + i, word(i));
-        }
-    }
-
-    // One look: true, and the value, once the whole of it is there.
-    static CUSCAN_DEVICE bool ready(const uint64* slot, uint32 tag, T& value) {
-        uint64 words[kWords];
-        if constexpr (kWords % 2 == 0) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kWords; i += 2) target::load_relaxed(slot + i, words[i], words[i + 1]);
-        } else {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kWords; ++i) words[i] = target::load_relaxed(slot + i);
-        }
-        target::Words<T> parts;
-        bool complete = true;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kWords; ++i) {
-            parts.word[i] = uint32(words[i]);
-            complete = complete && uint32(words[i] >> 32) == tag;
-        }
-        value = target::from_words(parts);
-        return complete;
-    }
-};
-
-// The words of a launch's chains (plan.py counts the same): the tables one after the other, each ordered by chain.
-template <class Acc, class Carry>
-struct ChainTables {
-    static constexpr uint64 kGroup = target::kWarp;
-    static constexpr uint64 kSection = kGroup * kGroup;
-
-    uint64 units, groups, sections;
-    uint64* aggregates;  // of units
-    uint64* group_totals;
-    uint64* section_totals;
-    uint64* carries;  // into sections; that into section 0 is never written, the initial value stands for it
-
-    CUSCAN_DEVICE ChainTables(uint64* words, uint64 chains, uint64 units_each) {
-        units = units_each;
-        groups = (units + kGroup - 1) / kGroup;
-        sections = (units + kSection - 1) / kSection;
-        aggregates = words;
-        // Pairs of words are accessed at once, so every table begins at an even word.
-        group_totals = aggregates + (chains * units * Tagged<Acc>::kWords + 1) / 2 * 2;
-        section_totals = group_totals + (chains * groups * Tagged<Carry>::kWords + 1) / 2 * 2;
-        carries = section_totals + (chains * sections * Tagged<Carry>::kWords + 1) / 2 * 2;
-    }
-};
 
 // kCount neighbouring chains, walked together by a whole warp: lane i looks at unit i of a group, group i of a section.
 // CarryOp is the operator on the Carry type; kLevels says how far up the chains reach: 1, no more than a group; 2, no more
@@ -106,21 +40,49 @@ struct GridChains {
     // What precedes `unit` in each chain, in every lane: carry[], of which nothing exists if the result is false. On
     // entry carry[] is the chain's initial value, if there is one; own[] are the unit's aggregates, already published.
     CUSCAN_DEVICE bool prefix(uint32 unit, const Acc (&own)[kCount], bool has_carry, Carry (&carry)[kCount]) {
+        const int place = int(unit % kLanes);
+        Carry units[kCount];
+        has_carry = walk<1>(unit, own, has_carry, carry, units);
+        if (place > 0) fold(has_carry, carry, units, place - 1);
+        return has_carry;
+    }
+
+    // The same for a run of kRun neighbouring units of a group, from `unit` on, all at once: what belongs to unit i of the
+    // group, of own[] and of carry[], is in lane i. Nothing precedes unit 0 if there is no initial value.
+    template <int kRun>
+    CUSCAN_DEVICE void prefixes(uint32 unit, const Acc (&own)[kCount], bool has_carry, Carry (&carry)[kCount]) {
+        Carry units[kCount];
+        has_carry = walk<kRun>(unit, own, has_carry, carry, units);
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) {
+            const Carry before = target::shuffle_up(units[c], 1);
+            if (lane > 0) carry[c] = join<CarryOp>(has_carry, carry[c], before);
+        }
+    }
+
+private:
+    // What precedes the group of the run, in every lane; units[] are the inclusive scans over the group's units up to the
+    // run's end, lane by lane, if more than one counts.
+    template <int kRun>
+    CUSCAN_DEVICE bool walk(uint32 unit, const Acc (&own)[kCount], bool has_carry, Carry (&carry)[kCount],
+                            Carry (&units)[kCount]) {
         const uint32 group = kLevels > 1 ? unit / kLanes : 0, section = kLevels > 2 ? group / kLanes : 0;
         const int place = int(unit % kLanes), group_place = int(group % kLanes);
-        const bool ends_group = kLevels > 1 && place == kLanes - 1 && group + 1 < tables.groups;
+        const bool ends_group = kLevels > 1 && place == kLanes - kRun && group + 1 < tables.groups;
         const bool ends_section = kLevels > 2 && ends_group && group_place == kLanes - 1;
-        Carry units[kCount], groups[kCount];  // inclusive scans, lane by lane
+        Carry groups[kCount];
+        Sections sections;
 
         // The first looks travel together; whoever is not there yet is waited for afterwards.
         Acc aggregate[kCount];
         bool units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
         bool groups_here = look(tables.group_totals, tables.groups, group - group_place, group_place, groups);
+        if (section > 0) look_at_sections(section, sections);
         while (target::ballot(units_here) != ~0u) {
             target::pause();
             units_here = look(tables.aggregates, tables.units, unit - place, place, aggregate);
         }
-        if (place > 0) {
+        if (place > 0 || kRun > 1) {
             CUSCAN_UNROLL
             for (int c = 0; c < kCount; ++c) units[c] = convert<Carry>(lane < place ? aggregate[c] : own[c]);
             scan(units);
@@ -141,7 +103,7 @@ struct GridChains {
         }
         if (ends_section) publish_all(tables.section_totals, tables.sections, section, groups, kLanes - 1);
 
-        if (section > 0) has_carry = walk_sections(section, has_carry, carry);
+        if (section > 0) has_carry = walk_sections(section, sections, has_carry, carry);
         if (ends_section) {
             bool has_next = has_carry;
             Carry next[kCount];
@@ -151,11 +113,9 @@ struct GridChains {
             publish_all(tables.carries, tables.sections, section + 1, next, 0);
         }
         if (group_place > 0) fold(has_carry, carry, groups, group_place - 1);
-        if (place > 0) fold(has_carry, carry, units, place - 1);
         return has_carry;
     }
 
-private:
     template <class T>
     CUSCAN_DEVICE uint64* slot(uint64* table, uint64 length, int chain, uint64 index) {
         return table + ((first + chain) * length + index) * Tagged<T>::kWords;
@@ -194,40 +154,51 @@ private:
         has_carry = true;
     }
 
-    // The carry into a section: from the nearest one that is published, of the last 32, or from the chain's start, over
-    // the totals of the sections between. Lane i looks at the carry into section - i, and at the total of the section
+    // What a walk has seen of earlier sections. Lane i looks at the carry into section - i, and at the total of the section
     // before that.
-    CUSCAN_DEVICE bool walk_sections(uint32 section, bool has_carry, Carry (&carry)[kCount]) {
-        Carry total[kCount], seen[kCount];
-        int distance = -1;  // sections between the carry and here
+    struct Sections {
+        Carry total[kCount], carry[kCount];
+        bool has_total, has_carry;
+    };
+    CUSCAN_DEVICE void look_at_sections(uint32 section, Sections& seen) {
+        const bool inside = uint32(lane) < section;
+        const uint32 at = inside ? section - lane : section;
+        seen.has_total = true;
+        seen.has_carry = inside;
+        CUSCAN_UNROLL
+        for (int c = 0; c < kCount; ++c) {
+            const bool total_here =
+                Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, seen.total[c]);
+            const bool carry_here =
+                Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen.carry[c]);
+            seen.has_total = seen.has_total && total_here;
+            seen.has_carry = seen.has_carry && carry_here;
+        }
+    }
+    // How many sections back the nearest carry is, or the chain's start, with all totals between seen; -1: not all are.
+    CUSCAN_DEVICE int distance_to_carry(uint32 section, const Sections& seen) {
+        const uint32 missing = target::ballot(uint32(lane) < section && !seen.has_total);
+        const uint32 found = target::ballot(seen.has_carry);
+        const int totals = missing ? target::first_set_bit(missing) : kLanes;  // unbroken from here back
+        if (found && target::first_set_bit(found) <= totals) return target::first_set_bit(found);
+        return uint32(totals) >= section ? int(section) : -1;
+    }
+
+    // The carry into a section: from the nearest one that is published, of the last 32, or from the chain's start, over
+    // the totals of the sections between.
+    CUSCAN_DEVICE bool walk_sections(uint32 section, Sections& seen, bool has_carry, Carry (&carry)[kCount]) {
+        int distance = distance_to_carry(section, seen);
         while (distance < 0) {
-            const bool inside = uint32(lane) < section;
-            const uint32 at = inside ? section - lane : section;
-            bool has_total = true, has_seen = inside;
-            CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) {
-                const bool total_here =
-                    Tagged<Carry>::ready(slot<Carry>(tables.section_totals, tables.sections, c, at - 1), tag, total[c]);
-                const bool seen_here =
-                    Tagged<Carry>::ready(slot<Carry>(tables.carries, tables.sections, c, at), tag, seen[c]);
-                has_total = has_total && total_here;
-                has_seen = has_seen && seen_here;
-            }
-            const uint32 missing = target::ballot(inside && !has_total), found = target::ballot(has_seen);
-            const int totals = missing ? target::first_set_bit(missing) : kLanes;  // unbroken from here back
-            if (found && target::first_set_bit(found) <= totals)
-                distance = target::first_set_bit(found);
-            else if (uint32(totals) >= section)
-                distance = int(section);
-            else
-                target::pause();
+            target::pause();
+            look_at_sections(section, seen);
+            distance = distance_to_carry(section, seen);
         }
         if (uint32(distance) < section) {
             CUSCAN_UNROLL
-            for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen[c], distance);
+            for (int c = 0; c < kCount; ++c) carry[c] = target::broadcast(seen.carry[c], distance);
             has_carry = true;
         }
-        for (int i = distance - 1; i >= 0; --i) fold(has_carry, carry, total, i);
+        for (int i = distance - 1; i >= 0; --i) fold(has_carry, carry, seen.total, i);
         return has_carry;
     }
 };

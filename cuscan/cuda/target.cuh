@@ -8,6 +8,7 @@
 #define CUSCAN_KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
 #define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
 #define CUSCAN_UNROLL _Pragma("unroll")
+#define CUSCAN_NO_UNROLL _Pragma("unroll 1")
 
 namespace cuscan {
 

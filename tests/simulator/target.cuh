@@ -9,6 +9,7 @@
 #define CUSCAN_KERNEL(threads, blocks_per_sm) static void
 #define CUSCAN_CONSTANT_ARGUMENT const
 #define CUSCAN_UNROLL
+#define CUSCAN_NO_UNROLL
 
 namespace cuscan {
 
