@@ -954,7 +954,8 @@ def test_columns_of_a_state_of_one_byte():
         assert (config.family, config.items, config.state_bytes) == ("columns", items, 1)
 
 
-def test_uniform_values_take_no_shared_memory():
+def test_uniform_values_take_next_to_no_shared_memory():
+    """A place in each stage, of one vector."""
     b = view((9, 2**20))
     tile = 8 * 4 * 32 * 4  # warps, vectors, lanes, items
     held = {
@@ -971,12 +972,12 @@ def test_uniform_values_take_no_shared_memory():
         "full": "Vector", "strided": "Element", "scalar": "Uniform", "row": "Uniform", "along": "Vector",
     }  # fmt: skip
     assert {name: (made.config.shared_bytes - plan.SHARED_REST) / plan.STAGES for name, made in held.items()} == {
-        "full": 8 * tile, "strided": 8 * tile, "scalar": 4 * tile, "row": 4 * tile, "along": 8 * tile,
+        "full": 8 * tile, "strided": 8 * tile, "scalar": 4 * tile + 16, "row": 4 * tile + 16, "along": 8 * tile,
     }  # fmt: skip
     assert [name for name, made in held.items() if not made.config.staged] == ["strided"]
     assert dimensions(held["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
     still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE).config
-    assert not still.staged and still.shared_bytes == plan.SHARED_REST
+    assert not still.staged and still.shared_bytes == plan.SHARED_REST + plan.STAGES * 2 * 16
 
 
 def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
