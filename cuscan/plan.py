@@ -336,15 +336,17 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[:values]
     held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access != "Uniform"]
     staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in bulk and bool(held)
+    # A value that is not held in a stage still has a place there (stage.cuh).
     state, carry = (_state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (result.accumulator, request.carry))
     shared_bytes = (
         SHARED_REST + 2 * (warps * state + carry) + _boundary_bytes(request, order.items * order.vectors, warps)
     )
     if target.arch >= BULK_ARCH:
-        shared_bytes += STAGES * tile * sum(held)
+        shared_bytes += STAGES * (tile * sum(held) + VECTOR_BYTES * (values - len(held)))
         fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
         blocks_per_sm = max(min(_blocks_per_sm("tiles", max(_itemsizes(request)), block), fitting), 1)
     else:  # two tiles in registers
+        shared_bytes += STAGES * VECTOR_BYTES * values
         blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
     slots = target.sm_count * blocks_per_sm
     shared = units > 1 and _share_strips(rows, slots)

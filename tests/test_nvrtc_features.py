@@ -75,11 +75,12 @@ MIXED = {
 
 
 def config(layout, arch, feature, *, segments=None, still=False, rows=False, mask=False, initial=False, **flags):
-    """`still`: the first value does not vary along the axis; `rows`: each row has an initial value."""
+    """`still`: all values but the last do not vary along the axis; `rows`: each row has an initial value."""
     (op, *dtypes), (shape, axis) = feature, LAYOUTS[layout]
     values = [view(shape, dtype) for dtype in dtypes]
     if still:
-        values[0] = view(tuple(1 if a == axis else n for a, n in enumerate(shape)), dtypes[0])
+        short = tuple(1 if a == axis else n for a, n in enumerate(shape))
+        values[:-1] = [view(short, dtype) for dtype in dtypes[:-1]]
     boundaries = view((1001,) if segments == "offsets" else shape, SEGMENTS.get(segments, "bool"))
     arrays = operands(
         tuple(values),
@@ -124,10 +125,10 @@ def test_combinations_compile(name, layout, arch):
 
 
 @pytest.mark.parametrize("name", ["bytes", "recurrence-complex128"])
-@pytest.mark.parametrize("arch", [80, 90])
-def test_the_largest_states_have_shared_memory(name, arch):
+@pytest.mark.parametrize("arch, still", [(80, False), (90, False), (90, True)])
+def test_the_largest_states_have_shared_memory(name, arch, still):
     feature, keywords = MIXED[name]
-    resources(config("tiles-block", arch, feature, **keywords), arch)
+    resources(config("tiles-block", arch, feature, still=still, **keywords), arch)
 
 
 @pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-block"])

@@ -176,7 +176,7 @@ def states_of_all_sizes() -> list[Case]:
         state = {f"field{k}": name for k, name in enumerate(names)}
         combine = ", ".join(f"{name}(earlier.{f} + later.{f})" for f, name in state.items())
         op = cuscan.Operator("sums", f"State{{{combine}}}", (0,) * len(names), state=state, numpy=_sums)
-        for j, family in enumerate((*SHORT, "columns")):
+        for j, family in enumerate((*SHORT, "columns", "tiles-older")):
             title = f"{'-'.join(names[:4])}-and-{len(names[4:])}{'-segments' * ((i + j) % 2)}"
             segments = ("", "reset")[(i + j) % 2]
             cases.append(of_family(family, title, op, draw=_every_field(names), segments=segments))
