@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from cuscan import backends
-from cuscan.call import SEGMENTS, Operands, make_flags
+from cuscan.call import SEGMENTS, Operands, find_dtype, make_flags
 from cuscan.custom import Operator
-from cuscan.dtypes import DTYPES, Kind
+from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.initial import check_initial
 from cuscan.interop import adopt
-from cuscan.interop.view import ArrayView
+from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, Monoid
 
 Array = Any
@@ -223,7 +224,7 @@ def linear_recurrence(
     number = initial if initial is None or _is_number(initial) else None
     carry = None if number is initial else initial
     views, roles = _adopt_beside(
-        (_adopt_like(a, value), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
+        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
     )
     results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
     if return_last:
@@ -250,11 +251,16 @@ def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, 
     elif fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):
             raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; the state of op={op!r} {', '.join(fields)}")
-        named = {f"x[{name!r}]": x[name] for name in fields}
-        structure = np.dtype(list(fields.items()))
+        named = {f"x[{name!r}]": _whole_strides(x[name]) for name in fields}
+        structure = np.dtype(list(fields.items()), align=x.dtype.isalignedstruct)
     else:
         return (adopt(x, "x"),), _X, None
     return tuple(adopt(array, name) for name, array in named.items()), tuple(named), structure
+
+
+def _whole_strides(field: Array) -> Array:
+    """A field whose strides are no multiples of its item size, as they are in packed structures, is copied."""
+    return field.copy() if any(stride % field.itemsize for stride in field.strides) else field
 
 
 def _adopt_beside(
@@ -282,12 +288,15 @@ def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
     return (adopt(out, "out"),)
 
 
-def _adopt_like(a: Any, value: ArrayView) -> ArrayView:
-    """An array, or a number as an array of one element in the library and on the device of `value`."""
+def _adopt_like(a: Any, value: ArrayView, dtype: Any) -> ArrayView:
+    """An array, or a number of the type that a recurrence over `value` is computed in."""
     if not _is_number(a):
         return adopt(a, "a")
-    dtype = DTYPES["complex128" if isinstance(a, complex) else value.dtype.accumulator]
-    return value.library.adopt(value.library.full(a, dtype, value.device), "a")
+    result = value.dtype if dtype is None else find_dtype(dtype)
+    number = DTYPES[result.accumulator] if result.kind in INEXACT else DTYPES["float64"]
+    if isinstance(a, complex | np.complexfloating) and number.kind is not Kind.COMPLEX:
+        number = DTYPES["complex128"]  # which is an error
+    return number_like(check_initial(a, number, "a"), number, value)
 
 
 def _is_number(value: Any) -> bool:

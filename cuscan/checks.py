@@ -166,7 +166,8 @@ def broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...
     if missing < 0 or any(m not in (1, n) for m, n in zip(view.shape, aligned, strict=True)):
         raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of} of shape {shape}")
     strides = [0 if m == 1 < n else s for m, n, s in zip(view.shape, aligned, view.strides, strict=True)]
-    return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), view.pointer % ALIGNMENT)
+    address = view.pointer % ALIGNMENT
+    return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), address, view.kind.is_number)
 
 
 def check_segments(

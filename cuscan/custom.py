@@ -109,7 +109,7 @@ class Operator(Monoid):
             raise ScanTypeError(f"numpy must be callable; got {numpy!r}")
         fields = _fields(state)
         parts = _identity_parts(identity, fields)
-        body = combine if re.search(r"\breturn\b", combine) else f"return {combine};"
+        body = combine if re.search(r"\breturn\b", combine) else f"return {combine}\n;"
         states: States
         if fields:
             states = Fields(tuple(fields), fixed={field: dtype.name for field, dtype in fields.items()})

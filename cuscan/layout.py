@@ -79,7 +79,7 @@ def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides:
     if spec is None:
         return "None"
     if step == 0:
-        return "Uniform"
+        return "Number" if spec.is_number else "Uniform"
     size = spec.dtype.itemsize
     nbytes = max(min(size * items, VECTOR_BYTES), least)
     # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.

@@ -11,6 +11,7 @@ from cuscan.layout import Dimension, Layout, accesses_of, layout_of
 from cuscan.narrow import flat_accesses, narrow_of
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.request import ScanRequest
+from cuscan.specs import ArraySpec
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES
 
 WARP = 32
@@ -22,6 +23,7 @@ BULK_ARCH = 90  # the first architecture with bulk copies
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
+_STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
@@ -40,6 +42,7 @@ class Port:
 
     type: str = "boolean"
     access: str = "None"
+    by_value: bool = False  # a number that is an argument itself
 
     @property
     def present(self) -> bool:
@@ -172,7 +175,7 @@ def _plan(
     index = "int64" if layout.axis.size >= 2**32 else "uint32"
     state_bytes, carry_bytes = (_state_bytes(request, of, DTYPES[index]) for of in (number, carry))
     words = _chain_words(chains, units, state_bytes, carry_bytes)
-    ports = [Port(a.dtype.cpp, access) if a else Port() for a, access in zip(layout.arrays, accesses, strict=True)]
+    ports = [_port(spec, access) for spec, access in zip(layout.arrays, accesses, strict=True)]
     values, results = len(request.values), len(request.results)
     mask, segment_port, row_initial, last = ports[values + results :]
     if segments and segments.kind == "offsets":
@@ -224,6 +227,12 @@ def _plan(
         ),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
+
+
+def _port(spec: ArraySpec | None, access: str) -> Port:
+    if spec is None:
+        return Port()
+    return Port(spec.dtype.cpp, "Uniform" if access in _STILL else access, access == "Number")
 
 
 def _unit_dimension(layout: Layout) -> Dimension:
@@ -334,7 +343,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     tile = warps * order.warp_tile
     values, result = len(request.values), request.result.dtype
     bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[:values]
-    held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access != "Uniform"]
+    held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access not in _STILL]
     staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in bulk and bool(held)
     # A value that is not held in a stage still has a place there (stage.cuh).
     state, carry = (_state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (result.accumulator, request.carry))

@@ -15,12 +15,13 @@ ALIGNMENT = 16  # bytes; what the address of an array is known modulo
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`."""
+    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`; or a number in its place."""
 
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int
+    is_number: bool = False
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ class Gpu(NumPyLibrary):
 
         def launch(grid, block, arguments, shared_mem, stream):
             *pointers, carry, geometry = arguments  # the last of the pointers is the workspace
-            *arrays, states = (ctypes.c_void_p(pointer or None) for pointer in pointers)
+            held = [np.array(p) if isinstance(p, np.generic) else p for p in pointers]  # numbers are passed by value
+            addresses = [h.ctypes.data if isinstance(h, np.ndarray) else h for h in held]
+            *arrays, states = (ctypes.c_void_p(address or None) for address in addresses)
             with self.lock:
                 self.launches.append((self.current_device, stream.ptr, pointers))
                 schedule = simulator.Schedule.of(
@@ -195,6 +197,12 @@ SEVERAL = {
         {"initial": values((2,)), "return_last": True},
         (1, 1, 1, 0, 0, 1, 1),
     ),
+    "a number": (
+        cuscan.linear_recurrence,
+        [0.75, values((5000,), "int8").astype("float16")],
+        {"initial": 2, "reverse": True},
+        (1, 1, 1, 0, 0, 0, 0),
+    ),
     "columns": (
         cuscan.linear_recurrence,
         [values((700, 1)), values((700, 6))],
@@ -208,7 +216,8 @@ SEVERAL = {
 def test_every_array_of_a_call_has_its_place(gpu, call):
     function, arrays, keywords, there = SEVERAL[call]
     moved = {k: on_gpu(v) if isinstance(v, np.ndarray) else v for k, v in keywords.items()}
-    got, want = function(*map(on_gpu, arrays), **moved), function(*arrays, **keywords)
+    there_too = [on_gpu(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    got, want = function(*there_too, **moved), function(*arrays, **keywords)
     assert isinstance(got, tuple) == isinstance(want, tuple)
     for one, other in zip(*((a if isinstance(a, tuple) else (a,)) for a in (got, want)), strict=True):
         assert type(one) is GpuArray and one.dtype == other.dtype and one.strides == other.strides

@@ -46,7 +46,10 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-SPILLS = {("modular", "rows-long"): 40}  # bytes, where it was not possible to have at most 32
+SPILLS = {
+    ("modular", "rows-long"): 40,
+    ("recurrence-complex64", "columns-grid"): 128,
+}  # bytes, where it was not possible to have at most 32
 
 # Combinations of everything, which need only compile.
 MIXED = {

@@ -57,6 +57,7 @@ class _Launch:
         self.geometry["words"] = plan.geometry
         self.workspace_bytes = plan.workspace_bytes
         self.values = len(request.values)
+        self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
         self.offsets = plan.present_offsets if any(plan.offsets) else None
 
 
@@ -163,9 +164,11 @@ def _queue(launch: _Launch, library: DeviceLibrary, operands: Operands, number: 
     states = workspace.find(launch.workspace_bytes, library, device, handle) if launch.workspace_bytes else None
     views = operands.views
     read, values, results = [view.pointer for view in views], launch.values, len(launch.new)
-    addresses = read[:values] + written[:results] + read[values:] + written[results:]
+    addresses: list[Any] = read[:values] + written[:results] + read[values:] + written[results:]
     if launch.offsets is not None:
         addresses = [address + offset for address, offset in zip(addresses, launch.offsets, strict=True)]
+    for i in launch.numbers:
+        addresses[i] = views[i].owner
     launch.function(
         launch.grid,
         launch.block,

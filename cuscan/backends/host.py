@@ -41,7 +41,9 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     library = cast(HostLibrary, main.library)
 
     def seen(view: ArrayView | None) -> Any:
-        return None if view is None else library.as_numpy(view)
+        if view is None or view.kind.is_number:
+            return None if view is None else np.asarray(view.owner)
+        return library.as_numpy(view)
 
     segments, row_initial = seen(operands.get(*SEGMENTS)), seen(operands.get("initial"))
     inputs = Inputs(tuple(map(seen, operands.values)), seen(operands.get("mask")), segments, row_initial)

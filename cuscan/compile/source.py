@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.plan import Config
+from cuscan.plan import Config, Port
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 
@@ -79,15 +79,23 @@ def make_source(config: Config) -> str:
     """The translation unit for one configuration."""
     fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
-    names = [f"array{i}" if port.present else "nullptr" for i, port in enumerate(config.ports)]
+    arrays = [(f"array{i}", port) for i, port in enumerate(config.ports)]
     return _TEMPLATE.format(
         entry=entry_name(config),
         digest=headers_digest(),
         constants=constants,
-        arguments=", ".join(f"char* {name}" for name in names if name != "nullptr"),
-        names=", ".join(names),
+        arguments=", ".join(_argument(name, port) for name, port in arrays if port.present),
+        names=", ".join(_address(name, port) for name, port in arrays),
         **fields,
     )
+
+
+def _argument(name: str, port: Port) -> str:
+    return f"CUSCAN_CONSTANT_ARGUMENT cuscan::{port.type} {name}" if port.by_value else f"char* {name}"
+
+
+def _address(name: str, port: Port) -> str:
+    return "nullptr" if not port.present else f"(char*)&{name}" if port.by_value else name
 
 
 def _literal(value: object) -> str:

@@ -53,10 +53,6 @@ class CuPyLibrary:
         with cupy.cuda.Device(device.ordinal):
             return dense(cupy.empty, shape, strides, numpy_dtype(dtype))
 
-    def full(self, number: Any, dtype: DType, device: Device) -> Any:
-        with cupy.cuda.Device(device.ordinal):
-            return cupy.full((), number, numpy_dtype(dtype))
-
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record
 

@@ -45,9 +45,6 @@ class NumPyLibrary:
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         return dense(np.empty, shape, strides, numpy_dtype(dtype))
 
-    def full(self, number: Any, dtype: DType, device: Device) -> Any:
-        return np.full((), number, numpy_dtype(dtype))
-
     def written(self, array: Any) -> None:
         pass  # NumPy keeps no record
 

@@ -79,9 +79,6 @@ class TorchLibrary:
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
 
-    def full(self, number: Any, dtype: DType, device: Device) -> Any:
-        return torch.full((), number, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
-
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         if not array.is_inference():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from cuscan.dtypes import DType
 
 
@@ -27,9 +29,6 @@ class Library(Protocol):
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
         """A new dense array of the library; strides in elements."""
-
-    def full(self, number: Any, dtype: DType, device: Device) -> Any:
-        """A new array of no dimensions that holds a number."""
 
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
@@ -61,10 +60,11 @@ class DeviceLibrary(Library, Protocol):
 class ArrayKind:
     """All of an array but for where it lies: what a launch depends on. Strides count elements.
 
-    Kinds are kept by their libraries, so that they can be told apart by identity.
+    Kinds are kept by their libraries, so that they can be told apart by identity. A number in the place of an array has
+    no memory on the device: its view owns a NumPy scalar.
     """
 
-    __slots__ = ("device", "dtype", "first", "last", "library", "readonly", "shape", "strides")
+    __slots__ = ("device", "dtype", "first", "is_number", "last", "library", "readonly", "shape", "strides")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class ArrayKind:
         strides: tuple[int, ...],
         device: Device,
         readonly: bool = False,
+        is_number: bool = False,
     ) -> None:
         self.library = library
         self.dtype = dtype
@@ -81,6 +82,7 @@ class ArrayKind:
         self.strides = strides
         self.device = device
         self.readonly = readonly
+        self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
         steps = [s * (n - 1) * dtype.itemsize for s, n in zip(strides, shape, strict=True)]
         self.first = sum(step for step in steps if step < 0)
@@ -124,6 +126,16 @@ class ArrayView(NamedTuple):
         return self.kind.readonly
 
 
+def number_like(number: Any, dtype: DType, like: ArrayView) -> ArrayView:
+    """A number in the place of an array beside `like`."""
+    key = like.library, dtype, like.device
+    kind = _numbers.get(key) or _numbers.setdefault(
+        key, ArrayKind(like.library, dtype, (), (), like.device, True, True)
+    )
+    return ArrayView(np.dtype(dtype.name).type(number), kind, 0)
+
+
+_numbers: dict[Any, ArrayKind] = {}
 Kinds = dict[Any, ArrayKind]  # by what a library tells of an array
 _MOST_KINDS = 4096  # kept by a library; a program that never repeats a shape must not grow without end
 

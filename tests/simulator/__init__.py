@@ -66,7 +66,8 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 
 def launcher(config: Config) -> str:
     """C++ that launches a configuration's kernel, with its arrays as a table of addresses."""
-    arrays = ", ".join(f"arrays[{i}]" for i, port in enumerate(config.ports) if port.present)
+    places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
+    arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
     return _LAUNCHER.format(entry=entry_name(config), arrays=arrays)
 
 
