@@ -198,7 +198,7 @@ def _plan(
         reverse=request.reverse and (op.indexed or (segments is not None and segments.kind == "offsets")),
         exclusive=request.exclusive or request.include_initial,
         includes_initial=request.include_initial,
-        shows_segment_starts=request.exclusive,
+        shows_segment_starts=request.exclusive and segments is not None,
         skips_nan=request.skip_nan,
         has_initial=request.has_initial,
         grid=chains > 0,
