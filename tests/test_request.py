@@ -1102,9 +1102,12 @@ def test_the_longer_result_counts():
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("include_initial", [False, True])
 def test_flags_of_the_kernel(exclusive, include_initial):
-    made = planned(view((100,)), exclusive=exclusive, include_initial=include_initial, skipna=include_initial).config
-    assert made.exclusive == (exclusive or include_initial) and made.shows_segment_starts == exclusive
+    flags = {"exclusive": exclusive, "include_initial": include_initial, "skipna": include_initial}
+    made = planned(view((100,)), **flags).config
+    assert made.exclusive == (exclusive or include_initial) and not made.shows_segment_starts
     assert made.includes_initial == include_initial == made.skips_nan
+    segments = ("reset", view((100,), "bool"))
+    assert planned(view((100,)), segments=segments, **flags).config.shows_segment_starts == exclusive
 
 
 @pytest.mark.parametrize(
