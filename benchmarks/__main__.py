@@ -22,7 +22,7 @@ from cuscan.bench.measure import Record
 from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.report import failures, table
 from cuscan.cli import peers
-from cuscan.plan import Target
+from cuscan.config import Target
 
 QUICK_ELEMENTS = {True: 1 << 26, False: 1 << 18}  # on a GPU, on the CPU
 

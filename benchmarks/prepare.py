@@ -13,7 +13,7 @@ from cuscan.bench.cub_peer import build, cub_source, nvcc
 from cuscan.bench.kernel import plan_of, resources
 from cuscan.bench.measure import one_line
 from cuscan.bench.peer import UnsupportedError
-from cuscan.plan import Config, Target
+from cuscan.config import Config, Target
 
 PROCESSES = 16
 

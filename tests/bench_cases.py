@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuscan.bench.cases import VIEWS, Case
 from cuscan.bench.machine import Host
 from cuscan.bench.segments import KINDS, SPLITS
-from cuscan.plan import Target
+from cuscan.config import Target
 
 HOST = Host()
 H200 = Target(90, 132)

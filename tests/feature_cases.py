@@ -18,10 +18,10 @@ from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_
 
 from cuscan.backends.algebra import Inputs
 from cuscan.backends.host import evaluate
+from cuscan.config import Target
 from cuscan.initial import check_start
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
-from cuscan.plan import Target
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"]

@@ -26,8 +26,9 @@ from cuscan import backends, tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
 from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
+from cuscan.config import Config, Target  # noqa: E402
 from cuscan.order import Order  # noqa: E402
-from cuscan.plan import Config, Target, make_plan, order_of  # noqa: E402
+from cuscan.plan import make_plan, order_of  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself

@@ -10,7 +10,7 @@ import simulator
 from interval import INTERVAL, Example
 from simulator import CODE, DeviceCode, Simulation, SimulationError, new_workspace, prepare, small_units
 
-from cuscan.plan import Target
+from cuscan.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

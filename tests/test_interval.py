@@ -15,8 +15,9 @@ from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_unit
 from textbook import restarts
 
 import cuscan
+from cuscan.assemble import chain_words
+from cuscan.config import Target
 from cuscan.order import GROUP, SECTION
-from cuscan.plan import Target, _chain_words
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -172,7 +173,7 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
 def chain(units: int) -> Simulation:
     """A launch of chain_only.cuh, made from the plan of a scan of the same types."""
     simulation = prepare(Example((units,)).value, INTERVAL)
-    words = _chain_words(1, units, 8, 8)
+    words = chain_words(1, units, 8, 8)
     config = replace(
         simulation.plan.config, family="chain_only", grid=True, levels=3, block=32, shared_bytes=0, constants=()
     )

@@ -8,10 +8,11 @@ import pytest
 from views import operands, view
 
 from cuscan.call import Flags
+from cuscan.config import Target
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
-from cuscan.plan import Target, make_plan
+from cuscan.plan import make_plan
 from cuscan.request import make_request
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")

@@ -11,9 +11,10 @@ from views import operands, view
 import cuscan
 from cuscan.call import Flags
 from cuscan.compile.source import make_source
+from cuscan.config import Target
 from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.plan import Target, make_plan
+from cuscan.plan import make_plan
 from cuscan.request import make_request
 
 HOT = ("rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block", "columns-grid")

@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from views import of_another_kind, operands, view
 
-from cuscan import Operator, ScanTypeError, ScanValueError, plan
+from cuscan import Operator, ScanTypeError, ScanValueError, config, plan
 from cuscan.call import find_dtype, make_flags
 from cuscan.checks import check_offsets
+from cuscan.config import Port, Target
 from cuscan.dtypes import DTYPES
 from cuscan.initial import check_initial, check_start, initial_argument
 from cuscan.interop.view import Device
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
 from cuscan.order import Order
-from cuscan.plan import Port, Target, make_plan, order_of
+from cuscan.plan import make_plan, order_of
 from cuscan.request import make_request
 from cuscan.specs import ArraySpec, dense_strides
 
@@ -551,7 +552,7 @@ def test_the_workspace_of_a_chain(call, units, words):
     made = planned(**call)
     assert made.config.grid and scalars(made) == (math.prod(call["x"].shape[:-1]), units, words, 0, 0)
     assert made.workspace_words == words
-    assert made.workspace_bytes == plan.HEADER_BYTES + 8 * words
+    assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
 
 
 def test_blocks_stay_where_there_are_more_tiles_than_fit():
@@ -981,7 +982,7 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, tables):
         words = sum(rows * table + rows * table % 2 for table in tables)
         made = planned(of_shape((rows, 2**20), *dtypes), op, segments=segments)
         assert made.config.grid and scalars(made) == (rows, units, words, 0, 0)
-        assert made.workspace_bytes == plan.HEADER_BYTES + 8 * words
+        assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
 
 
 def test_indices_have_32_bits_where_that_is_enough():

@@ -14,9 +14,9 @@ import simulator
 from simulator import CODE, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
+from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import OPERATORS
-from cuscan.plan import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -16,8 +16,8 @@ from operator_examples import AFFINE, BRACKETS, EXAMPLES, MATRIX_PRODUCT
 from simulator import prepare, small_units
 
 import cuscan
+from cuscan.config import Target
 from cuscan.operators import INDEXED
-from cuscan.plan import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -11,8 +11,8 @@ import simulator
 from feature_cases import FAMILIES, SHORT, UNITS, Array, Case, Draw, build_selected, of_family
 from simulator import prepare, small_units
 
+from cuscan.config import Target
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.plan import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

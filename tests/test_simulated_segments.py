@@ -8,8 +8,8 @@ import simulator
 from feature_cases import FAMILIES, SHORT, Case, build_selected, draws, of_family, twin
 from simulator import assert_same, prepare, small_units
 
+from cuscan.config import Target
 from cuscan.operators import INDEXED
-from cuscan.plan import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -13,10 +13,11 @@ from cuscan.backends import workspace
 from cuscan.call import Flags, Operands
 from cuscan.checks import check_offsets
 from cuscan.compile.module import load_kernel
+from cuscan.config import Target
 from cuscan.initial import initial_argument
 from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.overlap import check_overlap
-from cuscan.plan import Target, make_plan
+from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ALIGNMENT, ArraySpec
 

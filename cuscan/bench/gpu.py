@@ -12,7 +12,7 @@ import cupy
 
 from cuscan.bench.machine import Array, Run
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, sample
-from cuscan.plan import Target
+from cuscan.config import Target
 
 BLOCK = 256
 COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times

@@ -21,7 +21,8 @@ from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.ours import run_cuscan
 from cuscan.call import Flags, Operands
-from cuscan.plan import Config, ScanPlan, Target, make_plan
+from cuscan.config import Config, ScanPlan, Target
+from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 
 _REPORT = ("--ptxas-options=-v",)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock
-from cuscan.plan import Target
+from cuscan.config import Target
 
 Array = Any
 Run = Callable[[], Any]

@@ -18,8 +18,8 @@ import cupy
 from cupy.cuda import nvrtc
 
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
+from cuscan.config import Config
 from cuscan.errors import CompileError
-from cuscan.plan import Config
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
 # No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.plan import Config, Port
+from cuscan.config import Config, Port
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 

@@ -27,11 +27,12 @@ import numpy as np
 from cuscan import narrow, tuning
 from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
+from cuscan.config import Config, ScanPlan, Target
 from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.order import Order
-from cuscan.plan import Config, ScanPlan, Target, make_plan
+from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ALIGNMENT, ArraySpec
 

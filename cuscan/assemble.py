@@ -1,0 +1,137 @@
+"""From what a kernel family has decided to a plan: the configuration, the geometry and the workspace."""
+
+from __future__ import annotations
+
+from cuscan.config import Config, Port, ScanPlan
+from cuscan.dtypes import DTYPES, DType
+from cuscan.layout import Dimension, Layout
+from cuscan.order import GROUP, SECTION
+from cuscan.request import ScanRequest
+from cuscan.specs import ArraySpec
+
+STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
+
+
+def assemble(
+    request: ScanRequest,
+    layout: Layout,
+    family: str,
+    *,
+    batch: tuple[Dimension, ...],
+    column: Dimension | None = None,
+    accesses: tuple[str, ...],
+    items: int,
+    constants: dict[str, int],
+    block: int,
+    blocks_per_sm: int,
+    grid: int,
+    shared_bytes: int = 0,
+    units: int = 1,
+    chains: int = 0,
+    staged: bool = False,
+) -> ScanPlan:
+    """A plan; `chains` of `units` each go through memory if there are any."""
+    op, segments = request.op, request.segments
+    number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
+    index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
+    state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
+    words = chain_words(chains, units, state, carry_state)
+    ports = [_port(spec, access) for spec, access in zip(layout.arrays, accesses, strict=True)]
+    values, results = len(request.values), len(request.results)
+    mask, segment_port, row_initial, last = ports[values + results :]
+    if segments and segments.kind == "offsets":
+        segment_port = Port(segments.array.dtype.cpp, "Element")
+    config = Config(
+        family=family,
+        op=op.functor.format(T=number.cpp, Index=index),
+        carry_op=op.functor.format(T=carry.cpp, Index=index),
+        functor_source=op.source,
+        index=index,
+        indexed=op.indexed,
+        values=tuple(ports[:values]),
+        results=tuple(ports[values : values + results]),
+        mask=mask,
+        segment_port=segment_port,
+        row_initial=row_initial,
+        last=last,
+        segments=segments.kind.capitalize() if segments else "None",
+        segments_have_initial=segments is not None and op.segments_have_initial and request.has_initial,
+        reverse=request.reverse and (op.indexed or (segments is not None and segments.kind == "offsets")),
+        exclusive=request.exclusive or request.include_initial,
+        includes_initial=request.include_initial,
+        shows_segment_starts=request.exclusive and segments is not None,
+        skips_nan=request.skip_nan,
+        has_initial=request.has_initial,
+        grid=chains > 0,
+        levels=(units > 1) + (units > GROUP) + (units > SECTION),
+        staged=staged,
+        batch_dims=len(batch),
+        items=items,
+        state_bytes=state,
+        carry_bytes=carry_state,
+        constants=tuple(constants.items()),
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        shared_bytes=shared_bytes,
+    )
+    dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
+    offsets_array = segments.array if segments and segments.kind == "offsets" else None
+    geometry = (
+        *(word for dim in dimensions for word in (dim.size, *dim.strides)),
+        product(batch),
+        units,
+        words,
+        *(
+            (offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize)
+            if offsets_array
+            else (0, 0)
+        ),
+    )
+    return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
+
+
+def _port(spec: ArraySpec | None, access: str) -> Port:
+    if spec is None:
+        return Port()
+    return Port(spec.dtype.cpp, "Uniform" if access in STILL else access, access == "Number")
+
+
+def _unit_dimension(layout: Layout) -> Dimension:
+    return Dimension(1, (0,) * len(layout.arrays))
+
+
+def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The axes that rows are counted along: one at least."""
+    return others or (_unit_dimension(layout),)
+
+
+def state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
+    """The sizeof of the operator's state over a number type, with the mark of a segment where there are any."""
+    dtype = request.op.states.dtype(number.name)
+    fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
+    sizes = [index.itemsize if request.op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
+    return _struct_bytes([_struct_bytes(sizes), 4], max(*sizes, 4)) if request.segments else _struct_bytes(sizes)
+
+
+def _struct_bytes(sizes: list[int], align: int = 0) -> int:
+    """The sizeof of a struct of members that are aligned to their sizes, or to `align` in all."""
+    end, align = 0, align or max(sizes)
+    for size in sizes:
+        step = min(size, align)
+        end = -(-end // step) * step + size
+    return -(-end // align) * align
+
+
+def chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
+    """64-bit words of the tile states of a launch (`ChainTables` in grid_chain.cuh); arguments in bytes."""
+    groups, sections = -(-units // GROUP), -(-units // SECTION)
+    tables = [units * -(-accumulator // 4), *(entries * -(-carry // 4) for entries in (groups, sections, sections))]
+    return sum((chains * words + 1) // 2 * 2 for words in tables)
+
+
+def product(dims: tuple[Dimension, ...]) -> int:
+    """The number of places that some axes have together."""
+    product = 1
+    for dim in dims:
+        product *= dim.size
+    return product

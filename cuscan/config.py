@@ -1,0 +1,99 @@
+"""What kernels are compiled for, and launches made of: frozen values, the words of plan.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEADER_BYTES = 16  # struct Workspace
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes."""
+
+    arch: int
+    sm_count: int
+    shared_bytes: int = 228 * 1024
+
+
+@dataclass(frozen=True)
+class Port:
+    """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
+
+    type: str = "boolean"
+    access: str = "None"
+    by_value: bool = False  # a number that is an argument itself
+
+    @property
+    def present(self) -> bool:
+        return self.access != "None"
+
+    def __str__(self) -> str:
+        return f"Port<{self.type}, Access::k{self.access}>"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a kernel is compiled for; the fields of the generated `struct Config` (source.py)."""
+
+    family: str
+    op: str
+    carry_op: str
+    functor_source: str
+    index: str
+    indexed: bool
+    values: tuple[Port, ...]
+    results: tuple[Port, ...]
+    mask: Port
+    segment_port: Port
+    row_initial: Port
+    last: Port
+    segments: str
+    segments_have_initial: bool
+    reverse: bool
+    exclusive: bool
+    includes_initial: bool
+    shows_segment_starts: bool
+    skips_nan: bool
+    has_initial: bool
+    grid: bool
+    levels: int
+    staged: bool
+    batch_dims: int
+    items: int
+    state_bytes: int
+    carry_bytes: int
+    constants: tuple[tuple[str, int], ...]
+    block: int
+    blocks_per_sm: int
+    shared_bytes: int
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
+        return (*self.values, *self.results, self.mask, self.segment_port, self.row_initial, self.last)
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A launch, complete but for the addresses.
+
+    `geometry` is the kernel's struct Geometry as words. The offsets lead, in bytes, from each array's address to scan
+    position 0. `workspace_words` counts the 64-bit tile-state words.
+    """
+
+    config: Config
+    grid: int
+    geometry: tuple[int, ...]
+    offsets: tuple[int, ...]
+    workspace_words: int
+
+    @property
+    def present_offsets(self) -> tuple[int, ...]:
+        """The offsets of the arrays that there are: the arguments of the kernel."""
+        return tuple(o for o, port in zip(self.offsets, self.config.ports, strict=True) if port.present)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory that the launch needs beside the arrays."""
+        return HEADER_BYTES + 8 * self.workspace_words if self.workspace_words else 0
