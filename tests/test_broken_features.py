@@ -109,8 +109,8 @@ MISTAKES = (
     ),
     Mistake("keys-of-the-vector-before", "keys", "warp_tile.cuh", "before = vector.item[i];", ""),
     Mistake("keys-of-the-next", "keys", "warp_tile.cuh", "step, position - 1)", "step, position)"),
-    Mistake("keys-of-the-chunk-before", "keys-columns", "kernels/columns.cuh", "before = key;", ""),
-    Mistake("first-key-differs", "keys-columns-carry", "kernels/columns.cuh", "&& first + s > 0 &&", "&&"),
+    Mistake("keys-of-the-chunk-before", "keys-columns", "column_share.cuh", "before = key;", ""),
+    Mistake("first-key-differs", "keys-columns-carry", "column_share.cuh", "&& first + s > 0 &&", "&&"),
     Mistake("index-from-the-wrong-end", "index", "elements.cuh", "elements() - 1 - position", "elements() - position"),
     Mistake("index-runs-backwards", "index", "elements.cuh", "index - along :", "index + along :"),
     Mistake(
@@ -130,7 +130,7 @@ MISTAKES = (
     ),
     Mistake("last-one-early", "last", "warp_tile.cuh", "left == i + 1", "left == i + 2"),
     Mistake(
-        "last-of-columns-early", "last-columns", "kernels/columns.cuh", "share.left == s + 1", "share.left == s + 2"
+        "last-of-columns-early", "last-columns", "column_share.cuh", "left == s + 1", "left == s + 2"
     ),
     Mistake("carry-of-another-column", "carry-in", "kernels/columns.cuh", "? column : 0)", "? 0 : 0)"),
     Mistake("only-the-last-field-is-nan", "skipna-pairs", "elements.cuh", "any = any || is_nan", "any = is_nan"),

@@ -6,7 +6,7 @@
 // where many blocks share a strip (schedule.cuh), consecutive ones of one row.
 #pragma once
 #include "../block_chain.cuh"
-#include "../elements.cuh"
+#include "../column_share.cuh"
 #include "../grid_chain.cuh"
 #include "../schedule.cuh"
 
@@ -33,16 +33,8 @@ struct Columns {
     using Carry = typename Element::Carry;
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
-    using Numbers = Arrays<Config>;
+    using Share = ColumnShare<Config>;
     static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
-
-    // A thread's elements of a unit.
-    struct Share {
-        Row<Config> at;             // the first of them
-        int steps, results, width;  // how many exist along the axis, as elements and as results, and across
-        int64 left;                 // results from the first to the end of the row
-        Items<Config, kSteps, kItems> items;
-    };
 
     ColumnsShared<Config>& shared;
     const Row<Config>& origin;
@@ -67,70 +59,16 @@ struct Columns {
         return Config::kGrid ? turn.unit * kPlaces + at_place : turn.unit;
     }
 
-    CUSCAN_DEVICE void load(const Turn& turn, Share& share) const {
+    CUSCAN_DEVICE int64 first_column(const Turn& turn) const { return int64(turn.strip % side_by_side()) * kWidth; }
+    CUSCAN_DEVICE Row<Config> row_at(uint64 row) const { return origin.at(geometry, row < geometry.rows ? row : 0); }
+
+    CUSCAN_DEVICE void load(const Turn& turn, Share& share) {
         const uint64 row_index = row(turn, place);
         const int64 first = int64(unit(turn, place)) * kUnit + chunk * kSteps;
-        const int64 column = first_column(turn) + thread * kItems;
-        share.at = origin.at(geometry, row_index < geometry.rows ? row_index : 0);
-        share.at.advance(geometry.axis, first);
-        share.at.advance(geometry.column, column);
-        share.width = clamp(geometry.column.size - column, kItems);
-        const bool exists = row_index < geometry.rows && share.width > 0;
-        share.left = exists ? geometry.axis.size - first : 0;
-        share.results = clamp(share.left, kSteps);
-        share.steps = clamp(share.left - Config::kIncludesInitial, kSteps);
-        share.items.clear(geometry, first, initial);
-        for_each_value<Config>([&](auto k, auto port) {
-            auto& vectors = share.items.raw.at(k).vector;
-            load_each<decltype(k)::value>(port, share, [&](int s, const auto& vector) { vectors[s] = vector; });
-        });
-        if constexpr (Element::kMasked)
-            load_each<Numbers::kMask>(typename Config::Mask(), share,
-                                      [&](int s, const auto& mask) { share.items.keep.set_vector(s, mask); });
-        load_segments(turn, share, first);
-    }
-    CUSCAN_DEVICE int64 first_column(const Turn& turn) const { return int64(turn.strip % side_by_side()) * kWidth; }
-
-    // Calls take(s, the vector of step s) for array kArray.
-    template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void load_each(Port, const Share& share, Take take) const {
-        const auto* item = (const typename Port::Type*)share.at.array[kArray];
-        const int64 step = geometry.column.stride[kArray];
-        auto load_all = [&](auto count) {
-            CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s)
-                take(s, load_vector<Port::kAccess, kItems>(advance<Access::kElement>(item, geometry.axis.stride[kArray], s),
-                                                           step, count(s)));
-        };
-        if (share.steps == kSteps && share.width == kItems)
-            load_all([](int) { return kItems; });
-        else
-            load_all([&](int s) { return s < share.steps ? share.width : 0; });
-    }
-    CUSCAN_DEVICE void load_segments(const Turn& turn, Share& share, int64 first) const {
-        using Port = typename Config::SegmentPort;
-        auto& restarts = share.items.restarts;
-        if constexpr (Config::kSegments == Segments::kReset)
-            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& reset) { restarts.set_vector(s, reset); });
-        if constexpr (Config::kSegments == Segments::kKeys) {
-            const auto* keys = (const typename Port::Type*)share.at.array[Numbers::kSegments];
-            Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(
-                advance<Access::kElement>(keys, geometry.axis.stride[Numbers::kSegments], -1),
-                geometry.column.stride[Numbers::kSegments], first > 0 && share.steps > 0 ? share.width : 0);
-            load_each<Numbers::kSegments>(Port(), share, [&](int s, const auto& key) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i)
-                    restarts.set(s * kItems + i,
-                                 arithmetic(key.item[i]) != arithmetic(before.item[i]) && first + s > 0 && s < share.steps);
-                before = key;
-            });
-        }
-        if constexpr (Config::kSegments == Segments::kOffsets) {
-            const uint32 bits = shared.boundaries.of(place)[chunk];
-            CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s)
-                for (int i = 0; i < kItems; ++i) restarts.set(s * kItems + i, bits >> s & 1);
-        }
+        share.load(geometry, row_at(row_index), row_index < geometry.rows, first, first_column(turn) + thread * kItems,
+                   initial);
+        const bool given = Config::kSegments == Segments::kOffsets;
+        share.load_segments(geometry, given ? shared.boundaries.of(place)[chunk] : 0);
     }
     // Where segments start in the units of a turn: by all threads of the block, before they load.
     CUSCAN_DEVICE void find_segments(const Turn& turn) {
@@ -150,19 +88,13 @@ struct Columns {
     // The totals of the thread's columns, for scan_chunks.
     CUSCAN_DEVICE void fold_steps(const Share& share) {
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            State total = share.items.get(0, i, 0);
-            CUSCAN_UNROLL
-            for (int s = 1; s < kSteps; ++s) total = Op::combine(total, share.items.get(s, i, s));
-            shared.exchange[place][chunk][thread * kItems + i] = total;
-        }
+        for (int i = 0; i < kItems; ++i) shared.exchange[place][chunk][thread * kItems + i] = share.total(i);
     }
 
     // What column `at_column` of a strip starts from.
     CUSCAN_DEVICE Carry start(const Turn& turn, int at_place, int at_column) const {
-        const uint64 row_index = row(turn, at_place);
         const int64 column = first_column(turn) + at_column;
-        Row<Config> at = origin.at(geometry, row_index < geometry.rows ? row_index : 0);
+        Row<Config> at = row_at(row(turn, at_place));
         at.advance(geometry.column, column < geometry.column.size ? column : 0);
         return Element::start(at, initial);
     }
@@ -210,40 +142,7 @@ struct Columns {
             running[i].present = chunk > 0 || unit(turn, place) > 0 || Config::kHasInitial;
             running[i].value = shared.exchange[place][chunk][thread * kItems + i];
         }
-        if (share.results == kSteps && share.width == kItems)
-            store_steps(share, running, [](int) { return kItems; });
-        else
-            store_steps(share, running, [&](int s) { return s < share.results ? share.width : 0; });
-    }
-    template <class Port>
-    struct Output {
-        Vector<typename Port::Type, kItems> vector;
-    };
-    template <class Count>
-    CUSCAN_DEVICE void store_steps(const Share& share, Running<Config> (&running)[kItems], Count count) const {
-        CUSCAN_UNROLL
-        for (int s = 0; s < kSteps; ++s) {
-            Pack<Output, typename Config::Results> output;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) {
-                const auto state = running[i].step(share.items.get(s, i, s), share.items.segment_started);
-                for_each_result<Config>([&](auto k, auto port) {
-                    output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-                });
-                if (share.left == s + 1 && i < share.width) {
-                    Row<Config> at = share.at;
-                    at.advance(geometry.column, i);
-                    store_last(at, state);
-                }
-            }
-            for_each_result<Config>([&](auto k, auto port) {
-                using Port = decltype(port);
-                constexpr int kArray = Numbers::kResults + decltype(k)::value;
-                auto* result = (typename Port::Type*)share.at.array[kArray];
-                store_vector<Port::kAccess>(advance<Access::kElement>(result, geometry.axis.stride[kArray], s),
-                                            geometry.column.stride[kArray], count(s), output.at(k).vector);
-            });
-        }
+        share.store(geometry, running);
     }
 
     // A block with strips of its own: the next unit is loaded while this one is scanned.
