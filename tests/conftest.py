@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[None]:
+    """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
+    from plans import TABLE
+
+    from cuscan import plan
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "CONTIGUOUS", TABLE)
+        patch.setattr(plan, "THREADS_PER_SM", dict.fromkeys(plan.THREADS_PER_SM, 1024))
+        yield

@@ -129,9 +129,7 @@ MISTAKES = (
         "(earlier.decay, earlier.state)",
     ),
     Mistake("last-one-early", "last", "warp_tile.cuh", "left == i + 1", "left == i + 2"),
-    Mistake(
-        "last-of-columns-early", "last-columns", "column_share.cuh", "left == s + 1", "left == s + 2"
-    ),
+    Mistake("last-of-columns-early", "last-columns", "column_share.cuh", "left == s + 1", "left == s + 2"),
     Mistake("carry-of-another-column", "carry-in", "kernels/columns.cuh", "? column : 0)", "? 0 : 0)"),
     Mistake("only-the-last-field-is-nan", "skipna-pairs", "elements.cuh", "any = any || is_nan", "any = is_nan"),
 )

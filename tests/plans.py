@@ -1,0 +1,77 @@
+"""What the tests of requests and plans share: requests for views, and what a plan says of them."""
+
+from __future__ import annotations
+
+from views import operands, view
+
+from cuscan import Operator
+from cuscan.call import make_flags
+from cuscan.config import Port, Target
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.order import Order
+from cuscan.plan import make_plan
+from cuscan.request import make_request
+
+H200 = Target(90, 132)
+ORDER4 = Order(items=4, vectors=8, warps=8)
+TABLE = {1: Order(16, 4, 8), 2: Order(8, 4, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 8, 8)}
+
+
+def request(x, op="add", axis=-1, *, has_initial=False, mask=None, segments=None, row_initial=None, out=None, **flags):
+    """A request for one array or a tuple of them, `x` and `out` alike. `segments` is a kind and an array."""
+    return make_request(
+        make_flags(op, axis, **{"reverse": False, **flags}),
+        operands(x, mask, segments, row_initial, out),
+        has_initial=has_initial,
+    )
+
+
+def planned(*arguments, **keywords):
+    return make_plan(request(*arguments, **keywords), H200)
+
+
+def ports(a_plan):
+    """Those of all arrays, in the order of the kernel's arguments."""
+    config = a_plan.config
+    return (*config.values, *config.results, config.mask, config.segment_port, config.row_initial, config.last)
+
+
+def accesses(a_plan):
+    return tuple(port.access for port in ports(a_plan))
+
+
+def dimensions(a_plan):
+    """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
+    words, step = a_plan.geometry[:-5], 1 + len(ports(a_plan))
+    dims = [words[i : i + step] for i in range(0, len(words), step)]
+    assert len(dims) == 2 + a_plan.config.batch_dims
+    return dims[0], dims[1], dims[2:]
+
+
+def scalars(a_plan):
+    """What a plan's geometry ends with: rows, units, words of the workspace; number of segment offsets, their step."""
+    return a_plan.geometry[-5:]
+
+
+def dim(size, *strides, arrays=6):
+    """An axis on which the arrays that are not named stand still: by default one value, one result and the rest."""
+    return (size, *strides, *(0,) * (arrays - len(strides)))
+
+
+ONE = dim(1)
+ABSENT = Port("boolean", "None")
+NONE = ("None",) * 3  # no segments, no initial value for each row, no last states
+
+
+def state_of(*dtypes):
+    """An operator with a state of these fields."""
+    fields = {f"f{i}": dtype for i, dtype in enumerate(dtypes)}
+    return Operator("user", "return earlier;", (0,) * len(fields), state=fields)
+
+
+def of_shape(shape, *dtypes):
+    return tuple(view(shape, dtype) for dtype in dtypes)
+
+
+PAIR = state_of("float32", "int8")
+RECURRENCE = dict(op=LINEAR_RECURRENCE)

@@ -1,0 +1,399 @@
+"""Plans, checked by hand: families, configurations, geometry, workspaces."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from plans import (
+    H200,
+    NONE,
+    ONE,
+    ORDER4,
+    TABLE,
+    accesses,
+    dim,
+    dimensions,
+    planned,
+    request,
+    scalars,
+    state_of,
+)
+from views import view
+
+from cuscan import ScanValueError, config, plan
+from cuscan.config import Target
+from cuscan.dtypes import DTYPES
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.order import Order
+from cuscan.plan import make_plan, order_of
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_a_short_row_is_a_warp():
+    made = planned(view((1000,)))
+    assert made.config.family == "rows" and not made.config.grid
+    assert dict(made.config.constants)["Vectors"] == 8 and dict(made.config.constants)["Lanes"] == 32
+    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0)
+    assert made.offsets == (0,) * 6
+    assert made.grid == 1 and made.workspace_words == made.workspace_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "length, lanes, vectors", [(1, 1, 1), (4, 1, 1), (5, 2, 1), (33, 16, 1), (128, 32, 1), (129, 32, 2), (600, 32, 8)]
+)
+def test_rows_take_as_many_lanes_as_they_fill(length, lanes, vectors):
+    constants = dict(planned(view((100, length), strides=(1001, 1))).config.constants)
+    assert (constants["Lanes"], constants["Vectors"]) == (lanes, vectors)
+
+
+def test_every_row_of_a_batch_is_covered():
+    made = planned(view((1001, 4)))
+    constants = dict(made.config.constants)
+    per_block = constants["Warps"] * 32 // constants["Lanes"] * constants["RowsPerThread"]
+    assert made.config.block == constants["Warps"] * 32
+    assert (made.grid - 1) * per_block < 1001 <= made.grid * per_block
+
+
+@pytest.mark.parametrize("rows", [2, 1001, 10**6])
+@pytest.mark.parametrize("length", [1, 3, 33, 255, 1001])
+def test_every_dense_row_is_covered(length, rows):
+    made = planned(view((rows, length)))
+    constants = dict(made.config.constants)
+    assert constants["Rows"] * constants["Longest"] * 4 <= 32 * 1024
+    assert (made.grid - 1) * constants["Rows"] < rows <= made.grid * constants["Rows"]
+
+
+DENSE = {
+    "odd rows": (view((100, 7)), {}, "thread_rows"),
+    "mirrored": (view((100, 7)), {"reverse": True}, "thread_rows"),
+    "halves of words": (view((100, 31), "float16"), {}, "thread_rows"),
+    "longer rows": (view((100, 65)), {}, "warp_rows"),
+    "misaligned rows": (view((100, 256), pointer=4), {}, "warp_rows"),
+    "one row": (view((1001,), pointer=4), {}, "warp_rows"),
+    "outer axes": (view((10, 10, 7)), {}, "thread_rows"),
+    "a dense mask": (view((100, 7)), {"mask": view((100, 7), "bool")}, "thread_rows"),
+    "aligned rows": (view((100, 16)), {}, "rows"),
+    "gaps": (view((100, 7), strides=(8, 1)), {}, "rows"),
+    "strided": (view((100, 7), strides=(14, 2)), {}, "rows"),
+    "opposite": (view((100, 7), strides=(7, -1)), {}, "rows"),
+    "rows upside down": (view((100, 7), strides=(-7, 1)), {}, "rows"),
+    "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "rows"),
+    "the same banks": (view((100, 16), pointer=4), {}, "rows"),
+}
+
+
+@pytest.mark.parametrize("value, call, family", DENSE.values(), ids=DENSE)
+def test_dense_rows_that_are_not_aligned_pass_through_shared_memory(value, call, family):
+    assert planned(value, **call).config.family == family
+    assert make_plan(request(value, **call), Target(80, 108)).config.family == "rows"
+
+
+def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
+    def constants(of, **call):
+        return dict(planned(of, **call).config.constants)
+
+    assert constants(view((100, 7)))["InPlace"]
+    assert not constants(view((100, 7), pointer=4))["InPlace"]
+    assert not constants(view((100, 7), "float16"), dtype="float32")["InPlace"]
+
+
+@pytest.mark.parametrize(
+    "length, family, warps, units",
+    [
+        (1024, "rows", None, 1),
+        (1025, "tiles", 2, 1),
+        (2049, "tiles", 4, 1),
+        (8192, "tiles", 8, 1),
+        (8193, "tiles", 8, 2),
+    ],
+)
+def test_longer_rows_are_tiles(length, family, warps, units):
+    made = planned(view((length,)))
+    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, units > 1, units)
+    if warps:
+        assert dict(made.config.constants)["Warps"] == warps and made.config.block == 32 * (warps + 1)
+
+
+@pytest.mark.parametrize(
+    "dtype, result, order",
+    [
+        ("int8", "int8", 1),
+        ("int8", "float16", 2),
+        ("float16", "float16", 2),
+        ("float32", "float32", 4),
+        ("float64", "float32", 8),
+    ],
+)
+def test_the_wider_of_value_and_result_fixes_the_order(dtype, result, order):
+    made = request(view((99,), dtype), dtype=result)
+    assert order_of(made) is TABLE[order]
+    assert make_plan(made, H200).config.items == TABLE[order].items
+
+
+@pytest.mark.parametrize(
+    "call, units, words",
+    [
+        # Words of the units' aggregates, then of the groups', the sections' and the sections' carries; every table is
+        # filled up to an even number. A word holds 32 bits; sums and products are carried in twice the width.
+        (dict(x=view((2**20,))), 128, 128 + 4 * 2 + 2 + 2),
+        (dict(x=view((2**20,)), op="max"), 128, 128 + 4 + 2 + 2),
+        (dict(x=view((3, 2**18))), 32, 3 * (32 + 2 + 2 + 2)),
+        (dict(x=view((3, 2**18)), op="max"), 32, 3 * 32 + 3 * 4),
+        (dict(x=view((2**20,), "float64")), 256, 2 * 256 + 2 * 8 + 2 + 2),
+        (dict(x=view((2**20,), "complex64")), 256, 2 * 256 + 4 * 8 + 4 + 4),
+        (dict(x=view((2**24,))), 2048, 2048 + 2 * 64 + 2 * 2 + 2 * 2),
+    ],
+)
+def test_the_workspace_of_a_chain(call, units, words):
+    made = planned(**call)
+    assert made.config.grid and scalars(made) == (math.prod(call["x"].shape[:-1]), units, words, 0, 0)
+    assert made.workspace_words == words
+    assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
+
+
+def test_blocks_stay_where_there_are_more_tiles_than_fit():
+    made = planned(view((2**28,)))
+    assert made.config.block == 288 and made.config.blocks_per_sm == 2 and made.grid == 132 * 2
+    assert planned(view((5 * 8192,))).grid == 5
+    assert make_plan(request(view((2**28,))), Target(90, 10)).grid == 20
+
+
+def test_blocks_share_rows_only_where_rows_are_few_or_uneven():
+    slots = 132 * 2
+    for rows, shared in [(1, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
+        made = planned(view((rows, 32768)))
+        assert (made.config.grid, made.workspace_words > 0) == (shared, shared), rows
+        assert made.grid == slots if rows >= slots else rows * 4
+
+
+def test_the_carry_climbs_no_more_levels_than_the_row_has():
+    units = [1, 2, 32, 33, 1024, 1025]
+    assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
+
+
+def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned():
+    staged = {
+        name: planned(view(shape, **where)).config.staged
+        for name, (shape, where) in {
+            "row": ((2**20,), {}),
+            "rows": ((9, 10000), {}),
+            "odd rows": ((9, 10001), {}),
+            "misaligned": ((2**20,), {"pointer": 4}),
+            "no whole tile": ((5000,), {}),
+            "strided": ((2**20,), {"strides": (2,)}),
+        }.items()
+    }
+    assert [name for name, bulk in staged.items() if bulk] == ["row", "rows"]
+    old = make_plan(request(view((2**20,))), Target(80, 108)).config
+    assert not old.staged and old.shared_bytes == plan.SHARED_REST + 2 * (8 * 4 + 8) + plan.STAGES * 16
+
+
+def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
+    for dtype, masked in itertools.product(DTYPES, (False, True)):
+        mask = view((2**20,), "bool") if masked else None
+        config = planned(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
+        taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
+        assert taken <= H200.shared_bytes, (dtype, masked)
+    small = make_plan(request(view((2**20,))), Target(120, 170, shared_bytes=100 * 1024)).config
+    assert small.blocks_per_sm == 1 and small.shared_bytes + plan.SHARED_RESERVED <= 100 * 1024
+
+
+def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
+    for name in ("x", "out"):
+        arrays = {"x": view((100,)), "out": view((100,), pointer=4096), name: view((100,), pointer=4097)}
+        with pytest.raises(ScanValueError, match=rf"^{name} begins at address 0x1001, .* item size \(4\)"):
+            planned(**arrays)
+    planned(view((100,)), mask=view((100,), "bool", pointer=4097), segments=("reset", view((100,), "bool", pointer=1)))
+    x, odd = view((100,)), view((100,), pointer=4098)
+    for name, call in {
+        "a": dict(x=(odd, x), op=LINEAR_RECURRENCE),
+        "b": dict(x=(x, odd), op=LINEAR_RECURRENCE),
+        r"x\.f1": dict(x=(x, odd), op=state_of("float32", "float32")),
+        r"out\[1\]": dict(x=(x, x), op=state_of("float32", "float32"), out=(x, odd)),
+        "keys": dict(x=x, segments=("keys", odd)),
+        "offsets": dict(x=x, segments=("offsets", view((2,), "int32", pointer=4098))),
+        "initial": dict(x=(x, x), op=LINEAR_RECURRENCE, row_initial=view((), pointer=4098)),
+    }.items():
+        with pytest.raises(ScanValueError, match=rf"^{name} begins at address 0x1002, .* item size \(4\)"):
+            planned(**call)
+
+
+def test_more_tiles_than_tickets_are_refused():
+    with pytest.raises(ScanValueError, match="x is too large"):
+        planned(view((2**46,)))
+    assert planned(view((2**32, 8193))).config.grid is False
+
+
+def test_axes_that_one_stride_walks_are_merged():
+    axis, column, batch = dimensions(planned(view((4, 5, 6))))
+    assert axis == dim(6, 4, 4) and column == ONE and batch == [dim(20, 24, 24)]
+    axis, column, batch = dimensions(planned(view((4, 5, 6)), axis=1))
+    assert axis == dim(5, 24, 24) and column == dim(6, 4, 4) and batch == [dim(4, 120, 120)]
+    axis, column, batch = dimensions(planned(view((4, 5, 6)), axis=0))
+    assert axis == dim(4, 120, 120) and column == dim(30, 4, 4) and batch == [ONE]
+
+
+def test_axes_are_merged_only_where_every_array_allows_it():
+    gap = view((4, 5, 6), strides=(60, 6, 1))  # every other slab
+    assert dimensions(planned(gap))[2] == [dim(5, 24, 24), dim(4, 240, 120)]
+    masked = planned(view((4, 5, 6)), mask=view((5, 6), "bool"))
+    assert dimensions(masked)[2] == [dim(5, 24, 24, 6), dim(4, 120, 120)]
+    whole = planned(view((4, 5, 6)), mask=view((4, 5, 6), "bool"))
+    assert dimensions(whole)[2] == [dim(20, 24, 24, 6)]
+    broadcast = planned(view((4, 5, 6)), mask=view((6,), "bool"))
+    assert dimensions(broadcast) == (dim(6, 4, 4, 1), ONE, [dim(20, 24, 24)])
+
+
+def test_axes_of_size_one_have_no_say():
+    plain = planned(view((7, 900)))
+    odd = planned(view((1, 7, 1, 900, 1), strides=(12345, 900, 1, 1, 777)), axis=3)
+    assert plain == odd
+    along = planned(view((1, 50)), axis=0)
+    assert along.config.family == "rows" and dimensions(along)[0] == dim(1, 200, 200)
+
+
+def test_transposed_arrays_scan_their_contiguous_axis_in_rows():
+    fortran = view((4, 5, 6), strides=(1, 4, 20))
+    made = planned(fortran, axis=0)
+    assert made.config.family == "rows" and dimensions(made) == (dim(4, 4, 4), ONE, [dim(30, 16, 16)])
+    made = planned(fortran, axis=2)
+    assert made.config.family == "columns" and dimensions(made)[1] == dim(20, 4, 4)
+    assert order_of(request(fortran, axis=2)) == Order(8, 1, 1)
+
+
+def test_the_layout_of_the_result_decides():
+    out = view((40, 50), strides=(1, 40))
+    assert planned(view((40, 50)), axis=1, out=out).config.family == "columns"
+    assert planned(view((40, 50)), axis=0, out=out).config.family == "rows"
+    assert order_of(request(view((40, 50)), axis=0, out=out)) is ORDER4
+
+
+def test_a_reversed_scan_runs_along_negative_strides():
+    mask = view((1024,), "bool")
+    made = planned(view((1024,)), reverse=True, mask=mask)
+    assert dimensions(made)[0] == dim(1024, -4, -4, -1)
+    assert made.offsets == (4092, 4092, 1023, 0, 0, 0)
+    assert accesses(made) == ("Mirrored", "Mirrored", "Mirrored", *NONE)
+    twice = planned(view((1024,), strides=(-1,), pointer=1023 * 4), reverse=True)
+    assert dimensions(twice)[0] == dim(1024, 4, -4) and twice.offsets == (-4092, 4092, 0, 0, 0, 0)
+    assert accesses(twice)[:2] == ("Vector", "Mirrored")
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        (dict(x=view((1000,))), ("Vector", "Vector", "None")),
+        (dict(x=view((1000,), pointer=4)), ("Element", "Vector", "None")),
+        (dict(x=view((1000,)), out=view((1000,), pointer=8)), ("Vector", "Element", "None")),
+        (dict(x=view((3, 1000))), ("Vector", "Vector", "None")),
+        (dict(x=view((3, 1001))), ("Element", "Element", "None")),
+        (dict(x=view((3, 1001), strides=(1004, 1))), ("Vector", "Element", "None")),
+        (dict(x=view((1000,), strides=(2,))), ("Element", "Vector", "None")),
+        (dict(x=view((1000,), strides=(0,))), ("Uniform", "Vector", "None")),
+        (dict(x=view((1000,), strides=(-1,), pointer=999 * 4)), ("Mirrored", "Vector", "None")),
+        (dict(x=view((1000,), strides=(-1,), pointer=1000 * 4)), ("Element", "Vector", "None")),
+        (dict(x=view((1000,)), reverse=True), ("Mirrored", "Mirrored", "None")),
+        (dict(x=view((1001,)), reverse=True), ("Element", "Element", "None")),
+        (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=4)), ("Vector", "Vector", "Vector")),
+        (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=2)), ("Vector", "Vector", "Element")),
+        (dict(x=view((1000,)), mask=view((1,), "bool")), ("Vector", "Vector", "Uniform")),
+        (dict(x=view((8, 1000)), mask=view((1000,), "bool")), ("Vector", "Vector", "Vector")),
+        (dict(x=view((1000,), "int8"), dtype="int32"), ("Vector", "Vector", "None")),
+        (dict(x=view((9, 1000), "int8"), dtype="int8"), ("Element", "Element", "None")),
+    ],
+)
+def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
+    assert accesses(make_plan(request(**call), Target(80, 108))) == (*expected, *NONE)  # no bulk copies
+
+
+def test_columns_by_hand():
+    made = planned(view((1000, 64)), axis=0)
+    constants = dict(made.config.constants)
+    assert made.config.family == "columns" and made.config.items == 4 and made.config.grid
+    assert (constants["Chunks"], constants["Steps"]) == (32, 8)
+    assert accesses(made) == ("Vector", "Vector", "None", *NONE)
+    assert scalars(made)[:2] == (1, 4)
+    assert made.workspace_words == 64 * (4 + 2 + 2 + 2)
+    short = planned(view((10, 64)), axis=0)
+    assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
+    uneven = planned(view((10, 63)), axis=0)
+    assert uneven.config.items == 1 and accesses(uneven)[:2] == ("Vector", "Vector")  # of one item
+
+
+@pytest.mark.parametrize("length", [3, 200, 256, 257, 10_000])
+@pytest.mark.parametrize("width", [2, 3, 8, 33, 100, 1000])
+def test_blocks_of_columns_cover_every_column_and_unit(length, width):
+    made = make_plan(request(view((7, length, width)), axis=1), Target(80, 132))
+    constants = dict(made.config.constants)
+    threads, chunks, places = constants["ColumnThreads"], constants["Chunks"], constants["Places"]
+    assert made.config.block == threads * chunks * places and made.config.block in (32, 64, 128, 256, 512)
+    assert chunks * constants["Steps"] >= min(length, 256)
+    blocks = -(-width // (threads * made.config.items))
+    units = -(-length // 256)
+    tiles = blocks * (7 * -(-units // places) if made.config.grid else -(-7 // places))
+    assert made.grid == min(tiles, 132 * made.config.blocks_per_sm)
+    assert made.workspace_words >= (7 * width * units if made.config.grid else 0)
+
+
+def test_narrow_arrays_are_dense_and_fill_a_tile():
+    rows = 2**16
+    families = {
+        name: planned(x, axis=0).config.family
+        for name, x in {
+            "pairs": view((rows, 2)),
+            "merged": view((rows, 2, 3)),
+            "32": view((rows, 32)),
+            "33": view((rows, 33)),
+            "padded": view((rows, 2), strides=(3, 1)),
+            "swapped": view((rows, 2), strides=(2, -1)),
+            "short": view((4095, 2)),
+            "whole": view((4096, 2)),
+        }.items()
+    }
+    assert [name for name, family in families.items() if family == "narrow"] == ["pairs", "merged", "32", "whole"]
+    assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
+
+
+def test_a_tile_of_a_narrow_array_is_units_that_divide_a_group():
+    for columns, dtype in itertools.product(range(1, 33), ("uint8", "float32", "complex128")):
+        made = planned(view((2, 2**15, columns), dtype), axis=1, dtype=dtype)
+        constants = dict(made.config.constants)
+        if made.config.family != "narrow":  # one column is contiguous; of 18 large ones a unit is too much
+            assert columns == 1 or (dtype == "complex128" and columns > 17)
+            continue
+        assert 32 % constants["Units"] == 0
+        assert constants["Units"] * 256 * columns <= 1024 * constants["Warps"]
+        assert made.grid == min(2 * 128 // constants["Units"], 132 * made.config.blocks_per_sm)
+        assert made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED) <= H200.shared_bytes
+        assert made.workspace_words >= 2 * 128 * columns
+
+
+def test_narrow_tiles_are_sent_for_where_they_are_aligned():
+    def made(x, **call):
+        config = planned(x, axis=0, **call).config
+        return (
+            config.staged,
+            dict(config.constants)["ValueBack"],
+            dict(config.constants)["InPlace"],
+            config.results[0].access,
+        )
+
+    x = view((2**16, 3))
+    assert made(x) == (True, 0, 1, "Vector")
+    assert made(x, reverse=True) == (True, 1, 1, "Mirrored")
+    assert made(view((2**16, 3), pointer=4096 + 4)) == (False, 0, 1, "Vector")
+    assert made(x, out=view((2**16, 3), pointer=4096 + 4)) == (True, 0, 1, "Element")
+    assert made(x, dtype="int32") == (True, 0, 0, "Vector")
+    backwards = view((2**16, 3), strides=(-3, 1), pointer=4 * 3 * (2**16 - 1))
+    assert made(backwards, out=x) == (True, 1, 0, "Vector")
+
+
+def test_a_kernel_is_compiled_once_for_many_sizes():
+    configs = {planned(view((rows, length))).config for rows in (1, 7, 100) for length in (2**19, 2**20 + 4, 2**22)}
+    assert len(configs) == 1
+    assert planned(view((2**20,)), exclusive=True).config not in configs
+    assert planned(view((2**20,)), has_initial=True).config not in configs
+    assert planned(view((2**20,)), "max").config not in configs

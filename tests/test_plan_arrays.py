@@ -1,0 +1,429 @@
+"""Plans with several values and results, segments, initial values of rows, last states; checked by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from plans import (
+    ABSENT,
+    H200,
+    ONE,
+    ORDER4,
+    PAIR,
+    RECURRENCE,
+    accesses,
+    dim,
+    dimensions,
+    of_shape,
+    planned,
+    ports,
+    request,
+    scalars,
+    state_of,
+)
+from views import view
+
+from cuscan import config, plan
+from cuscan.config import Port, Target
+from cuscan.dtypes import DTYPES
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.order import Order
+from cuscan.plan import make_plan, order_of
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.mark.parametrize(
+    "dtypes, op, expected",
+    [
+        # Bytes of the values of a unit: of 8,192 elements of 8 bytes each they are 64 KiB, of 4,096 they are 32 KiB.
+        (["float32", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),
+        (["float16", "float16"], LINEAR_RECURRENCE, Order(8, 4, 8)),  # 8,192 of 4
+        (["float16", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),  # 8,192 of 6 are too many
+        (["float64", "float32"], LINEAR_RECURRENCE, Order(2, 4, 8)),  # the result is float32; 4,096 of 12
+        (["float64", "float64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
+        (["complex64", "complex64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
+        (["complex128", "complex128"], LINEAR_RECURRENCE, Order(1, 4, 8)),
+        (["float32"] * 3, state_of(*["float32"] * 3), Order(4, 2, 8)),  # 24 KiB
+        (["float32"] * 4, state_of(*["float32"] * 4), Order(4, 2, 8)),
+        (["int8"] * 2, state_of("int8", "int8"), Order(16, 4, 8)),  # 16,384 of 2
+        (["int8"] * 16, state_of(*["int8"] * 16), Order(16, 1, 4)),  # one vector is the least
+        (["int8"], INDEXED["max", "first"], Order(2, 8, 8)),  # the indices are results of 8 bytes
+        (["float64"], INDEXED["min", "last"], Order(2, 8, 8)),
+        (["int8"] * 2, state_of("int8", "int64"), Order(2, 8, 8)),
+    ],
+)
+def test_units_shrink_to_32_KiB_of_values(dtypes, op, expected):
+    made = request(of_shape((99,), *dtypes), op)
+    assert order_of(made) == expected
+    constants = dict(make_plan(request(of_shape((10**6,), *dtypes), op), H200).config.constants)
+    assert constants["Vectors"] == expected.vectors and constants["Warps"] == expected.warps
+
+
+def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
+    b = view((9, 10_000))
+    full = order_of(request((b, b), **RECURRENCE))
+    for a in (view(()), view((10_000,)), view((9, 1)), view((9, 10_000), strides=(40_000, 3))):
+        assert order_of(request((a, b), **RECURRENCE)) == full
+    extra = dict(row_initial=view((9,)), return_last=True, segments=("keys", view((10_000,), "float64")))
+    assert order_of(request((b, b), mask=view((10_000,), "bool"), **extra, **RECURRENCE)) == full
+    assert order_of(request(b, segments=("keys", view((10_000,), "float64")))) is ORDER4
+    assert order_of(request((b, b), axis=0, **RECURRENCE)) == Order(8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "length, family, warps, units",
+    [(512, "rows", 4, 1), (513, "tiles", 2, 1), (1025, "tiles", 4, 1), (4096, "tiles", 8, 1), (4097, "tiles", 8, 2)],
+)
+def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
+    made = planned(of_shape((length,), "float32", "float32"), **RECURRENCE)
+    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, units > 1, units)
+    assert dict(made.config.constants)["Warps"] == warps
+
+
+def test_every_array_is_a_port():
+    float32 = Port("float32", "Vector")
+    made = planned(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
+    assert ports(made) == (float32, float32, Port("boolean", "Vector"), Port("boolean", "Element"), ABSENT, ABSENT)
+    made = planned(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
+    assert made.config.values == (Port("float16", "Vector"),)
+    assert made.config.results == (Port("float16", "Vector"), Port("int64", "Vector"))
+    assert ports(made)[3:] == (ABSENT, Port("bfloat16", "Vector"), ABSENT, ABSENT)
+    pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
+    made = planned(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
+    assert made.config.values == (Port("boolean", "Vector"), Port("int64", "Mirrored"))
+    assert made.config.results == (Port("float32", "Element"), Port("int8", "Vector"))
+    assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
+
+
+def test_rows_of_initial_and_last_states_by_hand():
+    arrays = of_shape((3, 500), "float16", "float16")
+    made = planned(arrays, row_initial=view((3,), strides=(5,)), return_last=True, **RECURRENCE)
+    axis, column, batch = dimensions(made)
+    assert axis == dim(500, 2, 2, 2, arrays=7) and column == dim(1, arrays=7)
+    assert batch == [dim(3, 1000, 1000, 1000, 0, 0, 20, 4, arrays=7)]
+    assert ports(made)[5:] == (Port("float32", "Uniform"), Port("float32", "Uniform")) and made.config.has_initial
+    back = planned(arrays, row_initial=view((3,)), return_last=True, reverse=True, **RECURRENCE)
+    assert back.offsets == (998, 998, 998, 0, 0, 0, 0) and dimensions(back)[0] == dim(500, -2, -2, -2, arrays=7)
+
+    arrays = of_shape((1000, 64), "float32", "float32")
+    made = planned(arrays, axis=0, row_initial=view((64,)), return_last=True, **RECURRENCE)
+    axis, column, batch = dimensions(made)
+    assert made.config.family == "columns" and made.config.items == 2  # two states of 8 bytes
+    assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
+    assert column == (64, 4, 4, 4, 0, 0, 4, 4)
+    assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
+    broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
+    assert accesses(broadcast)[5:] == ("Uniform", "None")
+    # 4 units of 64 columns: states of 2 words, carries of 4 in one group and one section.
+    assert scalars(made) == (1, 4, 64 * (4 * 2 + 4 + 4 + 4), 0, 0)
+    # 32 chunks of 8 threads of 2 columns, a pad, and a word.
+    assert made.config.shared_bytes == 32 * ((8 * 2 + 1) * 8 + 4) + plan.SHARED_REST
+
+
+def test_axes_are_merged_only_where_segments_and_rows_allow_it():
+    x = view((4, 5, 6))
+    assert dimensions(planned(x, segments=("keys", view((6,), "int16"))))[2] == [dim(20, 24, 24)]
+    assert dimensions(planned(x, segments=("keys", view((5, 6), "int16"))))[2] == [
+        dim(5, 24, 24, 0, 12),
+        dim(4, 120, 120),
+    ]
+    rows = planned((x, x), row_initial=view((5,)), **RECURRENCE)
+    assert dimensions(rows)[2] == [dim(5, 24, 24, 24, 0, 0, 4, arrays=7), dim(4, 120, 120, 120, arrays=7)]
+    rows = planned((x, x), row_initial=view((4, 5)), return_last=True, **RECURRENCE)
+    assert dimensions(rows)[2] == [dim(20, 24, 24, 24, 0, 0, 4, 4, arrays=7)]
+    decays = planned((view((5, 1)), x), **RECURRENCE)
+    assert dimensions(decays) == (
+        dim(6, 0, 4, 4, arrays=7),
+        dim(1, arrays=7),
+        [dim(5, 4, 24, 24, arrays=7), dim(4, 0, 120, 120, arrays=7)],
+    )
+
+
+@pytest.mark.parametrize(
+    "dtypes, op, marked, state, carry",
+    [
+        (["float32"], "add", False, 4, 8),
+        (["float32"], "add", True, 8, 16),
+        (["float32"], "max", True, 8, 8),
+        (["int8"], "max", True, 8, 8),
+        (["float64"], "add", True, 16, 16),
+        (["complex64"], "add", True, 16, 32),  # complex64 is aligned to 8 in C++, complex128 to 16
+        (["complex128"], "add", False, 16, 16),
+        (["complex128"], "add", True, 32, 32),
+        (["float16"], "logaddexp", False, 8, 16),
+        (["float16"], "logaddexp", True, 12, 24),
+        (["float32"], INDEXED["max", "first"], False, 8, 8),
+        (["float64"], INDEXED["max", "first"], False, 16, 16),  # 32 bits of index, and a pad
+        (["int8"], INDEXED["max", "first"], True, 12, 12),
+        (["int64"], INDEXED["max", "first"], True, 24, 24),
+        (["float32"] * 2, LINEAR_RECURRENCE, False, 8, 16),
+        (["float32"] * 2, LINEAR_RECURRENCE, True, 12, 24),
+        (["float64"] * 2, LINEAR_RECURRENCE, True, 24, 24),
+        (["complex64"] * 2, LINEAR_RECURRENCE, False, 16, 32),
+        (["complex64"] * 2, LINEAR_RECURRENCE, True, 24, 48),
+        (["complex128"] * 2, LINEAR_RECURRENCE, False, 32, 32),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 48, 48),
+        (["int8"], state_of("int8"), False, 1, 1),
+        (["int8"], state_of("int8"), True, 8, 8),  # the mark is 4 bytes, and aligned to them
+        (["int16"] * 3, state_of(*["int16"] * 3), True, 12, 12),
+        (["int32", "int8"], state_of("int32", "int8"), False, 8, 8),
+        (["int32", "int8"], state_of("int32", "int8"), True, 12, 12),
+        (["int8", "float64"], state_of("int8", "float64"), True, 24, 24),
+        (["float32"] * 4, state_of(*["float32"] * 4), True, 20, 20),
+    ],
+)
+def test_sizes_of_states(dtypes, op, marked, state, carry):
+    arrays = of_shape((100,), *dtypes)
+    for kind, array in (("reset", view((100,), "bool")), ("offsets", view((9,), "int64"))):
+        config = planned(arrays, op, segments=(kind, array) if marked else None).config
+        assert (config.state_bytes, config.carry_bytes) == (state, carry)
+
+
+@pytest.mark.parametrize(
+    "dtypes, op, marked, units, tables",
+    [
+        # Of 2**20 elements: words of the aggregates of units and groups, of those of sections and of their carries.
+        (["float32"] * 2, LINEAR_RECURRENCE, False, 256, (256 * 2, 8 * 4, 4, 4)),
+        (["float32"], "logaddexp", False, 256, (256 * 2, 8 * 4, 4, 4)),
+        (["float32"], INDEXED["max", "first"], False, 256, (256 * 2, 8 * 2, 2, 2)),
+        (["float64"], INDEXED["max", "first"], False, 256, (256 * 4, 8 * 4, 4, 4)),
+        (["float32"], "add", True, 128, (128 * 2, 4 * 4, 4, 4)),
+        (["float32"], "max", True, 128, (128 * 2, 4 * 2, 2, 2)),
+        (["complex64"], "add", True, 256, (256 * 4, 8 * 8, 8, 8)),
+        (["complex128"], "add", True, 512, (512 * 8, 16 * 8, 8, 8)),
+        (["float64"] * 2, LINEAR_RECURRENCE, True, 512, (512 * 6, 16 * 6, 6, 6)),
+        (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, (512 * 6, 16 * 12, 12, 12)),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 1024, (1024 * 12, 32 * 12, 12, 12)),
+        (["int32", "int8"], state_of("int32", "int8"), True, 256, (256 * 3, 8 * 3, 3, 3)),
+        (["int8"], state_of("int8"), False, 64, (64, 2, 1, 1)),
+    ],
+)
+def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, tables):
+    segments = ("reset", view((2**20,), "bool")) if marked else None
+    for rows in (1, 2):  # a table of each kind for all rows, filled up to an even number
+        words = sum(rows * table + rows * table % 2 for table in tables)
+        made = planned(of_shape((rows, 2**20), *dtypes), op, segments=segments)
+        assert made.config.grid and scalars(made) == (rows, units, words, 0, 0)
+        assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
+
+
+def test_indices_have_32_bits_where_that_is_enough():
+    small, large = (planned(view((n,)), INDEXED["min", "last"]) for n in (2**32 - 1, 2**32))
+    assert small.config.op == small.config.carry_op == "Extremum<float32, uint32, -1, true>"
+    assert large.config.op == large.config.carry_op == "Extremum<float32, int64, -1, true>"
+    assert (small.config.state_bytes, large.config.state_bytes) == (8, 16)
+    assert scalars(large)[1:3] == (2**20, 2**20 * 4 + 2**15 * 4 + 2**10 * 4 + 2**10 * 4)
+    assert planned(view((2**32 - 1,)), INDEXED["min", "last"], include_initial=True).config.index == "int64"
+
+
+@pytest.mark.parametrize("op, dtype", [(LINEAR_RECURRENCE, "complex128"), (state_of("int8", "int8"), "int8")])
+def test_columns_of_large_and_small_states(op, dtype):
+    for width, segments in itertools.product((2, 3, 64), (None, ("keys", view((1000,), "int32")))):
+        config = planned(of_shape((1000, width), dtype, dtype), op, axis=0, segments=segments).config
+        assert config.family == "columns" and config.blocks_per_sm * config.block in (512, 1024)
+        assert config.items * DTYPES[dtype].itemsize <= 16
+
+
+def test_columns_of_a_state_of_one_byte():
+    for width, items in ((2, 2), (3, 1), (16, 16), (64, 16)):
+        config = planned(view((1000, width), "int8"), state_of("int8"), axis=0).config
+        assert (config.family, config.items, config.state_bytes) == ("columns", items, 1)
+
+
+def test_uniform_values_take_next_to_no_shared_memory():
+    """A place in each stage, of one vector."""
+    b = view((9, 2**20))
+    tile = 8 * 4 * 32 * 4  # warps, vectors, lanes, items
+    held = {
+        name: planned((a, b), **RECURRENCE)
+        for name, a in {
+            "full": b,
+            "strided": view((9, 2**20), strides=(2**21, 2)),
+            "scalar": view((), pointer=4),
+            "row": view((9, 1), strides=(3, 1), pointer=4),
+            "along": view((2**20,)),
+        }.items()
+    }
+    assert {name: accesses(made)[0] for name, made in held.items()} == {
+        "full": "Vector", "strided": "Element", "scalar": "Uniform", "row": "Uniform", "along": "Vector",
+    }  # fmt: skip
+    rest = plan.SHARED_REST + 2 * (8 * 8 + 16)  # aggregates of 8 warps, a carry; two of each
+    assert {name: (made.config.shared_bytes - rest) / plan.STAGES for name, made in held.items()} == {
+        "full": 8 * tile, "strided": 8 * tile, "scalar": 4 * tile + 16, "row": 4 * tile + 16, "along": 8 * tile,
+    }  # fmt: skip
+    assert [name for name, made in held.items() if not made.config.staged] == ["strided"]
+    assert dimensions(held["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
+    still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE).config
+    assert not still.staged and still.shared_bytes == rest + plan.STAGES * 2 * 16
+
+
+def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
+    x = view((1000, 64))
+    columns = [planned((a, x), axis=0, **RECURRENCE) for a in (view(()), view((1000, 1)), view((64,)))]
+    assert [accesses(made)[:3] for made in columns] == [("Uniform", "Vector", "Vector")] * 2 + [("Vector",) * 3]
+    assert [dimensions(made)[0][1] for made in columns] == [0, 4, 0]
+    reverse = planned(view((5, 100)), mask=view((5, 1), "bool", pointer=3), reverse=True)
+    assert accesses(reverse)[:3] == ("Mirrored", "Mirrored", "Uniform") and reverse.offsets[2] == 0
+    segments = [planned(x, segments=("keys", keys)) for keys in (view((1, 1)), view((1000, 1)), view((1, 64)))]
+    assert [accesses(made)[3] for made in segments] == ["Uniform", "Uniform", "Vector"]
+
+
+@pytest.mark.parametrize(
+    "keys, access",
+    [
+        (view((3, 1000), "float64"), "Vector"),  # 4 items are 32 bytes: two accesses of 16
+        (view((3, 1000), "float64", pointer=16), "Vector"),
+        (view((3, 1000), "float64", pointer=8), "Element"),
+        (view((3, 1000), "float64", strides=(1002, 1)), "Vector"),
+        (view((3, 1000), "float64", strides=(1001, 1)), "Element"),
+        (view((3, 1000), "int16", strides=(1004, 1)), "Vector"),
+        (view((3, 1000), "int16", strides=(1002, 1)), "Element"),
+        (view((3, 1000), "int16", strides=(1000, -1), pointer=999 * 2), "Mirrored"),
+        (view((3, 1000), "int16", strides=(-1000, 1)), "Vector"),
+        (view((3, 1000), "int16", strides=(2000, 2)), "Element"),
+        (view((1000,), "int8", pointer=4), "Vector"),
+        (view((1000,), "int8", pointer=2), "Element"),
+    ],
+)
+def test_wider_vectors_are_aligned_to_one_access(keys, access):
+    made = planned(view((3, 1000)), segments=("keys", keys))
+    assert accesses(made) == ("Vector", "Vector", "None", access, "None", "None")
+
+
+def test_the_longer_result_by_hand():
+    made = planned(view((3, 1000)), include_initial=True)
+    assert dimensions(made) == (dim(1001, 4, 4), ONE, [dim(3, 4000, 4004)]) and made.offsets == (0,) * 6
+    assert accesses(made)[:2] == ("Vector", "Element")
+    mask, reset = view((1000,), "bool"), ("reset", view((3, 1000), "bool"))
+    back = planned(view((3, 1000)), include_initial=True, reverse=True, mask=mask, segments=reset)
+    assert dimensions(back) == (dim(1001, -4, -4, -1, -1), ONE, [dim(3, 4000, 4004, 0, 1000)])
+    assert back.offsets == (3996, 4000, 999, 999, 0, 0)
+    columns = planned(view((1000, 64)), axis=0, include_initial=True, reverse=True)
+    assert dimensions(columns)[:2] == (dim(1001, -256, -256), dim(64, 4, 4))
+    assert columns.offsets == (999 * 256, 1000 * 256, 0, 0, 0, 0)
+    both = planned(view((1000,)), INDEXED["max", "first"], include_initial=True, reverse=True)
+    assert both.offsets == (3996, 4000, 8000, 0, 0, 0, 0)
+    out = view((1001,), strides=(-2,), pointer=8192)
+    strange = planned(view((1000,)), include_initial=True, reverse=True, out=out)
+    assert dimensions(strange)[0] == dim(1001, -4, 8) and strange.offsets == (3996, -8000, 0, 0, 0, 0)
+
+
+def test_the_longer_result_counts():
+    lengths = [(1023, "rows", 1), (1024, "tiles", 1), (8191, "tiles", 1), (8192, "tiles", 2)]
+    for length, family, units in lengths:
+        made = planned(view((length,)), include_initial=True)
+        assert (made.config.family, scalars(made)[1], dimensions(made)[0][0]) == (family, units, length + 1)
+    assert scalars(planned(view((256, 64)), axis=0, include_initial=True))[1] == 2
+    for reverse in (False, True):  # nothing but the initial value
+        made = planned(view((3, 0)), include_initial=True, reverse=reverse)
+        assert dimensions(made)[0][0] == 1 and scalars(made)[:2] == (3, 1) and made.offsets[1] == 0
+    for shape, axis in (((1, 50), 0), ((50, 1), 1)):
+        made = planned(view(shape), axis=axis, include_initial=True)
+        assert dimensions(made)[0][0] == 2 and made.config.family == ("columns", "rows")[axis]
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("include_initial", [False, True])
+def test_flags_of_the_kernel(exclusive, include_initial):
+    flags = {"exclusive": exclusive, "include_initial": include_initial, "skipna": include_initial}
+    made = planned(view((100,)), **flags).config
+    assert made.exclusive == (exclusive or include_initial) and not made.shows_segment_starts
+    assert made.includes_initial == include_initial == made.skips_nan
+    segments = ("reset", view((100,), "bool"))
+    assert planned(view((100,)), segments=segments, **flags).config.shows_segment_starts == exclusive
+
+
+@pytest.mark.parametrize(
+    "offsets, words",
+    [
+        (view((6,), "int32"), (6, 4)),
+        (view((6,), "int64"), (6, 8)),
+        (view((1,), "int64"), (1, 8)),
+        (view((6,), "int32", strides=(3,)), (6, 12)),
+        (view((6,), "int64", strides=(-2,), pointer=80), (6, -16)),
+        (view((6,), "int64", strides=(0,)), (6, 0)),
+    ],
+)
+def test_offsets_are_two_words_of_the_geometry(offsets, words):
+    for reverse in (False, True):
+        made = planned(view((3, 1000)), segments=("offsets", offsets), reverse=reverse)
+        step = -4 if reverse else 4
+        assert scalars(made) == (3, 1, 0, *words)
+        assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])
+        assert made.offsets == ((3996, 3996, 0, 0, 0, 0) if reverse else (0,) * 6)
+        assert made.config.segment_port == Port(offsets.dtype.name, "Element")
+        assert made.config.segments == "Offsets" and made.config.reverse == reverse
+    chain = planned(view((10**6,)), segments=("offsets", offsets))
+    assert scalars(chain) == (1, 123, chain.workspace_words, *words) and chain.workspace_words > 0
+    columns = planned(view((1000, 64)), axis=0, segments=("offsets", offsets))
+    assert columns.config.family == "columns" and scalars(columns)[-2:] == words
+
+
+def test_bits_of_segment_starts_lie_in_shared_memory():
+    offsets = ("offsets", view((6,), "int64"))
+    rows = {dtype: planned(view((1000,), dtype), "max", segments=offsets).config for dtype in ("int8", "float32")}
+    assert {dtype: config.shared_bytes for dtype, config in rows.items()} == {
+        "int8": 128 * 4,  # 16 items of 2 vectors: a word for each thread
+        "float32": 128 * 4,
+    }
+    assert planned(view((2048,), "int8"), "max", segments=offsets).config.shared_bytes == 128 * 2 * 4
+    for segments in (None, ("keys", view((1000,)))):
+        assert planned(view((1000,)), segments=segments).config.shared_bytes == plan.ROWS_SHARED
+    plain, marked = (planned(view((2**20,)), segments=segments).config for segments in (None, offsets))
+    assert marked.shared_bytes - plain.shared_bytes == 8 * 32 * 4 + 2 * (8 * 4 + 8)  # and states with a mark
+
+
+def test_what_a_kernel_knows_of_segments():
+    x, flags = view((1000,)), view((1000,), "bool")
+    kinds = {
+        "Reset": ("reset", flags),
+        "Keys": ("keys", flags),
+        "Offsets": ("offsets", view((2,), "int32")),
+        "None": None,
+    }
+    for name, segments in kinds.items():
+        config = planned(x, segments=segments, has_initial=True, reverse=True).config
+        assert config.segments == name and config.segments_have_initial == (segments is not None)
+        assert config.reverse == (name == "Offsets")
+        assert not planned(x, segments=segments).config.segments_have_initial
+        assert not planned((x, x), segments=segments, has_initial=True, **RECURRENCE).config.segments_have_initial
+        assert planned(x, INDEXED["max", "first"], segments=segments, reverse=True).config.reverse
+        assert segments is None or scalars(planned(x, segments=segments))[-2:] == (
+            (2, 4) if name == "Offsets" else (0, 0)
+        )
+
+
+def test_several_arrays_fit_in_the_shared_memory_of_an_sm():
+    segments = [None, ("offsets", view((9,), "int64"))]
+    calls = [(["complex128"] * 2, LINEAR_RECURRENCE), (["float32", "complex64"], LINEAR_RECURRENCE)]
+    calls += [([dtype] * n, state_of(*[dtype] * n)) for dtype, n in (("int8", 16), ("float32", 4), ("float64", 2))]
+    for (dtypes, op), where in itertools.product(calls, segments):
+        config = planned(of_shape((2**20,), *dtypes), op, segments=where).config
+        taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
+        assert config.staged and taken <= H200.shared_bytes, (dtypes, where)
+
+
+@pytest.mark.parametrize("fields", [2, 4, 8, 16])
+def test_several_arrays_fit_in_the_shared_memory_of_a_small_gpu(fields):
+    small = Target(120, 170, shared_bytes=100 * 1024)
+    arrays, op = of_shape((2**20,), *["int8"] * fields), state_of(*["int8"] * fields)
+    for segments in (None, ("offsets", view((9,), "int64"))):
+        config = make_plan(request(arrays, op, segments=segments), small).config
+        assert config.shared_bytes + plan.SHARED_RESERVED <= small.shared_bytes
+
+
+def test_a_kernel_is_compiled_once_for_many_segments_and_rows():
+    offsets = [view((n,), "int32", strides=(step,)) for n, step in itertools.product((1, 2, 1000), (1, 3))]
+    configs = {
+        planned(view((rows, 2**20)), segments=("offsets", o)).config
+        for rows, o in zip((1, 2, 3) * 2, offsets, strict=True)
+    }
+    assert len(configs) == 1
+    assert planned(view((2**20,)), segments=("offsets", view((2,), "int64"))).config not in configs
+    rows = {
+        planned(of_shape((n, 2**20), *["float32"] * 2), row_initial=view((n,), strides=(n,)), **RECURRENCE).config
+        for n in (1, 2, 3)
+    }
+    assert len(rows) == 1
