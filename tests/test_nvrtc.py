@@ -131,7 +131,8 @@ def test_conversions_compile(dtype, result):
 
 # Bytes of registers that may be spilled, by item size: none where it was possible to have none.
 SPILLS = {
-    ("tiles-block", 8): 96,
+    ("tiles-block", 4): 8,  # exclusive, by NVRTC 12.9; none by 13
+    ("tiles-block", 8): 104,
     ("tiles-grid", 8): 96,
     ("rows-long", 8): 96,
     ("columns-grid", 2): 32,
@@ -175,7 +176,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
 
 
 def test_a_compile_error_shows_the_log_with_file_and_line():
-    config = replace(plan("rows-short").config, functor="NoSuchOperator")
+    config = replace(plan("rows-short").config, op="NoSuchOperator")
     with pytest.raises(CompileError, match=r"(?s)cuscan_kernel\.cu\(\d+\): error.*NoSuchOperator"):
         module.compile_source(make_source(config), 90)
 

@@ -144,17 +144,15 @@ struct Running : Elements<Config> {
     State value;
 
     CUSCAN_DEVICE InnerState step(const State& next, const InnerState& segment_started) {
-        const bool had = present;
-        const State before = value;
-        value = join<typename Base::Op>(had, before, next);
-        present = true;
-        if constexpr (!Config::kExclusive) {
-            return inner(value);
-        } else {
+        InnerState shown;
+        if constexpr (Config::kExclusive) {
+            shown = present ? inner(value) : Base::identity();
             if constexpr (Base::kSegmented && Config::kShowsSegmentStarts)
-                if (next.restarts) return segment_started;
-            return had ? inner(before) : Base::identity();
+                if (next.restarts) shown = segment_started;
         }
+        value = join<typename Base::Op>(present, value, next);
+        present = true;
+        return Config::kExclusive ? shown : inner(value);
     }
 
 private:

@@ -15,12 +15,12 @@ struct Stage {
     using Place = Row<Config>;
 
     template <class Port>
-    static constexpr bool holds() {
+    static CUSCAN_DEVICE constexpr bool holds() {
         return kShared && Port::kAccess != Access::kUniform;
     }
     // The elements keep their order in memory, as a bulk copy leaves them.
     template <class Port>
-    static constexpr Access access() {
+    static CUSCAN_DEVICE constexpr Access access() {
         return Port::kAccess == Access::kMirrored ? Access::kMirrored : Access::kVector;
     }
     template <class Port>

@@ -8,7 +8,7 @@ namespace cuscan {
 
 struct NoStage {
     template <class Port>
-    static constexpr bool holds() {
+    static CUSCAN_DEVICE constexpr bool holds() {
         return false;
     }
 };
