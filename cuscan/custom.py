@@ -17,6 +17,16 @@ from cuscan.states import SCALAR, Fields, States, make_states
 Array = np.ndarray[Any, Any]
 
 MAX_STATE_BYTES = 16
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
+        else enum explicit export extern false float for friend goto if inline int long mutable namespace new not operator
+        or private protected public register return short signed sizeof static struct switch template this throw true try
+        typedef typename union unsigned using virtual void volatile while xor""",
+    )
+)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -109,7 +119,7 @@ class Operator(Monoid):
             raise ScanTypeError(f"numpy must be callable; got {numpy!r}")
         fields = _fields(state)
         parts = _identity_parts(identity, fields)
-        body = combine if re.search(r"\breturn\b", combine) else f"return {combine}\n;"
+        body = combine if re.search(r"\breturn\b", _COMMENT.sub("", combine)) else f"return {combine}\n;"
         states: States
         if fields:
             states = Fields(tuple(fields), fixed={field: dtype.name for field, dtype in fields.items()})
@@ -144,8 +154,8 @@ def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
         raise ScanTypeError(f"state must map field names to dtypes; got {state!r}")
     fields = {}
     for field, dtype in state.items():
-        if not isinstance(field, str) or not _NAME.fullmatch(field):
-            raise ScanValueError(f"state has a field named {field!r}; names must be those of C++")
+        if not isinstance(field, str) or not _NAME.fullmatch(field) or field in _KEYWORDS:
+            raise ScanValueError(f"state has a field named {field!r}; names must be such as C++ allows")
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
         if name not in _NUMBERS:
             raise ScanTypeError(f"state[{field!r}] must be one of {', '.join(_NUMBERS)}; got {dtype!r}")
@@ -209,7 +219,9 @@ def _literal(number: Any) -> str:
 def _on_states(numpy: Callable[[Array, Array], Any], structured: bool) -> Callable[[Array, Array], Array]:
     def combine(earlier: Array, later: Array) -> Array:
         result = numpy(earlier, later)
-        parts = tuple(result) if structured else (result,)
+        if structured and not (isinstance(result, tuple) and len(result) == len(earlier.dtype.names or ())):
+            raise ScanTypeError(f"numpy= must give a tuple of {len(earlier.dtype.names or ())} arrays; got {result!r}")
+        parts = result if structured else (result,)
         return make_states(earlier.dtype, parts, np.broadcast(earlier, later).shape)
 
     return combine

@@ -347,3 +347,15 @@ def test_other_wrong_calls():
     shared = np.empty(3, np.float32)
     refused(ScanValueError, "out", x=x, op=affine, out=(shared, shared))
     refused(ScanTypeError, "complex64", x=(np.ones(3, "complex64"), x[1]), op=affine)
+
+
+def test_what_is_no_text_of_an_operator():
+    commented = cuscan.Operator("f", "earlier + later  // we return the sum", 0, numpy=np.add)
+    assert "return earlier + later  // we return the sum\n;" in commented.source
+    with pytest.raises(cuscan.ScanValueError, match="field named 'int'"):
+        cuscan.Operator("f", "return earlier;", (0,), state={"int": "int32"})
+    short = cuscan.Operator(
+        "f", "return earlier;", (0, 0), state={"a": "int32", "b": "int32"}, numpy=lambda e, _: (e["a"],)
+    )
+    with pytest.raises(cuscan.ScanTypeError, match="a tuple of 2 arrays"):
+        cuscan.scan((np.ones(3, np.int32), np.ones(3, np.int32)), short)
