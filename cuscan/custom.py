@@ -21,10 +21,10 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KEYWORDS = frozenset(
     re.findall(
         r"\w+",
-        """alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
-        else enum explicit export extern false float for friend goto if inline int long mutable namespace new not operator
-        or private protected public register return short signed sizeof static struct switch template this throw true try
-        typedef typename union unsigned using virtual void volatile while xor""",
+        """alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do
+        double else enum explicit export extern false float for friend goto if inline int long mutable namespace new not
+        operator or private protected public register return short signed sizeof static struct switch template this
+        throw true try typedef typename union unsigned using virtual void volatile while xor""",
     )
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
