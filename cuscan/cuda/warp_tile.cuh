@@ -2,7 +2,7 @@
 // to store. Lane l of vector r holds the elements from (r * kLanes + l) * kItems on. The order of the scan: the items of
 // a vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
 #pragma once
-#include "elements.cuh"
+#include "packed.cuh"
 
 namespace cuscan {
 
@@ -86,10 +86,7 @@ struct WarpTile {
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
-            State total = items.get(r, 0, r * kStride);
-            CUSCAN_UNROLL
-            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
-            const State inclusive = warp_inclusive_scan<Op, kLanes>(total, lane);
+            const State inclusive = warp_inclusive_scan<Op, kLanes>(total(r), lane);
             const State exclusive = target::shuffle_up(inclusive, 1);
             const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
             if (r == 0) {
@@ -126,24 +123,58 @@ struct WarpTile {
         }
     }
 
-private:
+    // The results of vector r; `visit` sees each item's number and state, unless they are packed.
     template <class Port>
     struct Output {
         Vector<typename Port::Type, kItems> vector;
     };
+    template <class Visit>
+    CUSCAN_DEVICE Pack<Output, typename Config::Results> run(int r, Running<Config> running, Visit visit) const {
+        Pack<Output, typename Config::Results> output;
+        if constexpr (Packed<Config>::kFits) {
+            const auto words = Packed<Config>::run(packed(r), running.present ? uint32(running.value) : 0);
+            memcpy(&output.at(Number<0>()).vector, &words, sizeof(words));
+        } else {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) {
+                const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
+                for_each_result<Config>([&](auto k, auto port) {
+                    output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                });
+                visit(i, state);
+            }
+        }
+        return output;
+    }
+
+private:
+    CUSCAN_DEVICE auto packed(int r) const {
+        auto words = target::to_words(items.raw.at(Number<0>()).vector[r]);
+        if constexpr (Element::kMasked) {
+            constexpr int kInWord = Packed<Config>::kInWord;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems / kInWord; ++i)
+                words.word[i] = Packed<Config>::masked(words.word[i], items.keep, r * kItems + i * kInWord);
+        }
+        return words;
+    }
+    CUSCAN_DEVICE State total(int r) const {
+        if constexpr (Packed<Config>::kFits) {
+            return State(Packed<Config>::total(packed(r)));
+        } else {
+            State total = items.get(r, 0, r * kStride);
+            CUSCAN_UNROLL
+            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
+            return total;
+        }
+    }
 
     // Vector r, `left` results before the end of the row.
     CUSCAN_DEVICE void store_vector_of(const Place& row, const Shape& geometry, int64 position, int r, int count, int64 left,
-                                       Running<Config>& running) {
-        Pack<Output, typename Config::Results> output;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
-            for_each_result<Config>([&](auto k, auto port) {
-                output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-            });
+                                       const Running<Config>& running) {
+        const auto output = run(r, running, [&](int i, const auto& state) {
             if (left == i + 1) store_last(row, state);
-        }
+        });
         for_each_result<Config>([&](auto k, auto port) {
             using Port = decltype(port);
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
