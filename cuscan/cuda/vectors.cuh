@@ -5,7 +5,7 @@
 
 namespace cuscan {
 
-template <class T, int kItems>
+template <class T, int kItems, bool kPacked = kIsSmallInteger<T> && sizeof(T) * kItems % 4 == 0>
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
 
@@ -13,6 +13,23 @@ struct alignas(sizeof(T) * kItems) Vector {
         Vector other;
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) other.item[i] = item[kItems - 1 - i];
+        return other;
+    }
+};
+// Small integers stay words wherever nobody asks for one of them (packed.cuh).
+template <class T, int kItems>
+struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
+    static constexpr int kWords = sizeof(T) * kItems / 4;
+    union {
+        T item[kItems];
+        uint32 word[kWords];
+    };
+
+    CUSCAN_DEVICE Vector mirrored() const {
+        constexpr uint32 kTurned = sizeof(T) == 1 ? 0x0123 : 0x1032;
+        Vector other;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kWords; ++i) other.word[i] = target::pick_bytes<kTurned>(word[kWords - 1 - i], 0);
         return other;
     }
 };

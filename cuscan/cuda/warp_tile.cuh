@@ -129,11 +129,10 @@ struct WarpTile {
         Vector<typename Port::Type, kItems> vector;
     };
     template <class Visit>
-    CUSCAN_DEVICE Pack<Output, typename Config::Results> run(int r, Running<Config> running, Visit visit) const {
-        Pack<Output, typename Config::Results> output;
+    CUSCAN_DEVICE void run(int r, Running<Config>& running, Pack<Output, typename Config::Results>& output,
+                           Visit visit) const {
         if constexpr (Packed<Config>::kFits) {
-            const auto words = Packed<Config>::run(packed(r), running.present ? uint32(running.value) : 0);
-            memcpy(&output.at(Number<0>()).vector, &words, sizeof(words));
+            Packed<Config>::scan(packed(r), running.present ? uint32(running.value) : 0, output.at(Number<0>()).vector);
         } else {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
@@ -144,19 +143,15 @@ struct WarpTile {
                 visit(i, state);
             }
         }
-        return output;
     }
 
 private:
     CUSCAN_DEVICE auto packed(int r) const {
-        auto words = target::to_words(items.raw.at(Number<0>()).vector[r]);
-        if constexpr (Element::kMasked) {
-            constexpr int kInWord = Packed<Config>::kInWord;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems / kInWord; ++i)
-                words.word[i] = Packed<Config>::masked(words.word[i], items.keep, r * kItems + i * kInWord);
-        }
-        return words;
+        const auto& vector = items.raw.at(Number<0>()).vector[r];
+        if constexpr (Element::kMasked)
+            return Packed<Config>::masked(vector, items.keep, r * kItems);
+        else
+            return vector;
     }
     CUSCAN_DEVICE State total(int r) const {
         if constexpr (Packed<Config>::kFits) {
@@ -171,8 +166,9 @@ private:
 
     // Vector r, `left` results before the end of the row.
     CUSCAN_DEVICE void store_vector_of(const Place& row, const Shape& geometry, int64 position, int r, int count, int64 left,
-                                       const Running<Config>& running) {
-        const auto output = run(r, running, [&](int i, const auto& state) {
+                                       Running<Config>& running) {
+        Pack<Output, typename Config::Results> output;
+        run(r, running, output, [&](int i, const auto& state) {
             if (left == i + 1) store_last(row, state);
         });
         for_each_result<Config>([&](auto k, auto port) {

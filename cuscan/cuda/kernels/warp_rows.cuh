@@ -113,7 +113,8 @@ struct WarpRow {
             Running<Config> running;
             running.present = inside || Config::kHasInitial;
             running.value = inside ? join<Op>(Config::kHasInitial, initial, tile.before[r]) : initial;
-            const auto output = tile.run(r, running, [](int, const auto&) {});
+            Pack<Tile::template Output, typename Config::Results> output;
+            tile.run(r, running, output, [](int, const auto&) {});
             const int left = length - r * Tile::kStride - lane * kItems;
             runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left,
                        output.at(Number<0>()).vector);
