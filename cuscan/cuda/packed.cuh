@@ -43,18 +43,20 @@ struct Packed {
         return sum;
     }
     static CUSCAN_DEVICE void scan(const Run& run, uint32 before, Vector<Result, Config::kItems>& results) {
+        if (kInWord == 4) before = target::pick_bytes<0x4040>(before, 0);
         CUSCAN_UNROLL
         for (int i = 0; i < Run::kWords; ++i)
             results.word[i] = kInWord == 4 ? scan_bytes(run.word[i], before) : scan_halves(run.word[i], before);
     }
 
 private:
-    // Bytes 0 and 2, and 1 and 3, in lanes of 16 bits: a byte from before and four of a word do not overflow them.
+    // Bytes 0 and 2, and 1 and 3, in lanes of 16 bits: a byte from before, which is in both, and four of a word do not
+    // overflow them.
     static CUSCAN_DEVICE uint32 scan_bytes(uint32 word, uint32& before) {
         const uint32 even = word & 0x00ff00ffu, odd = target::pick_bytes<0x4341>(word, 0);
-        const uint32 through_odd = (even + odd) * 0x00010001u + target::pick_bytes<0x4040>(before, 0);
+        const uint32 through_odd = (even + odd) * 0x00010001u + before;
         const uint32 through_even = through_odd - odd;
-        before = through_odd >> 16;
+        before = target::pick_bytes<0x4242>(through_odd, 0);
         return Config::kExclusive ? target::pick_bytes<0x6240>(through_even - even, through_even)
                                   : target::pick_bytes<0x6240>(through_even, through_odd);
     }
