@@ -16,10 +16,10 @@ template <class Config>
 struct Packed {
     using Value = typename PortOf<0, typename Config::Values>::Is::Type;
     using Result = typename PortOf<0, typename Config::Results>::Is::Type;
-    static constexpr bool kFits =
-        kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> && kIsSmallInteger<Result> &&
-        sizeof(Value) == sizeof(Result) && Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
-        Config::Last::kAccess == Access::kNone;
+    static constexpr bool kFits = kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
+                                  kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) &&
+                                  Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
+                                  Config::Last::kAccess == Access::kNone;
     static constexpr int kInWord = 4 / sizeof(Value);
     using Run = Vector<Value, Config::kItems>;
 
@@ -38,8 +38,7 @@ struct Packed {
     static CUSCAN_DEVICE uint32 total(const Run& run) {
         uint32 sum = 0;
         CUSCAN_UNROLL
-        for (uint32 word : run.word)
-            sum = kInWord == 4 ? target::add_bytes(word, sum) : target::add_halves(word, sum);
+        for (uint32 word : run.word) sum = kInWord == 4 ? target::add_bytes(word, sum) : target::add_halves(word, sum);
         return sum;
     }
     static CUSCAN_DEVICE void scan(const Run& run, uint32 before, Vector<Result, Config::kItems>& results) {

@@ -116,8 +116,7 @@ struct WarpRow {
             Pack<Tile::template Output, typename Config::Results> output;
             tile.run(r, running, output, [](int, const auto&) {});
             const int left = length - r * Tile::kStride - lane * kItems;
-            runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left,
-                       output.at(Number<0>()).vector);
+            runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left, output.at(Number<0>()).vector);
         }
     }
 };
