@@ -1,6 +1,6 @@
 // Sums of integers of one or two bytes, taken several to a 32-bit word. They wrap to their width, so that only the low bits
 // of anything count, and may be associated in any way: no bit of a result changes. What a thread computes an element is the
-// limit for types this small.
+// limit for types this small: at copy speed an SM of an H200 has about 15 instructions a byte.
 #pragma once
 #include "elements.cuh"
 

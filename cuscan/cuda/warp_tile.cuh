@@ -123,11 +123,11 @@ struct WarpTile {
         }
     }
 
-    // The results of vector r; `visit` sees each item's number and state, unless they are packed.
     template <class Port>
     struct Output {
         Vector<typename Port::Type, kItems> vector;
     };
+    // The results of vector r. `visit` sees each item's number and state, unless sums are packed: then nobody asks for them.
     template <class Visit>
     CUSCAN_DEVICE void run(int r, Running<Config>& running, Pack<Output, typename Config::Results>& output,
                            Visit visit) const {
