@@ -64,8 +64,9 @@ struct WarpTile {
             if constexpr (Stage::template holds<decltype(port)>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r)
-                    items.raw.at(k).vector[r] = read_shared<Stage::template access<decltype(port)>(), kItems>(
-                        stage.value(k, port, start + lane * kItems + r * kStride));
+                    items.raw.at(k).vector[r] =
+                        read_shared<Stage::template access<decltype(port)>(), Vector<typename decltype(port)::Type, kItems>>(
+                            stage.value(k, port, start + lane * kItems + r * kStride));
             }
         });
     }
@@ -75,7 +76,7 @@ struct WarpTile {
             if constexpr (Stage::template holds<decltype(port)>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r)
-                    write_shared<Stage::template access<decltype(port)>(), kItems>(
+                    write_shared<Stage::template access<decltype(port)>()>(
                         stage.value(k, port, start + lane * kItems + r * kStride), items.raw.at(k).vector[r]);
             }
         });
