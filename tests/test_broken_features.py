@@ -48,6 +48,9 @@ CASES = {
     "last": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "last-columns": of_family("columns-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "carry-in": of_family("columns-own", "", LINEAR_RECURRENCE, **CARRY_IN),
+    "bytes": of_family("tiles-shared", "", "add", draw=draws("uint8"), call={"dtype": "uint8"}),
+    "bytes-masked": of_family("tiles-shared", "", "add", draw=draws("int8"), masked=True, call={"dtype": "int8"}),
+    "halves": of_family("tiles-shared", "", "add", draw=draws("int16"), call={"dtype": "int16"}),
     "skipna-pairs": of_family("rows", "", AFFINE.operator(), draw=draws("float32", 2, nan=0.1), call={"skipna": True}),
 }
 
@@ -131,6 +134,12 @@ MISTAKES = (
     Mistake("last-one-early", "last", "warp_tile.cuh", "left == i + 1", "left == i + 2"),
     Mistake("last-of-columns-early", "last-columns", "column_share.cuh", "left == s + 1", "left == s + 2"),
     Mistake("carry-of-another-column", "carry-in", "kernels/columns.cuh", "? column : 0)", "? 0 : 0)"),
+    Mistake("bytes-overflow", "bytes", "packed.cuh", "word & 0x00ff00ffu", "word"),
+    Mistake(
+        "bytes-before-a-word-lost", "bytes", "packed.cuh", "before = target::pick_bytes<0x4242>(through_odd, 0);", ""
+    ),
+    Mistake("mask-of-the-first-word", "bytes-masked", "packed.cuh", "++i, first += kInWord)", "++i)"),
+    Mistake("halves-not-parted", "halves", "packed.cuh", "middle + (word >> 16)", "middle + word"),
     Mistake("only-the-last-field-is-nan", "skipna-pairs", "elements.cuh", "any = any || is_nan", "any = is_nan"),
 )
 

@@ -175,6 +175,14 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 
+@pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}, {"mask": True, "initial": True}])
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+@pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "tiles-block", "tiles-grid"])
+def test_packed_sums_do_not_spill(layout, dtype, flags):
+    registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
+    assert spilled == 0, f"{registers} registers and {spilled} bytes of spills"
+
+
 def test_a_compile_error_shows_the_log_with_file_and_line():
     config = replace(plan("rows-short").config, op="NoSuchOperator")
     with pytest.raises(CompileError, match=r"(?s)cuscan_kernel\.cu\(\d+\): error.*NoSuchOperator"):

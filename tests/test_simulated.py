@@ -263,6 +263,51 @@ def every_conversion() -> list[Case]:
     ]
 
 
+def packed_sums() -> list[Case]:
+    """Small integers, several to a word: all bits, every flag, lengths around words, vectors, warp tiles and units."""
+    flags: tuple[dict[str, Any], ...] = (
+        {},
+        {"reverse": True},
+        {"exclusive": True},
+        {"reverse": True, "exclusive": True, "initial": 77},
+        {"include_initial": True, "initial": 100},
+    )
+    families = ("rows", "warp-rows", "tile-a-row", "tiles-shared", "tiles-own")
+    results = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16"}
+    turns = itertools.cycle(itertools.product((False, True), flags))
+    cases = [
+        of_family(family, f"sums-{dtype}-{masked}-{i}", {**call, "dtype": result}, dtype=dtype, masked=masked)
+        for (dtype, result), family in itertools.product(results.items(), families)
+        for i, (masked, call) in enumerate(itertools.islice(turns, 3))
+    ]
+    other_sign = {"int8": "uint8", "uint8": "int8", "int16": "uint16", "uint16": "int16"}
+    lengths = (1, 3, 4, 15, 16, 17, 511, 513, 2047, 2048, 2049, 4097, 33 * 2048 + 3, 16384, 16 * 1024 + 1)
+    cases += [
+        Case(f"sums-of-{n}-{dtype}", (n,), dtype, masked=masked, call={**call, "dtype": result})
+        for n, (dtype, result), (masked, call) in zip(lengths, itertools.cycle(other_sign.items()), turns, strict=False)
+    ]
+    cases += [
+        of_family(
+            family, f"sums-{dtype}-{layout}", {"dtype": dtype, "reverse": True}, dtype=dtype, layout=layout, masked=True
+        )
+        for family, dtype, layout in itertools.product(
+            ("rows", "tiles-shared"), ("uint8", "int16"), ("misaligned", "negative", "broadcast-elements")
+        )
+    ]
+    in_place = [
+        of_family(family, f"sums-{dtype}-in-place", {"dtype": dtype, "exclusive": True}, dtype=dtype, in_place=True)
+        for family, dtype in itertools.product(families, ("int8", "uint16"))
+    ]
+    real: dict[str, Any] = {"units": None, "seeds": 2, "masked": True}
+    return [
+        *cases,
+        *in_place,
+        Case("sums-uint8-real", (2 * 16384 + 77,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("sums-int8-real-mirrored", (3 * 16384,), "int8", call={"dtype": "int8", "reverse": True}, **real),
+        Case("sums-int16-real-before-bulk-copies", (2, 9000), "int16", arch=80, call={"dtype": "int16"}, **real),
+    ]
+
+
 def long_chains() -> list[Case]:
     """Chains of one group of units, of many, and of more than one section of groups."""
     tiny: dict[str, Any] = {"units": (1, 1), "seeds": 10}
@@ -330,6 +375,7 @@ CASES = [
     *every_option(),
     *every_layout(),
     *every_conversion(),
+    *packed_sums(),
     *long_chains(),
     *real_tuning(),
 ]

@@ -203,6 +203,18 @@ struct BulkBarrier {
 };
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
+// `sum` and the four bytes, or the two halves, of a word.
+CUSCAN_DEVICE uint32 add_bytes(uint32 word, uint32 sum) { return __dp4a(word, 0x01010101u, sum); }
+CUSCAN_DEVICE uint32 add_halves(uint32 word, uint32 sum) { return __dp2a_lo(word, 0x0101u, sum); }
+// Four of the eight bytes of two words. The selector has a digit for each, the lowest byte's last: 0 to 3 of `low`, 4 to 7
+// of `high`; and 8 more for the byte's top bit in place of all its bits.
+template <uint32 kSelector>
+CUSCAN_DEVICE uint32 pick_bytes(uint32 low, uint32 high) {
+    uint32 bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "n"(kSelector));
+    return bytes;
+}
+
 CUSCAN_DEVICE float32 half_to_float(uint16 bits) {
     float32 value;
     asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "h"(bits));

@@ -51,6 +51,18 @@ constexpr bool kIsInteger<int64> = true;
 template <>
 constexpr bool kIsInteger<uint64> = true;
 
+// Those that do not fill a word.
+template <class T>
+constexpr bool kIsSmallInteger = false;
+template <>
+constexpr bool kIsSmallInteger<int8> = true;
+template <>
+constexpr bool kIsSmallInteger<uint8> = true;
+template <>
+constexpr bool kIsSmallInteger<int16> = true;
+template <>
+constexpr bool kIsSmallInteger<uint16> = true;
+
 template <class Float>
 CUSCAN_DEVICE int64 truncate_signed(Float value) {
     constexpr Float kEnd = Float(9223372036854775808.0);  // 2^63

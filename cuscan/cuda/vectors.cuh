@@ -5,7 +5,7 @@
 
 namespace cuscan {
 
-template <class T, int kItems>
+template <class T, int kItems, bool kPacked = kIsSmallInteger<T> && sizeof(T) * kItems % 4 == 0>
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
 
@@ -13,6 +13,23 @@ struct alignas(sizeof(T) * kItems) Vector {
         Vector other;
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) other.item[i] = item[kItems - 1 - i];
+        return other;
+    }
+};
+// Small integers stay words wherever nobody asks for one of them (packed.cuh), but for those who ask for each.
+template <class T, int kItems>
+struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
+    static constexpr int kWords = sizeof(T) * kItems / 4;
+    union {
+        T item[kItems];
+        uint32 word[kWords];
+    };
+
+    CUSCAN_DEVICE Vector mirrored() const {
+        constexpr uint32 kTurned = sizeof(T) == 1 ? 0x0123 : 0x1032;
+        Vector other;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kWords; ++i) other.word[i] = target::pick_bytes<kTurned>(word[kWords - 1 - i], 0);
         return other;
     }
 };
@@ -81,15 +98,15 @@ CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, 
 }
 
 // Whole vectors in shared memory, in either direction.
-template <Access kAccess, int kItems, class T>
-CUSCAN_DEVICE Vector<T, kItems> read_shared(const T* item) {
-    using V = Vector<T, kItems>;
+template <Access kAccess, class V, class T>
+CUSCAN_DEVICE V read_shared(const T* item) {
+    constexpr int kItems = sizeof(V) / sizeof(T);
     if (kAccess == Access::kMirrored) return reinterpret_cast<const V*>(item - (kItems - 1))->mirrored();
     return *reinterpret_cast<const V*>(item);
 }
-template <Access kAccess, int kItems, class T>
-CUSCAN_DEVICE void write_shared(T* item, const Vector<T, kItems>& vector) {
-    using V = Vector<T, kItems>;
+template <Access kAccess, class V, class T>
+CUSCAN_DEVICE void write_shared(T* item, const V& vector) {
+    constexpr int kItems = sizeof(V) / sizeof(T);
     if (kAccess == Access::kMirrored)
         *reinterpret_cast<V*>(item - (kItems - 1)) = vector.mirrored();
     else

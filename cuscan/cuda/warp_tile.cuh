@@ -2,7 +2,7 @@
 // to store. Lane l of vector r holds the elements from (r * kLanes + l) * kItems on. The order of the scan: the items of
 // a vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
 #pragma once
-#include "elements.cuh"
+#include "packed.cuh"
 
 namespace cuscan {
 
@@ -64,8 +64,9 @@ struct WarpTile {
             if constexpr (Stage::template holds<decltype(port)>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r)
-                    items.raw.at(k).vector[r] = read_shared<Stage::template access<decltype(port)>(), kItems>(
-                        stage.value(k, port, start + lane * kItems + r * kStride));
+                    items.raw.at(k).vector[r] =
+                        read_shared<Stage::template access<decltype(port)>(), Vector<typename decltype(port)::Type, kItems>>(
+                            stage.value(k, port, start + lane * kItems + r * kStride));
             }
         });
     }
@@ -75,7 +76,7 @@ struct WarpTile {
             if constexpr (Stage::template holds<decltype(port)>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r)
-                    write_shared<Stage::template access<decltype(port)>(), kItems>(
+                    write_shared<Stage::template access<decltype(port)>()>(
                         stage.value(k, port, start + lane * kItems + r * kStride), items.raw.at(k).vector[r]);
             }
         });
@@ -86,10 +87,7 @@ struct WarpTile {
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
-            State total = items.get(r, 0, r * kStride);
-            CUSCAN_UNROLL
-            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
-            const State inclusive = warp_inclusive_scan<Op, kLanes>(total, lane);
+            const State inclusive = warp_inclusive_scan<Op, kLanes>(total(r), lane);
             const State exclusive = target::shuffle_up(inclusive, 1);
             const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
             if (r == 0) {
@@ -126,24 +124,54 @@ struct WarpTile {
         }
     }
 
-private:
     template <class Port>
     struct Output {
         Vector<typename Port::Type, kItems> vector;
     };
+    // The results of vector r. `visit` sees each item's number and state, unless sums are packed: then nobody asks for them.
+    template <class Visit>
+    CUSCAN_DEVICE void run(int r, Running<Config>& running, Pack<Output, typename Config::Results>& output,
+                           Visit visit) const {
+        if constexpr (Packed<Config>::kFits) {
+            Packed<Config>::scan(packed(r), running.present ? uint32(running.value) : 0, output.at(Number<0>()).vector);
+        } else {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) {
+                const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
+                for_each_result<Config>([&](auto k, auto port) {
+                    output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                });
+                visit(i, state);
+            }
+        }
+    }
+
+private:
+    CUSCAN_DEVICE auto packed(int r) const {
+        const auto& vector = items.raw.at(Number<0>()).vector[r];
+        if constexpr (Element::kMasked)
+            return Packed<Config>::masked(vector, items.keep, r * kItems);
+        else
+            return vector;
+    }
+    CUSCAN_DEVICE State total(int r) const {
+        if constexpr (Packed<Config>::kFits) {
+            return State(Packed<Config>::total(packed(r)));
+        } else {
+            State total = items.get(r, 0, r * kStride);
+            CUSCAN_UNROLL
+            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
+            return total;
+        }
+    }
 
     // Vector r, `left` results before the end of the row.
     CUSCAN_DEVICE void store_vector_of(const Place& row, const Shape& geometry, int64 position, int r, int count, int64 left,
                                        Running<Config>& running) {
         Pack<Output, typename Config::Results> output;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
-            for_each_result<Config>([&](auto k, auto port) {
-                output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-            });
+        run(r, running, output, [&](int i, const auto& state) {
             if (left == i + 1) store_last(row, state);
-        }
+        });
         for_each_result<Config>([&](auto k, auto port) {
             using Port = decltype(port);
             constexpr int kArray = Numbers::kResults + decltype(k)::value;

@@ -188,6 +188,21 @@ inline void pause() { simulator::grid->suspend(); }
 inline void fence() { simulator::grid->maybe_suspend(2); }
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
+inline uint32 add_bytes(uint32 word, uint32 sum) {
+    return sum + (word & 0xff) + (word >> 8 & 0xff) + (word >> 16 & 0xff) + (word >> 24);
+}
+inline uint32 add_halves(uint32 word, uint32 sum) { return sum + (word & 0xffff) + (word >> 16); }
+template <uint32 kSelector>
+uint32 pick_bytes(uint32 low, uint32 high) {
+    uint32 bytes = 0;
+    for (int i = 0; i < 4; ++i) {
+        const uint32 digit = kSelector >> 4 * i & 0xf;
+        const uint32 byte = uint32((uint64(high) << 32 | low) >> 8 * (digit & 7)) & 0xff;
+        bytes |= (digit & 8 ? (byte >> 7) * 0xff : byte) << 8 * i;
+    }
+    return bytes;
+}
+
 inline float32 bits_to_float(uint32 bits) {
     float32 value;
     memcpy(&value, &bits, 4);

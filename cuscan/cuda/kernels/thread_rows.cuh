@@ -15,21 +15,21 @@ namespace cuscan {
 template <Access kAccess, int kUnit, class T>
 struct UnitReader {
     const T* first;
-    Vector<T, kUnit> unit;
+    Vector<T, kUnit, false> unit;
 
     CUSCAN_DEVICE T read(int index) {
-        if (index % kUnit == 0) unit = read_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index));
+        if (index % kUnit == 0) unit = read_shared<kAccess, Vector<T, kUnit, false>>(advance<kAccess>(first, 0, index));
         return unit.item[index % kUnit];
     }
 };
 template <Access kAccess, int kUnit, class T>
 struct UnitWriter {
     T* first;
-    Vector<T, kUnit> unit;
+    Vector<T, kUnit, false> unit;
 
     CUSCAN_DEVICE void write(int index, T item) {
         unit.item[index % kUnit] = item;
-        if (index % kUnit == kUnit - 1) write_shared<kAccess, kUnit>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
+        if (index % kUnit == kUnit - 1) write_shared<kAccess>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
     }
 };
 

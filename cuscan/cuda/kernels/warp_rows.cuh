@@ -113,14 +113,10 @@ struct WarpRow {
             Running<Config> running;
             running.present = inside || Config::kHasInitial;
             running.value = inside ? join<Op>(Config::kHasInitial, initial, tile.before[r]) : initial;
-            Vector<Result, kItems> output;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) {
-                const auto state = running.step(tile.items.get(r, i, r * Tile::kStride + i), initial);
-                output.item[i] = convert<Result>(Op::lower(state, Number<0>()));
-            }
+            Pack<Tile::template Output, typename Config::Results> output;
+            tile.run(r, running, output, [](int, const auto&) {});
             const int left = length - r * Tile::kStride - lane * kItems;
-            runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left, output);
+            runs.write(row.result, r * Tile::kStride, r < kVectors - 1 ? kItems : left, output.at(Number<0>()).vector);
         }
     }
 };
