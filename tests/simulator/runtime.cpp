@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "broadcast", "ballot"};
+constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -223,6 +223,9 @@ void Grid::exchange(Warp& warp) {
         switch (fiber.offer.kind) {
             case Collective::kShuffleUp:
                 fiber.offer = given[lane < argument ? lane : lane - argument];
+                break;
+            case Collective::kRotateUp:
+                fiber.offer = given[(lane + kWarp - argument) % kWarp];
                 break;
             case Collective::kBroadcast:
                 fiber.offer = given[argument % kWarp];

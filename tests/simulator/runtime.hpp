@@ -48,7 +48,7 @@ struct Random {  // splitmix64
 constexpr int kBarriers = 16;  // of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kBroadcast, kBallot };
+enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
