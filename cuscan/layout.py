@@ -114,5 +114,5 @@ def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
     spec = layout.arrays[array]
     assert spec is not None
     dims = (layout.axis._replace(size=elements), *layout.others)
-    reach = [(dim.size - 1) * dim.strides[array] for dim in dims]
+    reach = [max(dim.size - 1, 0) * dim.strides[array] for dim in dims]
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + spec.dtype.itemsize

@@ -176,7 +176,8 @@ def chain(units: int) -> Simulation:
     config = replace(
         simulation.plan.config, family="chain_only", grid=True, levels=3, block=32, shared_bytes=0, constants=()
     )
-    geometry = (*simulation.plan.geometry[:-4], units, words, 0, 0)
+    *dimensions, _, _, _, _, lowest, end = simulation.plan.geometry
+    geometry = (*dimensions, units, words, 0, 0, lowest, end)
     plan = replace(simulation.plan, config=config, geometry=geometry, workspace_words=words, grid=64)
     return replace(simulation, plan=plan)
 

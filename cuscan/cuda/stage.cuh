@@ -97,10 +97,11 @@ struct Stage {
     }
 
     // ---- all threads
-    // Whether the tile is sent for that begins at position `first` of a row. `origin`: row 0.
-    static CUSCAN_DEVICE bool takes(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
+    // Whether a tile is sent for, with so many elements of its row from its start on.
+    static CUSCAN_DEVICE bool takes(int64 elements) { return kBulk && elements >= kElements; }
+    // The same for shifted rows: the tile that begins at position `first` of `row`; `origin` is row 0.
+    static CUSCAN_DEVICE bool takes_shifted(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
         const int64 elements = geometry.elements() - first;
-        if constexpr (!kShifted) return kBulk && elements >= kElements;
         bool inside = elements > 0;
         for_each_value<Config>([&](auto k, auto port) {
             using Port = decltype(port);

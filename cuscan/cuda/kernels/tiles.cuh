@@ -82,7 +82,10 @@ struct Tiles {
     // The position in its row at which a tile begins, and whether it is sent for.
     static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
     CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const {
-        return Stage::takes(origin, origin.at(geometry, turn.strip), geometry, first(turn));
+        if constexpr (Stage::kShifted)
+            return Stage::takes_shifted(origin, origin.at(geometry, turn.strip), geometry, first(turn));
+        else
+            return Stage::takes(geometry.elements() - first(turn));
     }
 
     // Between all workers and the walker, for tile k.
