@@ -100,8 +100,8 @@ def accesses_of(
 
 
 def shifted_access(spec: ArraySpec | None, step: int) -> str:
-    """The access to vectors of neighbours along `step` that lie anywhere; their elements must be aligned."""
-    if spec is None or abs(step) != spec.dtype.itemsize or spec.address % spec.dtype.itemsize:
+    """The access to vectors of neighbours along `step` that lie anywhere."""
+    if spec is None or abs(step) != spec.dtype.itemsize:
         return "Element"
     return "Shifted" if step > 0 else "ShiftedMirrored"
 

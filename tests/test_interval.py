@@ -30,8 +30,10 @@ FAMILIES = {
     "warp-rows": ((40, 123), -1, 4),
     "tile-a-row": ((5, 250), -1, 4),
     "tiles-shared": ((3, 1300), -1, 4),
+    "tiles-shifted": ((7, 1301), -1, 4),
     "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
     "tiles-own": ((18, 35 * 256 + 2), -1, 1),
+    "tiles-own-shifted": ((9, 35 * 256 + 1), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
     "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
@@ -100,7 +102,7 @@ SEGMENT_OPTIONS = [
     {"carry"},
     {"carry", "reverse", "masked"},
 ]
-LONG = ("tiles-shared-groups", "tiles-own", "columns-shared-groups", "columns-own")
+LONG = ("tiles-shared-groups", "tiles-own", "tiles-own-shifted", "columns-shared-groups", "columns-own")
 
 
 def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:

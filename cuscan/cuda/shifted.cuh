@@ -35,8 +35,10 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     const Piece low = piece[0], high = piece[1];
     return out_of_two<T, kItems>(low.item, high.item, beyond);
 }
+// In scan order. Two elements are read one by one: these are no more words than two pieces.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
+    if constexpr (kItems == 2 && sizeof(T) >= 4) return {item[0], *advance<kAccess>(item, 0, 1)};
     if constexpr (is_mirrored(kAccess)) return read_anywhere<kItems>(item - (kItems - 1)).mirrored();
     return read_anywhere<kItems>(item);
 }
@@ -55,8 +57,9 @@ CUSCAN_DEVICE void store_shifted(T* item, int lane, bool is_first, bool is_last,
     constexpr bool kMirrored = is_mirrored(kAccess);
     T* lowest = kMirrored ? item - (kItems - 1) : item;
     const Run own = kMirrored ? run.mirrored() : run;
-    const int beyond = int(reinterpret_cast<uint64>(lowest) % kBytes);
+    int beyond = int(reinterpret_cast<uint64>(lowest) % kBytes);
     if (beyond == 0) return store_whole(lowest, own);
+    if (kItems == 2) beyond = sizeof(T);  // which the compiler does not see
 
     const Run other = target::rotate_up(lane == target::kWarp - 1 ? before : own);
     const auto low = target::to_words(kMirrored ? own : other), high = target::to_words(kMirrored ? other : own);

@@ -69,7 +69,8 @@ struct WarpRow {
     CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
         int position = r * Tile::kStride + lane * kItems;
         if (r == kVectors - 1) position = clamp(position, (length - 1) / kItems * kItems);
-        return read_shifted<kAccess, kItems>(advance<kAccess>(row, 0, position));
+        if constexpr (kAccess == Access::kMirrored) return read_anywhere<kItems>(row - position - (kItems - 1)).mirrored();
+        return read_anywhere<kItems>(row + position);
     }
     CUSCAN_DEVICE void load(const Place& row) {
         CUSCAN_UNROLL
