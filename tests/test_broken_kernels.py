@@ -140,9 +140,9 @@ MISTAKES = (
         " && from + pieces.bytes <= geometry.span[kArray].end",
         "",
     ),
-    Mistake("shifted-tiles-read-as-if-aligned", "tiles-shifted", "stage.cuh", "if (sent) item +=", "if (false) item +="),
+    Mistake("shifted-tiles-read-as-if-aligned", "tiles-shifted", "stage.cuh", "if (sent) item", "if (false) item"),
     Mistake("first-piece-stored-whole", "tiles-shifted", "shifted.cuh", "if (!begins) store_whole", "store_whole"),
-    Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "i < shared ? begins : ends", "i < shared && begins"),
+    Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "? begins : ends", "? begins : false"),
     Mistake(
         "pieces-of-one-vector-alone", "tiles-shifted", "shifted.cuh", "lane == target::kWarp - 1 ? before : own", "own"
     ),

@@ -133,6 +133,8 @@ def test_conversions_compile(dtype, result):
 SPILLS = {
     ("tiles-block", 8): 96,
     ("tiles-grid", 8): 96,
+    ("tiles-odd", 2): 16,  # masked, sm_100
+    ("tiles-odd", 8): 96,
     ("rows-long", 8): 96,
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,

@@ -632,8 +632,12 @@ def test_values_are_shifted_all_or_none():
     first = view((9, 1), strides=(3, 1), pointer=4)
     plans = [planned(pair, **RECURRENCE) for pair in ((a, a), (a, b), (b, a), (b, odd), (first, b))]
     assert [accesses(made)[:2] for made in plans] == [
-        ("Vector", "Vector"), ("Shifted", "Shifted"), ("Shifted", "Shifted"), ("Element", "Element"), ("Uniform", "Shifted")
-    ]  # fmt: skip
+        ("Vector", "Vector"),
+        ("Shifted", "Shifted"),
+        ("Shifted", "Shifted"),
+        ("Element", "Element"),
+        ("Uniform", "Shifted"),
+    ]
     assert [made.config.staged for made in plans] == [True, True, True, False, True]
     rooms = [made.config.shared_bytes - plans[0].config.shared_bytes for made in plans[:3]]
     assert rooms == [0, *[plan.STAGES * 2 * plan.BULK_BYTES] * 2]
@@ -924,7 +928,7 @@ def test_every_array_is_a_port():
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
     made = planned(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
     assert made.config.values == (Port("boolean", "Vector"), Port("int64", "Mirrored"))
-    assert made.config.results == (Port("float32", "Element"), Port("int8", "Vector"))
+    assert made.config.results == (Port("float32", "Shifted"), Port("int8", "Vector"))
     assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
 
 

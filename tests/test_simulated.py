@@ -285,7 +285,7 @@ def shifted_rows() -> list[Case]:
 
     The first and the last tile of an array reach to its very ends. Rows of one tile, of several, of whole ones.
     """
-    flags = itertools.cycle(itertools.product((False, True), (False, True), (False, True)))  # exclusive, masked, initial
+    flags = itertools.cycle(itertools.product((False, True), repeat=3))
     sizes = {"uint8": 1, "bfloat16": 2, "int32": 4, "float64": 8}
     cases = []
     for (dtype, size), reverse in itertools.product(sizes.items(), (False, True)):
@@ -297,7 +297,8 @@ def shifted_rows() -> list[Case]:
                 name = f"shifted-{dtype}-by-{shift}-{other}-{length}{'-reverse' * reverse}"
                 pitch = (length * size // 16 + 2) * 16 * (shift % 3 > 0)
                 more: dict[str, Any] = {"masked": masked, "shifts": (shift, other), "pitch": pitch, "seeds": 2}
-                cases.append(Case(name, (3, length), dtype, "max" if dtype == "bfloat16" else "add", call=chosen, **more))
+                op = "max" if dtype == "bfloat16" else "add"
+                cases.append(Case(name, (3, length), dtype, op, call=chosen, **more))
     in_place = [
         of_family(family, f"shifted-in-place-{layout}-{dtype}", call, dtype=dtype, layout=layout, in_place=True, **more)
         for family, more in {"tiles-shared": {"shape": (5, 1701)}, "tiles-own": {"shape": (18, 1701)}}.items()

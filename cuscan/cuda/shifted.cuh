@@ -43,11 +43,11 @@ CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
     return read_anywhere<kItems>(item);
 }
 
-// Stores a run of kItems of each lane of a warp, whose runs follow each other; they begin anywhere, but all as far beyond
-// a multiple of their size. A lane stores the aligned piece that it shares with the run before its own in scan order, of
-// which the lane below has the other part. Lane 0's is that of lane 31 in the warp's vector before: `before`, as it lies
-// in memory. What is not in a piece of this warp alone, at the begin of its first vector and at the end of its last, is
-// stored item by item. So nothing but the warp's own elements is ever written.
+// Stores a run of kItems of each lane of a warp, by the whole warp. The runs follow each other and begin anywhere, all as
+// far beyond a multiple of their size. A lane stores the aligned piece that its run shares with the run before it in scan
+// order: that of the lane below or, for lane 0, that of the last lane in the warp's vector before this one, which `before`
+// keeps as it lies in memory. The first lane of the first vector and the last of the last share a piece with another
+// warp: they store item by item, so that nothing but the warp's own elements is ever written.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE void store_shifted(T* item, int lane, bool is_first, bool is_last, const Vector<T, kItems>& run,
                                  Vector<T, kItems>& before) {
@@ -57,15 +57,21 @@ CUSCAN_DEVICE void store_shifted(T* item, int lane, bool is_first, bool is_last,
     constexpr bool kMirrored = is_mirrored(kAccess);
     T* lowest = kMirrored ? item - (kItems - 1) : item;
     const Run own = kMirrored ? run.mirrored() : run;
-    int beyond = int(reinterpret_cast<uint64>(lowest) % kBytes);
-    if (beyond == 0) return store_whole(lowest, own);
-    if (kItems == 2) beyond = sizeof(T);  // which the compiler does not see
+    const int beyond = kItems > 2 ? int(reinterpret_cast<uint64>(lowest) % kBytes) : int(sizeof(T));
+    if (reinterpret_cast<uint64>(lowest) % kBytes == 0) return store_whole(lowest, own);
 
-    const Run other = target::rotate_up(lane == target::kWarp - 1 ? before : own);
+    Run other = {};
+    if constexpr (kItems == 2) {
+        constexpr int kEdge = kMirrored ? 0 : 1;
+        other.item[kEdge] = target::rotate_up(lane == target::kWarp - 1 ? before.item[kEdge] : own.item[kEdge]);
+    } else {
+        other = target::rotate_up(lane == target::kWarp - 1 ? before : own);
+    }
     const auto low = target::to_words(kMirrored ? own : other), high = target::to_words(kMirrored ? other : own);
     const Run piece = out_of_two<T, kItems>(low.word, high.word, kBytes - beyond);
     const bool begins = is_first && lane == 0, ends = is_last && lane == target::kWarp - 1;
-    if (!begins) store_whole(reinterpret_cast<T*>(reinterpret_cast<char*>(lowest) + (kMirrored ? kBytes : 0) - beyond), piece);
+    char* place = reinterpret_cast<char*>(lowest) + (kMirrored ? kBytes : 0) - beyond;
+    if (!begins) store_whole(reinterpret_cast<T*>(place), piece);
     if (is_first || is_last) {
         const int shared = (kMirrored ? beyond : kBytes - beyond) / int(sizeof(T));  // with the run before
         CUSCAN_UNROLL

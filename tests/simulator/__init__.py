@@ -243,8 +243,8 @@ class Memory(NamedTuple):
     def span(self) -> Span:
         """From the lowest address of an element to the end of the highest."""
         reach = [(n - 1) * stride for n, stride in zip(self.array.shape, self.array.strides, strict=True)]
-        first = self.array.ctypes.data
-        return Span(first + sum(r for r in reach if r < 0), first + sum(r for r in reach if r > 0) + self.array.itemsize)
+        first, end = (self.array.ctypes.data + n for n in (0, self.array.itemsize))
+        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0))
 
     def _offset(self) -> int:
         return int(self.array.ctypes.data - self.raw.ctypes.data)
