@@ -144,7 +144,11 @@ MISTAKES = (
     Mistake("first-piece-stored-whole", "tiles-shifted", "shifted.cuh", "if (!begins) store_whole", "store_whole"),
     Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "? begins : ends", "? begins : false"),
     Mistake(
-        "pieces-of-one-vector-alone", "tiles-shifted", "shifted.cuh", "lane == target::kWarp - 1 ? before : own", "own"
+        "pieces-of-one-vector-alone",
+        "tiles-shifted",
+        "shifted.cuh",
+        "lane == target::kWarp - 1 ? before.item[kEdge] : own.item[kEdge]",
+        "own.item[kEdge]",
     ),
     Mistake(
         "own-columns-without-the-first-barrier",
