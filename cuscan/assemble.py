@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
-from cuscan.layout import Dimension, Layout
+from cuscan.layout import Dimension, Layout, span_of
 from cuscan.order import GROUP, SECTION
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
@@ -86,6 +86,7 @@ def assemble(
             if offsets_array
             else (0, 0)
         ),
+        *(word for i in range(values) for word in span_of(layout, i, layout.axis.size - request.include_initial)),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 

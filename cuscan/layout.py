@@ -97,3 +97,22 @@ def accesses_of(
         _access(spec, along.strides[i], items, layout.offsets[i], (d.strides[i] for d in others), least)
         for i, spec in enumerate(layout.arrays)
     )
+
+
+def shifted_access(spec: ArraySpec | None, step: int) -> str:
+    """The access to vectors of neighbours along `step` that lie anywhere."""
+    if spec is None or abs(step) != spec.dtype.itemsize:
+        return "Element"
+    return "Shifted" if step > 0 else "ShiftedMirrored"
+
+
+def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
+    """Bytes from scan position 0 to an array's lowest address, and to the end of its highest element.
+
+    The scanned axis has so many elements.
+    """
+    spec = layout.arrays[array]
+    assert spec is not None
+    dims = (layout.axis._replace(size=elements), *layout.others)
+    reach = [max(dim.size - 1, 0) * dim.strides[array] for dim in dims]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + spec.dtype.itemsize

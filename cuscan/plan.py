@@ -9,7 +9,7 @@ from cuscan.config import ScanPlan, Target
 from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
-from cuscan.layout import Layout, accesses_of, layout_of
+from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.narrow import flat_accesses, narrow_of
 from cuscan.order import LANES, Order
 from cuscan.request import ScanRequest
@@ -133,9 +133,10 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     block = (warps + 1) * WARP
     tile = warps * order.warp_tile
     values, result = len(request.values), request.result.dtype
-    bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[:values]
-    held = [v.dtype.itemsize for v, access in zip(request.values, bulk, strict=True) if access not in STILL]
-    staged = target.arch >= BULK_ARCH and length >= tile and "Element" not in bulk and bool(held)
+    accesses, aligned = _tile_accesses(request, layout, batch, order, target)
+    held = [v.dtype.itemsize for v, access in zip(request.values, accesses, strict=False) if access not in STILL]
+    shifted = any(access.startswith("Shifted") for access in accesses[:values])
+    staged = target.arch >= BULK_ARCH and bool(held) and (shifted or (aligned and length >= tile))
     # A value that is not held in a stage still has a place there (stage.cuh).
     state, carry = (state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (result.accumulator, request.carry))
     shared_bytes = (
@@ -143,6 +144,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     )
     if target.arch >= BULK_ARCH:
         shared_bytes += STAGES * (tile * sum(held) + VECTOR_BYTES * (values - len(held)))
+        shared_bytes += STAGES * BULK_BYTES * len(held) * shifted
         fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
         blocks_per_sm = max(min(_blocks_per_sm("tiles", max(_itemsizes(request)), block), fitting), 1)
     else:  # two tiles in registers
@@ -157,7 +159,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         layout,
         "tiles",
         batch=batch,
-        accesses=accesses_of(layout, layout.axis, batch, order.items),
+        accesses=accesses,
         items=order.items,
         constants={"Vectors": order.vectors, "Warps": warps, "Stages": STAGES},
         block=block,
@@ -168,6 +170,27 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         chains=rows if shared else 0,
         staged=staged,
     )
+
+
+def _tile_accesses(
+    request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], order: Order, target: Target
+) -> tuple[tuple[str, ...], bool]:
+    """The accesses of the tiles family, and whether no value keeps bulk copies from being aligned.
+
+    If one does, and all that vary are dense, all of these are read shifted.
+    """
+    accesses = list(accesses_of(layout, layout.axis, batch, order.items))
+    values = range(len(request.values))
+    bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[: len(values)]
+    if target.arch >= BULK_ARCH:
+        shifted = [shifted_access(*array) for array in zip(layout.arrays, layout.axis.strides, strict=True)]
+        for i in range(len(values), len(values) + len(request.results)):
+            accesses[i] = shifted[i] if accesses[i] == "Element" else accesses[i]
+        held = [i for i in values if bulk[i] not in STILL]
+        if "Element" in bulk and all(shifted[i] != "Element" for i in held):
+            for i in held:
+                accesses[i] = shifted[i]
+    return tuple(accesses), "Element" not in bulk
 
 
 def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:

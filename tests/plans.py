@@ -42,15 +42,22 @@ def accesses(a_plan):
 
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
-    words, step = a_plan.geometry[:-5], 1 + len(ports(a_plan))
+    words, step = a_plan.geometry[: -5 - 2 * len(a_plan.config.values)], 1 + len(ports(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
     return dims[0], dims[1], dims[2:]
 
 
 def scalars(a_plan):
-    """What a plan's geometry ends with: rows, units, words of the workspace; number of segment offsets, their step."""
-    return a_plan.geometry[-5:]
+    """Of a plan's geometry: rows, units, words of the workspace; number of segment offsets, their step."""
+    spans = 2 * len(a_plan.config.values)
+    return a_plan.geometry[-5 - spans : -spans]
+
+
+def spans(a_plan):
+    """What a plan's geometry ends with: from scan position 0 to the ends of each value."""
+    words = a_plan.geometry[-2 * len(a_plan.config.values) :]
+    return list(zip(words[::2], words[1::2], strict=True))
 
 
 def dim(size, *strides, arrays=6):

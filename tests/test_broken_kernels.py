@@ -16,13 +16,14 @@ pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-# Shape, axis and SMs. Rows are aligned, so that tiles are copied in bulk.
+# Shape, axis and SMs. Rows are aligned, so that tiles are copied in bulk, but those of tiles-shifted.
 SHAPES = {
     "rows": ((1, 101), -1, 4),
     "thread-rows": ((151, 27), -1, 4),
     "warp-rows": ((41, 123), -1, 4),
     "tiles": ((2, 70 * 256 + 4), -1, 4),
     "tiles-own": ((12, 34 * 256 + 4), -1, 1),
+    "tiles-shifted": ((5, 3 * 256 + 5), -1, 4),
     "columns": ((35 * 256 + 9, 6), 0, 4),
     "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
     "narrow": ((69 * 256 + 10, 2), 0, 4),
@@ -131,6 +132,23 @@ MISTAKES = (
         "kernels/tiles.cuh",
         "stage(k).wait(sent >> k % kStages);",
         "",
+    ),
+    Mistake(
+        "what-ends-beyond-an-array-sent-for",
+        "tiles-shifted",
+        "stage.cuh",
+        " && from + pieces.bytes <= geometry.span[kArray].end",
+        "",
+    ),
+    Mistake("shifted-tiles-read-as-if-aligned", "tiles-shifted", "stage.cuh", "if (sent) item", "if (false) item"),
+    Mistake("first-piece-stored-whole", "tiles-shifted", "shifted.cuh", "if (!begins) store_whole", "store_whole"),
+    Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "? begins : ends", "? begins : false"),
+    Mistake(
+        "pieces-of-one-vector-alone",
+        "tiles-shifted",
+        "shifted.cuh",
+        "lane == target::kWarp - 1 ? before.item[kEdge] : own.item[kEdge]",
+        "own.item[kEdge]",
     ),
     Mistake(
         "own-columns-without-the-first-barrier",

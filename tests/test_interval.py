@@ -31,8 +31,10 @@ FAMILIES = {
     "warp-rows": ((40, 123), -1, 4),
     "tile-a-row": ((5, 250), -1, 4),
     "tiles-shared": ((3, 1300), -1, 4),
+    "tiles-shifted": ((7, 1301), -1, 4),
     "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
     "tiles-own": ((18, 35 * 256 + 2), -1, 1),
+    "tiles-own-shifted": ((9, 35 * 256 + 1), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
     "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
@@ -101,7 +103,7 @@ SEGMENT_OPTIONS = [
     {"carry"},
     {"carry", "reverse", "masked"},
 ]
-LONG = ("tiles-shared-groups", "tiles-own", "columns-shared-groups", "columns-own")
+LONG = ("tiles-shared-groups", "tiles-own", "tiles-own-shifted", "columns-shared-groups", "columns-own")
 
 
 def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:
@@ -177,7 +179,8 @@ def chain(units: int) -> Simulation:
     config = replace(
         simulation.plan.config, family="chain_only", grid=True, levels=3, block=32, shared_bytes=0, constants=()
     )
-    geometry = (*simulation.plan.geometry[:-4], units, words, 0, 0)
+    *dimensions, _, _, _, _, lowest, end = simulation.plan.geometry
+    geometry = (*dimensions, units, words, 0, 0, lowest, end)
     plan = replace(simulation.plan, config=config, geometry=geometry, workspace_words=words, grid=64)
     return replace(simulation, plan=plan)
 

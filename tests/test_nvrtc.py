@@ -32,6 +32,7 @@ LAYOUTS = {
     "tiles-one": ((1000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
     "tiles-grid": ((2**28,), 0),
+    "tiles-odd": ((2**14, 65537), 1),
     "columns-one": ((1000, 7, 64), 1),
     "columns-block": ((32768, 32768), 0),
     "columns-grid": ((2**22, 41), 0),
@@ -134,6 +135,8 @@ SPILLS = {
     ("tiles-block", 4): 8,  # exclusive, by NVRTC 12.9; none by 13
     ("tiles-block", 8): 104,
     ("tiles-grid", 8): 96,
+    ("tiles-odd", 2): 16,  # masked, sm_100
+    ("tiles-odd", 8): 96,
     ("rows-long", 8): 96,
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
@@ -159,6 +162,7 @@ MISALIGNED_SPILLS = 64
         "warp-rows",
         "tiles-block",
         "tiles-grid",
+        "tiles-odd",
         "columns-block",
         "columns-grid",
         "narrow-two",

@@ -11,6 +11,7 @@ from plans import (
     NONE,
     ONE,
     ORDER4,
+    RECURRENCE,
     TABLE,
     accesses,
     dim,
@@ -18,6 +19,7 @@ from plans import (
     planned,
     request,
     scalars,
+    spans,
     state_of,
 )
 from views import view
@@ -36,7 +38,7 @@ def test_a_short_row_is_a_warp():
     made = planned(view((1000,)))
     assert made.config.family == "rows" and not made.config.grid
     assert dict(made.config.constants)["Vectors"] == 8 and dict(made.config.constants)["Lanes"] == 32
-    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0)
+    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0, 0, 4000)
     assert made.offsets == (0,) * 6
     assert made.grid == 1 and made.workspace_words == made.workspace_bytes == 0
 
@@ -174,7 +176,7 @@ def test_the_carry_climbs_no_more_levels_than_the_row_has():
     assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
 
 
-def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned():
+def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned_or_dense():
     staged = {
         name: planned(view(shape, **where)).config.staged
         for name, (shape, where) in {
@@ -186,9 +188,62 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned():
             "strided": ((2**20,), {"strides": (2,)}),
         }.items()
     }
-    assert [name for name, bulk in staged.items() if bulk] == ["row", "rows"]
+    assert [name for name, bulk in staged.items() if bulk] == ["row", "rows", "odd rows", "misaligned"]
+    assert not make_plan(request(view((9, 10001))), Target(80, 108)).config.staged
     old = make_plan(request(view((2**20,))), Target(80, 108)).config
     assert not old.staged and old.shared_bytes == plan.SHARED_REST + 2 * (8 * 4 + 8) + plan.STAGES * 16
+
+
+@pytest.mark.parametrize(
+    "call, expected, staged",
+    [
+        (dict(x=view((9, 10001))), ("Shifted", "Shifted"), True),
+        (dict(x=view((9, 10001)), reverse=True), ("ShiftedMirrored", "ShiftedMirrored"), True),
+        (dict(x=view((9, 4097))), ("Shifted", "Shifted"), True),  # less than a tile
+        (dict(x=view((9, 5000))), ("Vector", "Vector"), False),
+        (dict(x=view((9, 10000), strides=(10001, 1))), ("Shifted", "Vector"), True),
+        (dict(x=view((9, 10000), strides=(10004, -1), pointer=9999 * 4)), ("Mirrored", "Vector"), True),
+        (dict(x=view((9, 10000), strides=(10000, -1), pointer=10000 * 4)), ("ShiftedMirrored", "Vector"), True),
+        (dict(x=view((9, 10001), strides=(10004, 1))), ("Vector", "Shifted"), True),
+        (dict(x=view((9, 10000)), out=view((9, 10000), pointer=4)), ("Vector", "Shifted"), True),
+        (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Element"), True),
+        (dict(x=view((9, 10001), strides=(20002, 2))), ("Element", "Shifted"), False),
+        (dict(x=view((9, 10001), strides=(1, 0))), ("Uniform", "Shifted"), False),
+        (dict(x=view((2**20,), "float32", pointer=8), dtype="float64"), ("Shifted", "Vector"), True),  # 8 of 16 bytes
+        (dict(x=view((9, 10001), "complex128")), ("Vector", "Vector"), True),
+    ],
+)
+def test_rows_that_are_dense_may_begin_anywhere(call, expected, staged):
+    mask = view(call["x"].shape, "bool")
+    made = planned(**call, mask=mask)
+    assert accesses(made)[:2] == expected and made.config.staged == staged
+    assert accesses(made)[2] in ("Vector", "Mirrored", "Element")
+    old = make_plan(request(**call), Target(80, 108))
+    assert not any("Shifted" in access for access in accesses(old))
+
+
+def test_values_are_shifted_all_or_none():
+    a, b, odd = view((9, 10000)), view((9, 10000), pointer=4), view((9, 10000), strides=(20000, 2))
+    first = view((9, 1), strides=(3, 1), pointer=4)
+    plans = [planned(pair, **RECURRENCE) for pair in ((a, a), (a, b), (b, a), (b, odd), (first, b))]
+    assert [accesses(made)[:2] for made in plans] == [
+        ("Vector", "Vector"),
+        ("Shifted", "Shifted"),
+        ("Shifted", "Shifted"),
+        ("Element", "Element"),
+        ("Uniform", "Shifted"),
+    ]
+    assert [made.config.staged for made in plans] == [True, True, True, False, True]
+    rooms = [made.config.shared_bytes - plans[0].config.shared_bytes for made in plans[:3]]
+    assert rooms == [0, *[plan.STAGES * 2 * plan.BULK_BYTES] * 2]
+
+
+def test_a_plan_knows_where_its_values_end():
+    assert spans(planned(view((9, 10001)))) == [(0, 9 * 10001 * 4)]
+    assert spans(planned(view((9, 10001)), reverse=True)) == [(-40000, 8 * 40004 + 4)]
+    assert spans(planned(view((9, 1000), strides=(-2000, -2)))) == [(-8 * 8000 - 999 * 8, 4)]
+    assert spans(planned(view((9, 10000)), include_initial=True)) == [(0, 9 * 40000)]
+    assert spans(planned((view((9, 1), strides=(3, 1)), view((9, 10000))), **RECURRENCE)) == [(0, 100), (0, 9 * 40000)]
 
 
 def test_no_block_asks_for_more_shared_memory_than_an_sm_has():

@@ -93,7 +93,7 @@ def test_every_array_is_a_port():
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
     made = planned(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
     assert made.config.values == (Port("boolean", "Vector"), Port("int64", "Mirrored"))
-    assert made.config.results == (Port("float32", "Element"), Port("int8", "Vector"))
+    assert made.config.results == (Port("float32", "Shifted"), Port("int8", "Vector"))
     assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
 
 

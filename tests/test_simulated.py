@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Simulation, assert_same, new_workspace, prepare, simulate, small_units
+from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
+from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.skipif(
@@ -27,7 +28,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A call, and how it is simulated. `units` are the (warps, vectors) of a small unit; None is the real tuning."""
+    """A call, and how it is simulated. `units` are the (warps, vectors) of a small unit; None is the real tuning.
+
+    `shifts`: bytes by which the array and the result lie beyond a multiple of 16; in all rows, if `pitch` (the bytes
+    from one row to the next in both) is a multiple of 16.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -36,6 +41,8 @@ class Case:
     layout: str = "c"
     masked: bool | str = False
     in_place: bool = False
+    shifts: tuple[int, int] | None = None
+    pitch: int = 0
     units: tuple[int, int] | None = (2, 2)
     arch: int = 90
     sms: int = 4
@@ -50,10 +57,20 @@ class Case:
         rng = np.random.default_rng(len(self.name))
         value = LAYOUTS[self.layout](numbers(rng, self.dtype, self.op), self.shape)
         keywords = {**self.call}
+        if self.shifts is not None:
+            value = self._placed(value, value.dtype, self.shifts[0])
+            dtype = numpy_dtype(DTYPES[self.call.get("dtype") or self.dtype])
+            keywords["out"] = self._placed(np.zeros(value.shape, dtype), dtype, self.shifts[1])
         if self.masked:
             shape = (value.shape[-1],) if self.masked == "broadcast" else value.shape
             keywords["mask"] = LAYOUTS[self.layout](lambda shape: rng.random(shape) < 0.7, shape)
         return value, keywords
+
+    def _placed(self, array: Array, dtype: Any, shift: int) -> Array:
+        pitch = self.pitch or array.shape[-1] * array.itemsize
+        memory = Memory.empty(array.shape, (pitch, array.itemsize), dtype, shift)
+        memory.array[...] = array
+        return memory.array
 
     def prepare(self) -> Simulation:
         value, keywords = self.arrays()
@@ -308,6 +325,62 @@ def packed_sums() -> list[Case]:
     ]
 
 
+def shifted_rows() -> list[Case]:
+    """Tiles of rows that begin anywhere: sent for with what lies around them, and stored in pieces that lanes share.
+
+    The first and the last tile of an array reach to its very ends. Rows of one tile, of several, of whole ones.
+    """
+    flags = itertools.cycle(itertools.product((False, True), repeat=3))
+    sizes = {"uint8": 1, "bfloat16": 2, "int32": 4, "float64": 8}
+    cases = []
+    for (dtype, size), reverse in itertools.product(sizes.items(), (False, True)):
+        tile = 2 * 2 * 32 * 16 // size
+        for shift, length in zip(range(0, 16, size), itertools.cycle((tile, tile + 77, 3 * tile, 2 * tile + 5))):
+            for other in {(5 * shift + 3 * size) % 16, shift}:
+                exclusive, masked, initial = next(flags)
+                chosen = {"reverse": reverse, "exclusive": exclusive, "initial": 2 if initial else None, "dtype": dtype}
+                name = f"shifted-{dtype}-by-{shift}-{other}-{length}{'-reverse' * reverse}"
+                pitch = (length * size // 16 + 2) * 16 * (shift % 3 > 0)
+                more: dict[str, Any] = {"masked": masked, "shifts": (shift, other), "pitch": pitch, "seeds": 2}
+                op = "max" if dtype == "bfloat16" else "add"
+                cases.append(Case(name, (3, length), dtype, op, call=chosen, **more))
+    in_place = [
+        of_family(family, f"shifted-in-place-{layout}-{dtype}", call, dtype=dtype, layout=layout, in_place=True, **more)
+        for family, more in {"tiles-shared": {"shape": (5, 1701)}, "tiles-own": {"shape": (18, 1701)}}.items()
+        for layout in ("misaligned", "padded-rows", "negative")
+        for dtype in ("uint8", "float16", "float32", "complex64")
+        for call in ({"reverse": layout == "padded-rows", "dtype": dtype},)
+    ]
+    conversions = [
+        of_family(
+            "tiles-shared",
+            f"shifted-{source}-to-{result}{'-reverse' * reverse}",
+            {"dtype": result, "reverse": reverse},
+            dtype=source,
+            shape=(3, 1701),
+            layout="misaligned",
+        )
+        for source, result in (
+            ("uint8", "int64"),
+            ("int64", "int8"),
+            ("float64", "float16"),
+            ("float16", "float64"),
+            ("float32", "complex128"),
+            ("complex64", "complex128"),
+        )
+        for reverse in (False, True)
+    ]
+    real: dict[str, Any] = {"units": None, "seeds": 2}
+    others = [
+        Case("shifted-last-tile-of-nothing", (3, 1024 + 512), layout="padded-rows", call={"include_initial": True}),
+        Case("real-shifted-4097", (3, 4097), **real),
+        Case("real-shifted-4097-reverse", (3, 4097), "bfloat16", layout="misaligned", call={"reverse": True}, **real),
+        Case("real-shifted-16385", (2, 16385), masked=True, **real),
+        Case("real-shifted-bytes", (2, 16384 + 5), "uint8", layout="misaligned", call={"dtype": "uint8"}, **real),
+    ]
+    return [*cases, *in_place, *conversions, *others]
+
+
 def long_chains() -> list[Case]:
     """Chains of one group of units, of many, and of more than one section of groups."""
     tiny: dict[str, Any] = {"units": (1, 1), "seeds": 10}
@@ -376,6 +449,7 @@ CASES = [
     *every_layout(),
     *every_conversion(),
     *packed_sums(),
+    *shifted_rows(),
     *long_chains(),
     *real_tuning(),
 ]

@@ -12,6 +12,11 @@ struct Dimension {
     int64 stride[kArrays];
 };
 
+// Where an array lies: bytes from scan position 0 of row 0 to its lowest address, and to the end of its highest element.
+struct Span {
+    int64 lowest, end;
+};
+
 template <class Config>
 struct Geometry {
     using Dimension = cuscan::Dimension<Arrays<Config>::kCount>;
@@ -24,6 +29,7 @@ struct Geometry {
     uint64 workspace_words;               // tile-state words of this launch
     uint64 segment_offsets;               // entries of the array of offsets
     int64 segment_step;                   // bytes from one to the next
+    Span span[Config::Values::kCount];    // of the values
 
     // Elements along the axis. Where the initial value is a result of its own, there is one less than results.
     CUSCAN_DEVICE int64 elements() const { return axis.size - Config::kIncludesInitial; }

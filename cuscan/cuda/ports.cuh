@@ -10,7 +10,12 @@ enum class Access {
     kMirrored,  // step -1, vectors aligned to their size
     kUniform,   // step 0: all elements of a vector are one
     kElement,   // any step and alignment: item by item
+    // Of the tiles family, where there are bulk copies: vectors that are not aligned, but their elements are.
+    kShifted,          // step +1
+    kShiftedMirrored,  // step -1
 };
+constexpr bool is_shifted(Access access) { return access == Access::kShifted || access == Access::kShiftedMirrored; }
+constexpr bool is_mirrored(Access access) { return access == Access::kMirrored || access == Access::kShiftedMirrored; }
 
 template <class Element, Access kItsAccess>
 struct Port {
@@ -21,6 +26,7 @@ struct Port {
 template <class... Each>
 struct Ports {
     static constexpr int kCount = sizeof...(Each);
+    static constexpr bool kAnyShifted = (is_shifted(Each::kAccess) || ...);
 };
 template <int kNumber, class List>
 struct PortOf;

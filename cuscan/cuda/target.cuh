@@ -84,6 +84,16 @@ CUSCAN_DEVICE T shuffle_up(const T& value, int distance) {
     return from_words<T>(words);
 }
 
+// The value of the lane below; in lane 0 that of the last lane.
+template <class T>
+CUSCAN_DEVICE T rotate_up(const T& value) {
+    Words<T> words = to_words(value);
+    const int source = (thread_index() + kWarp - 1) % kWarp;
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], source);
+    return from_words<T>(words);
+}
+
 // The value of lane `lane`, in every lane.
 template <class T>
 CUSCAN_DEVICE T broadcast(const T& value, int lane) {

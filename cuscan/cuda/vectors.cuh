@@ -62,8 +62,8 @@ CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
 // The address `index` elements further in scan order; `step` counts bytes.
 template <Access kAccess, class T>
 CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
-    if (kAccess == Access::kVector) return item + index;
-    if (kAccess == Access::kMirrored) return item - index;
+    if (kAccess == Access::kVector || kAccess == Access::kShifted) return item + index;
+    if (is_mirrored(kAccess)) return item - index;
     if (kAccess == Access::kUniform) return item;
     return (T*)((char*)item + index * step);
 }

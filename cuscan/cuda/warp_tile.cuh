@@ -3,6 +3,7 @@
 // a vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
 #pragma once
 #include "packed.cuh"
+#include "shifted.cuh"
 
 namespace cuscan {
 
@@ -57,27 +58,31 @@ struct WarpTile {
         if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
     }
 
-    // From and to a stage (stage.cuh); `start` is the warp tile's place in it.
+    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. `sent`: whether its tile was sent for.
     template <class Stage>
-    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane) {
+    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane, const Place& row, bool sent) {
         for_each_value<Config>([&](auto k, auto port) {
-            if constexpr (Stage::template holds<decltype(port)>()) {
+            using Port = decltype(port);
+            if constexpr (Stage::template holds<Port>()) {
                 CUSCAN_UNROLL
-                for (int r = 0; r < kVectors; ++r)
-                    items.raw.at(k).vector[r] =
-                        read_shared<Stage::template access<decltype(port)>(), Vector<typename decltype(port)::Type, kItems>>(
-                            stage.value(k, port, start + lane * kItems + r * kStride));
+                for (int r = 0; r < kVectors; ++r) {
+                    const auto* item = stage.value(k, port, start + lane * kItems + r * kStride, row, sent);
+                    if constexpr (is_shifted(Port::kAccess))
+                        items.raw.at(k).vector[r] = read_shifted<Port::kAccess, kItems>(item);
+                    else
+                        items.raw.at(k).vector[r] = read_shared<Port::kAccess, Vector<typename Port::Type, kItems>>(item);
+                }
             }
         });
     }
     template <class Stage>
-    CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane) {
+    CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane, const Place& row) {
         for_each_value<Config>([&](auto k, auto port) {
             if constexpr (Stage::template holds<decltype(port)>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r)
                     write_shared<Stage::template access<decltype(port)>()>(
-                        stage.value(k, port, start + lane * kItems + r * kStride), items.raw.at(k).vector[r]);
+                        stage.value(k, port, start + lane * kItems + r * kStride, row, false), items.raw.at(k).vector[r]);
             }
         });
     }
@@ -105,22 +110,23 @@ struct WarpTile {
     CUSCAN_DEVICE void store(const Place& row, const Shape& geometry, int64 length, int64 first, int lane, bool has_prefix,
                              const State& prefix) {
         const int64 left = length - first - lane * kItems;
-        auto store_all = [&](auto count) {
+        auto store_all = [&](auto whole, auto count) {
+            Outputs earlier;
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                store_vector_of(row, geometry, first + lane * kItems + r * kStride, r, count(r), left - r * kStride,
-                                running);
+                store_vector_of(whole, row, geometry, first + lane * kItems + r * kStride, r, lane, count(r),
+                                left - r * kStride, running, earlier);
             }
         };
         if (length - first >= kElements) {
-            store_all([](int) { return kItems; });
+            store_all(Number<1>(), [](int) { return kItems; });
         } else {
             const int some = clamp(left, kElements);
-            store_all([&](int r) { return some - r * kStride; });
+            store_all(Number<0>(), [&](int r) { return some - r * kStride; });
         }
     }
 
@@ -128,10 +134,10 @@ struct WarpTile {
     struct Output {
         Vector<typename Port::Type, kItems> vector;
     };
+    using Outputs = Pack<Output, typename Config::Results>;
     // The results of vector r. `visit` sees each item's number and state, unless sums are packed: then nobody asks for them.
     template <class Visit>
-    CUSCAN_DEVICE void run(int r, Running<Config>& running, Pack<Output, typename Config::Results>& output,
-                           Visit visit) const {
+    CUSCAN_DEVICE void run(int r, Running<Config>& running, Outputs& output, Visit visit) const {
         if constexpr (Packed<Config>::kFits) {
             Packed<Config>::scan(packed(r), running.present ? uint32(running.value) : 0, output.at(Number<0>()).vector);
         } else {
@@ -165,10 +171,12 @@ private:
         }
     }
 
-    // Vector r, `left` results before the end of the row.
-    CUSCAN_DEVICE void store_vector_of(const Place& row, const Shape& geometry, int64 position, int r, int count, int64 left,
-                                       Running<Config>& running) {
-        Pack<Output, typename Config::Results> output;
+    // Vector r, `left` results before the end of the row. `Whole`: all of the warp tile is inside of the row. `earlier` has
+    // the vector before this one, as it lies in memory, for results that are shifted.
+    template <class Whole>
+    CUSCAN_DEVICE void store_vector_of(Whole, const Place& row, const Shape& geometry, int64 position, int r, int lane,
+                                       int count, int64 left, Running<Config>& running, Outputs& earlier) {
+        Outputs output;
         run(r, running, output, [&](int i, const auto& state) {
             if (left == i + 1) store_last(row, state);
         });
@@ -176,8 +184,12 @@ private:
             using Port = decltype(port);
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const int64 step = geometry.axis.stride[kArray];
-            store_vector<Port::kAccess>(advance<Port::kAccess>((typename Port::Type*)row.array[kArray], step, position),
-                                        step, count, output.at(k).vector);
+            auto* item = advance<Port::kAccess>((typename Port::Type*)row.array[kArray], step, position);
+            if constexpr (is_shifted(Port::kAccess) && Whole::value && sizeof(output.at(k).vector) >= 4)
+                store_shifted<Port::kAccess>(item, lane, r == 0, r == kVectors - 1, output.at(k).vector,
+                                             earlier.at(k).vector);
+            else
+                store_vector<Port::kAccess>(item, step, count, output.at(k).vector);
         });
     }
 

@@ -76,6 +76,12 @@ class SimulationError(AssertionError):
     """A kernel hung, misused a collective, or wrote where it must not."""
 
 
+class Span(ctypes.Structure):
+    """The addresses of an array, from and to."""
+
+    _fields_ = (("first", ctypes.c_uint64), ("end", ctypes.c_uint64))
+
+
 class Schedule(ctypes.Structure):
     """How a launch is scheduled: `Schedule` in runtime.hpp, where the fields are explained."""
 
@@ -89,6 +95,8 @@ class Schedule(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("hold_from", ctypes.c_uint64),
         ("hold_to", ctypes.c_uint64),
+        ("arrays", ctypes.POINTER(Span)),
+        ("array_count", ctypes.c_uint32),
     )
 
     @classmethod
@@ -232,6 +240,13 @@ class Memory(NamedTuple):
             first = int(np.argmax(changed)) - self._offset()
             raise SimulationError(f"{name}: byte {first} from its first element was overwritten")
 
+    @property
+    def span(self) -> Span:
+        """From the lowest address of an element to the end of the highest."""
+        reach = [(n - 1) * stride for n, stride in zip(self.array.shape, self.array.strides, strict=True)]
+        first, end = (self.array.ctypes.data + n for n in (0, self.array.itemsize))
+        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0))
+
     def _offset(self) -> int:
         return int(self.array.ctypes.data - self.raw.ctypes.data)
 
@@ -303,6 +318,8 @@ class Simulation:
         memories = [*read[:count], *results, *read[count:], last]
         written = [id(memory) for memory in (*results, last, workspace)]
         before = [(memory, memory.raw.copy()) for memory in (*memories, workspace) if memory is not None]
+        spans = [memory.span for memory in memories if memory is not None]
+        schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
         addresses = [_pointer(memory, offset) for memory, offset in zip(memories, plan.offsets, strict=True)]
         message = kernel(
             ctypes.byref(schedule),

@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "broadcast", "ballot"};
+constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -224,6 +224,9 @@ void Grid::exchange(Warp& warp) {
             case Collective::kShuffleUp:
                 fiber.offer = given[lane < argument ? lane : lane - argument];
                 break;
+            case Collective::kRotateUp:
+                fiber.offer = given[(lane + kWarp - argument) % kWarp];
+                break;
             case Collective::kBroadcast:
                 fiber.offer = given[argument % kWarp];
                 break;
@@ -292,8 +295,16 @@ void Grid::about_to_store(const void* address) {
     suspend();
 }
 
+bool Grid::is_in_an_array(const void* source, uint32_t bytes) const {
+    const uint64_t from = reinterpret_cast<uintptr_t>(source);
+    for (uint32_t i = 0; i < schedule_.array_count; ++i)
+        if (schedule_.arrays[i].from <= from && from + bytes <= schedule_.arrays[i].to) return true;
+    return schedule_.array_count == 0;
+}
+
 // Whoever reads the destination before the copy has arrived finds poison.
 void Grid::send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase) {
+    if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
     on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase});
     maybe_suspend(2);

@@ -3,7 +3,8 @@
 // theirs has a turn, and now and then a warp or a block stalls for so long that the others run far ahead.
 //
 // What a GPU would answer with a hang or with silence fails here with a message: lanes of a warp in different
-// collectives, a barrier that a thread left the kernel without, misaligned access, waiting that has no end.
+// collectives, a barrier that a thread left the kernel without, misaligned access, a bulk copy of what is no array's,
+// waiting that has no end.
 #pragma once
 #include <setjmp.h>
 
@@ -20,6 +21,10 @@ constexpr int kWords = 12;  // of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
 
+struct Span {
+    uint64_t from, to;  // addresses
+};
+
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
@@ -30,6 +35,8 @@ struct Schedule {
     uint32_t stall_turns;         // the longest stall
     uint32_t shared_bytes;        // of a block
     uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
+    const Span* arrays;           // whose bytes bulk copies may read; none: any bytes
+    uint32_t array_count;
 };
 
 struct Random {  // splitmix64
@@ -48,7 +55,7 @@ struct Random {  // splitmix64
 constexpr int kBarriers = 16;  // of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kBroadcast, kBallot };
+enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
@@ -142,6 +149,7 @@ private:
     void stall(Warp& warp);
     void deliver();
     void report(const char* format, ...) __attribute__((format(printf, 2, 3)));
+    bool is_in_an_array(const void* source, uint32_t bytes) const;
 
     const Schedule schedule_;
     const int threads_;

@@ -90,6 +90,10 @@ T shuffle_up(const T& value, int distance) {
     return exchanged(value, simulator::Collective::kShuffleUp, distance);
 }
 template <class T>
+T rotate_up(const T& value) {
+    return exchanged(value, simulator::Collective::kRotateUp, 1);
+}
+template <class T>
 T broadcast(const T& value, int lane) {
     return exchanged(value, simulator::Collective::kBroadcast, lane);
 }

@@ -77,11 +77,16 @@ struct Tiles {
     CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stage[k % kStages]; }
     CUSCAN_DEVICE void send_for(uint32 k) {
         const Turn tile = turn(k);
-        if (tile.exists && is_sent_for(tile)) stage(k).send_for(origin.at(geometry, tile.strip), first(tile));
+        if (tile.exists && is_sent_for(tile)) stage(k).send_for(origin.at(geometry, tile.strip), geometry, first(tile));
     }
     // The position in its row at which a tile begins, and whether it is sent for.
     static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
-    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const { return Stage::takes(geometry.elements() - first(turn)); }
+    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const {
+        if constexpr (Stage::kShifted)
+            return Stage::takes_shifted(origin, origin.at(geometry, turn.strip), geometry, first(turn));
+        else
+            return Stage::takes(geometry.elements() - first(turn));
+    }
 
     // Between all workers and the walker, for tile k.
     template <int kBarrier>
@@ -140,10 +145,10 @@ struct Tiles {
             tile.template load_values<Stage>(row, geometry, length, position, lane);
             stage(k).wait(sent >> k % kStages);
             sent ^= 1u << k % kStages;
-            tile.read_values(stage(k), start, lane);
+            tile.read_values(stage(k), start, lane, row, true);
         } else {
             tile.load_values(row, geometry, length, position, lane);
-            tile.write_values(stage(k), start, lane);
+            tile.write_values(stage(k), start, lane, row);
         }
         const State aggregate = tile.scan(lane);
         if (lane == 0) shared.warp_aggregate[k % 2][warp] = aggregate;
@@ -179,7 +184,7 @@ struct Tiles {
         const auto& prefix = shared.prefix[k % 2];
         const int start = warp * Tile::kElements;
         const State carry = convert<State>(prefix.carry);
-        tile.read_values(stage(k), start, lane);
+        tile.read_values(stage(k), start, lane, origin.at(geometry, turn.strip), is_sent_for(turn));
         tile.store(origin.at(geometry, turn.strip), geometry, geometry.axis.size, first(turn) + start, lane,
                    prefix.exists || warp > 0, warp > 0 ? join<Op>(prefix.exists, carry, before) : carry);
     }

@@ -2,34 +2,11 @@
 // shared memory (dense_rows.cuh), where a warp scans one row at a time.
 #pragma once
 #include "../dense_rows.cuh"
+#include "../shifted.cuh"
 #include "../warp_tile.cuh"
 #include "../workspace.cuh"
 
 namespace cuscan {
-
-// kItems neighbours in shared memory at any address, the lowest of which is `item`: out of the two aligned pieces that they
-// lie in. These may reach into other rows, and less than two pieces beyond the rows of the block.
-template <int kItems, class T>
-CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
-    constexpr int kWords = target::Words<Vector<T, kItems>>::kCount;
-    using Piece = Vector<uint32, kWords>;
-    const int beyond = int(reinterpret_cast<uint64>(item) % sizeof(Piece));  // bytes from the first piece's address
-    const Piece* piece = reinterpret_cast<const Piece*>(reinterpret_cast<const unsigned char*>(item) - beyond);
-    const Piece low = piece[0], high = piece[1];
-    uint32 word[2 * kWords];
-    CUSCAN_UNROLL
-    for (int i = 0; i < kWords; ++i) word[i] = low.item[i], word[kWords + i] = high.item[i];
-    CUSCAN_UNROLL
-    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) {
-        CUSCAN_UNROLL
-        for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
-    }
-    target::Words<Vector<T, kItems>> words;
-    CUSCAN_UNROLL
-    for (int i = 0; i < kWords; ++i)
-        words.word[i] = sizeof(T) < 4 ? uint32((uint64(word[i + 1]) << 32 | word[i]) >> (beyond % 4 * 8)) : word[i];
-    return target::from_words<Vector<T, kItems>>(words);
-}
 
 // Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the last
 // run of a row has fewer elements. A run is 16 bytes at most, so several lanes' runs begin in the same bank; each of these
