@@ -161,7 +161,12 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         batch=batch,
         accesses=accesses,
         items=order.items,
-        constants={"Vectors": order.vectors, "Warps": warps, "Stages": STAGES},
+        constants={
+            "Vectors": order.vectors,
+            "Warps": warps,
+            "Stages": STAGES,
+            "ClearsBeyond": int(shifted and bool(request.op.source)),
+        },
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=min(rows * units if shared else rows, slots),

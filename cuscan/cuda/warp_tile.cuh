@@ -58,9 +58,11 @@ struct WarpTile {
         if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
     }
 
-    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. `sent`: whether its tile was sent for.
+    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. `sent`: whether its tile was sent for. What
+    // was sent for beyond the row's end, `left` elements from the warp tile's start, becomes zero here too, for operators
+    // that might not stand it (Config::kClearsBeyond): those of users.
     template <class Stage>
-    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane, const Place& row, bool sent) {
+    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane, const Place& row, bool sent, int64 left) {
         for_each_value<Config>([&](auto k, auto port) {
             using Port = decltype(port);
             if constexpr (Stage::template holds<Port>()) {
@@ -72,6 +74,8 @@ struct WarpTile {
                     else
                         items.raw.at(k).vector[r] = read_shared<Port::kAccess, Vector<typename Port::Type, kItems>>(item);
                 }
+                if constexpr (is_shifted(Port::kAccess) && Config::kClearsBeyond)
+                    if (left < kElements) clear_beyond(k, clamp(left - lane * kItems, kElements));
             }
         });
     }
@@ -153,6 +157,16 @@ struct WarpTile {
     }
 
 private:
+    template <class Index>
+    CUSCAN_DEVICE void clear_beyond(Index k, int count) {
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i)
+                if (r * kStride + i >= count) items.raw.at(k).vector[r].item[i] = {};
+        }
+    }
+
     CUSCAN_DEVICE auto packed(int r) const {
         const auto& vector = items.raw.at(Number<0>()).vector[r];
         if constexpr (Element::kMasked)

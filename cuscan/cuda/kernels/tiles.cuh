@@ -145,7 +145,7 @@ struct Tiles {
             tile.template load_values<Stage>(row, geometry, length, position, lane);
             stage(k).wait(sent >> k % kStages);
             sent ^= 1u << k % kStages;
-            tile.read_values(stage(k), start, lane, row, true);
+            tile.read_values(stage(k), start, lane, row, true, length - position);
         } else {
             tile.load_values(row, geometry, length, position, lane);
             tile.write_values(stage(k), start, lane, row);
@@ -184,7 +184,8 @@ struct Tiles {
         const auto& prefix = shared.prefix[k % 2];
         const int start = warp * Tile::kElements;
         const State carry = convert<State>(prefix.carry);
-        tile.read_values(stage(k), start, lane, origin.at(geometry, turn.strip), is_sent_for(turn));
+        tile.read_values(stage(k), start, lane, origin.at(geometry, turn.strip), is_sent_for(turn),
+                         geometry.elements() - first(turn) - start);
         tile.store(origin.at(geometry, turn.strip), geometry, geometry.axis.size, first(turn) + start, lane,
                    prefix.exists || warp > 0, warp > 0 ? join<Op>(prefix.exists, carry, before) : carry);
     }
