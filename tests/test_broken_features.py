@@ -95,7 +95,7 @@ MISTAKES = (
         "            }\n            target::sync_block();\n        }\n    }\n\n    // The totals",
         "            }\n        }\n    }\n\n    // The totals",
     ),
-    Mistake("exclusive-goes-on", "reset-exclusive", "elements.cuh", "if (next.restarts) shown = segment_started;", ""),
+    Mistake("exclusive-goes-on", "reset-exclusive", "elements.cuh", "if (next.restarts) shown = segment_started;", ";"),
     Mistake(
         "segment-without-initial",
         "reset-matrices",
