@@ -1,4 +1,4 @@
-"""What kernels are compiled for, and launches made of: frozen values, the words of plan.py."""
+"""What kernels are compiled for, and launches made of: frozen values, which plan.py decides on."""
 
 from __future__ import annotations
 

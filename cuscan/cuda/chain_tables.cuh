@@ -45,7 +45,7 @@ struct Tagged {
     }
 };
 
-// The words of a launch's chains (plan.py counts the same): the tables one after the other, each ordered by chain.
+// The words of a launch's chains (assemble.py counts the same): the tables one after the other, each ordered by chain.
 template <class Acc, class Carry>
 struct ChainTables {
     static constexpr uint64 kGroup = target::kWarp;

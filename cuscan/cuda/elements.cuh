@@ -27,7 +27,8 @@ struct Elements {
     using Initial = typename Config::CarryOp::Initial;
     using Result = typename PortOf<0, typename Config::Results>::Is::Type;
     using Index = typename Config::Index;
-    static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes, "plan.py counts otherwise");
+    static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes,
+                  "assemble.py counts otherwise");
 
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 

@@ -179,8 +179,8 @@ constexpr bool kHasBulkCopy = false;
 
 CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
 
-// Lives in shared memory. One thread calls init, and start for each load; all threads may wait for load number `phase`
-// (counted from 0, its parity is enough) before they read `destination`. The next load into the same place may start
+// Lives in shared memory. One thread calls init, and for each load expect and load; all threads may wait for load number
+// `phase` (counted from 0, its parity is enough) before they read `destination`. The next load into the same place may start
 // after a sync_block that follows the reads.
 struct BulkBarrier {
     uint64 state;
