@@ -10,6 +10,7 @@
 #pragma once
 #include "../grid_chain.cuh"
 #include "../narrow_tile.cuh"
+#include "../pipeline.cuh"
 #include "../schedule.cuh"
 
 namespace cuscan {
@@ -41,14 +42,8 @@ struct NarrowColumns {
     static constexpr int kAbreast = Config::kAbreast;  // columns that a walker takes at a time
     using GridChain = GridChains<State, Carry, CarryOp, Config::kLevels, kAbreast>;
     static constexpr int kStages = Config::kStages;
+    using Pipeline = cuscan::Pipeline<Layout::kThreads>;
     static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
-
-    // The barriers of a block. Two take turns where one tile's may still be in use when the next one's is.
-    enum Barrier : int {
-        kWorkersMeet = 1,
-        kScanned = 2,   // and 3: the workers tell the walkers that a tile is scanned in itself
-        kPrefixed = 4,  // and 5: the walkers tell the workers what precedes its units
-    };
 
     NarrowShared<Config>& shared;
     const Row<Config>& origin;
@@ -74,22 +69,6 @@ struct NarrowColumns {
             return values(k);
         else
             return shared.results;
-    }
-
-    // Between all workers and the walkers, for tile k.
-    template <int kBarrier>
-    static CUSCAN_DEVICE void sync(uint32 k) {
-        if (k % 2 == 0)
-            target::barrier_sync<kBarrier>(Layout::kThreads);
-        else
-            target::barrier_sync<kBarrier + 1>(Layout::kThreads);
-    }
-    template <int kBarrier>
-    static CUSCAN_DEVICE void arrive(uint32 k) {
-        if (k % 2 == 0)
-            target::barrier_arrive<kBarrier>(Layout::kThreads);
-        else
-            target::barrier_arrive<kBarrier + 1>(Layout::kThreads);
     }
 
     // ---- walkers ---------------------------------------------------------------------------------------------------
@@ -118,11 +97,11 @@ struct NarrowColumns {
     CUSCAN_DEVICE void run_walker(int walker) {
         target::sync_block();
         for (uint32 k = 0;; ++k) {
-            sync<kScanned>(k);
+            Pipeline::template sync<kScanned>(k);
             const Turn now = shared.turn[k % kStages];
             if (!now.exists) return;
             find_prefixes(k, now, walker);
-            arrive<kPrefixed>(k);
+            Pipeline::template arrive<kPrefixed>(k);
         }
     }
 
@@ -196,9 +175,9 @@ struct NarrowColumns {
             target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
             if (leader && next.exists) begin(k + 1, ticket);  // all are done with tile k - 2, whose stage it takes
             if (next.exists) scan_units(k, next);
-            arrive<kScanned>(k);
+            Pipeline::template arrive<kScanned>(k);
             if (last.exists) {
-                sync<kPrefixed>(k - 1);
+                Pipeline::template sync<kPrefixed>(k - 1);
                 last_tile.finish(values(k - 1), results(k - 1), shared.exchange[(k - 1) % 2], shared.prefix[(k - 1) % 2],
                                  Config::kHasInitial || last.unit > 0, thread);
             }

@@ -8,6 +8,7 @@
 #pragma once
 #include "../block_chain.cuh"
 #include "../grid_chain.cuh"
+#include "../pipeline.cuh"
 #include "../schedule.cuh"
 #include "../stage.cuh"
 #include "../warp_tile.cuh"
@@ -20,13 +21,6 @@ struct TilesLayout {
     static constexpr int kElements = Config::kWarps * Tile::kElements;
     static constexpr int kWorkers = Config::kWarps * target::kWarp;  // threads
     static constexpr int kThreads = kWorkers + target::kWarp;
-};
-
-// The barriers of a block. Two take turns where one tile's may still be in use when the next one's is.
-enum TilesBarrier : int {
-    kWorkersMeet = 1,
-    kScanned = 2,   // and 3: the workers tell the walker that a tile is scanned in itself
-    kPrefixed = 4,  // and 5: the walker tells the workers what precedes it
 };
 
 // What precedes a tile, from the walker to the workers.
@@ -54,6 +48,7 @@ struct Tiles {
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
     static constexpr int kStages = Config::kStages;
+    using Pipeline = cuscan::Pipeline<TilesLayout<Config>::kThreads>;
     static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
     using Layout = TilesLayout<Config>;
     using GridChain = GridChains<State, Carry, CarryOp, Config::kLevels>;
@@ -88,22 +83,6 @@ struct Tiles {
             return Stage::takes(geometry.elements() - first(turn));
     }
 
-    // Between all workers and the walker, for tile k.
-    template <int kBarrier>
-    static CUSCAN_DEVICE void sync(uint32 k) {
-        if (k % 2 == 0)
-            target::barrier_sync<kBarrier>(Layout::kThreads);
-        else
-            target::barrier_sync<kBarrier + 1>(Layout::kThreads);
-    }
-    template <int kBarrier>
-    static CUSCAN_DEVICE void arrive(uint32 k) {
-        if (k % 2 == 0)
-            target::barrier_arrive<kBarrier>(Layout::kThreads);
-        else
-            target::barrier_arrive<kBarrier + 1>(Layout::kThreads);
-    }
-
     // ---- the walker ------------------------------------------------------------------------------------------------
 
     // What precedes tile k.
@@ -125,11 +104,11 @@ struct Tiles {
         BlockChains<State, Carry, CarryOp, Config::kLevels> block_chain;
         target::sync_block();
         for (uint32 k = 0;; ++k) {
-            sync<kScanned>(k);
+            Pipeline::template sync<kScanned>(k);
             const Turn tile = turn(k);
             if (!tile.exists) return;
             find_prefix(k, tile, block_chain);
-            arrive<kPrefixed>(k);
+            Pipeline::template arrive<kPrefixed>(k);
         }
     }
 
@@ -210,10 +189,10 @@ struct Tiles {
             target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
             if (leader) lead(k, next, ticket);
             if (next.exists) next_before = before_warp(k);
-            arrive<kScanned>(k);
+            Pipeline::template arrive<kScanned>(k);
             // Either barrier also shows the workers the ticket of tile k + 1.
             if (last.exists) {
-                sync<kPrefixed>(k - 1);
+                Pipeline::template sync<kPrefixed>(k - 1);
                 store(k - 1, last, last_tile, last_before);
             } else {
                 target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
