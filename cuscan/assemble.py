@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
 from cuscan.layout import Dimension, Layout, span_of
@@ -29,14 +31,17 @@ def assemble(
     units: int = 1,
     chains: int = 0,
     staged: bool = False,
+    sent: Collection[int] = (),
 ) -> ScanPlan:
-    """A plan; `chains` of `units` each go through memory if there are any."""
+    """A plan; `chains` of `units` each go through memory if there are any. Tiles of the arrays `sent` are sent for."""
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
     index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
     words = chain_words(chains, units, state, carry_state)
-    ports = [_port(spec, access) for spec, access in zip(layout.arrays, accesses, strict=True)]
+    ports = [
+        _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
+    ]
     values, results = len(request.values), len(request.results)
     mask, segment_port, row_initial, last = ports[values + results :]
     if segments and segments.kind == "offsets":
@@ -74,6 +79,7 @@ def assemble(
         blocks_per_sm=blocks_per_sm,
         shared_bytes=shared_bytes,
     )
+    elements = layout.axis.size - request.include_initial
     dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
     offsets_array = segments.array if segments and segments.kind == "offsets" else None
     geometry = (
@@ -86,15 +92,15 @@ def assemble(
             if offsets_array
             else (0, 0)
         ),
-        *(word for i in range(values) for word in span_of(layout, i, layout.axis.size - request.include_initial)),
+        *(word for i in range(values + results + 2) for word in span_of(layout, i, elements)),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 
 
-def _port(spec: ArraySpec | None, access: str) -> Port:
+def _port(spec: ArraySpec | None, access: str, sent: bool) -> Port:
     if spec is None:
         return Port()
-    return Port(spec.dtype.cpp, "Uniform" if access in STILL else access, access == "Number")
+    return Port(spec.dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
 
 
 def _unit_dimension(layout: Layout) -> Dimension:

@@ -23,13 +23,14 @@ class Port:
     type: str = "boolean"
     access: str = "None"
     by_value: bool = False  # a number that is an argument itself
+    sent: bool = False  # tiles of it are sent for (stage.cuh)
 
     @property
     def present(self) -> bool:
         return self.access != "None"
 
     def __str__(self) -> str:
-        return f"Port<{self.type}, Access::k{self.access}>"
+        return f"Port<{self.type}, Access::k{self.access}{', true' * self.sent}>"
 
 
 @dataclass(frozen=True)

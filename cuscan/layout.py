@@ -109,10 +109,11 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
 def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
     """Bytes from scan position 0 to an array's lowest address, and to the end of its highest element.
 
-    The scanned axis has so many elements.
+    The scanned axis has so many elements. Of an array that is not there: nothing.
     """
     spec = layout.arrays[array]
-    assert spec is not None
+    if spec is None:
+        return 0, 0
     dims = (layout.axis._replace(size=elements), *layout.others)
     reach = [max(dim.size - 1, 0) * dim.strides[array] for dim in dims]
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + spec.dtype.itemsize

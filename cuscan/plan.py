@@ -16,7 +16,10 @@ from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES
 
 WARP = 32
-STAGES = 3  # tiles that a block of the tiles and narrow families holds
+TILES_WARPS = 24  # of a block of the tiles family, in groups
+GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
+AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
+STAGES = 3  # tiles that a block of the narrow family holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies
@@ -130,27 +133,26 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
-    block = (warps + 1) * WARP
-    tile = warps * order.warp_tile
-    values, result = len(request.values), request.result.dtype
-    accesses, aligned = _tile_accesses(request, layout, batch, order, target)
-    held = [v.dtype.itemsize for v, access in zip(request.values, accesses, strict=False) if access not in STILL]
-    shifted = any(access.startswith("Shifted") for access in accesses[:values])
-    staged = target.arch >= BULK_ARCH and bool(held) and (shifted or (aligned and length >= tile))
-    # A value that is not held in a stage still has a place there (stage.cuh).
-    state, carry = (state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (result.accumulator, request.carry))
-    shared_bytes = (
-        SHARED_REST + 2 * (warps * state + carry) + _boundary_bytes(request, order.items * order.vectors, warps)
+    accesses, sent = _tile_accesses(request, layout, batch, order, target)
+    tile, values = warps * order.warp_tile, len(request.values)
+    value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
+    flag_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
+    groups = max(min(TILES_WARPS // warps, GROUPS_BYTES // value_bytes), 1)
+    state, carry = (
+        state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
     )
-    if target.arch >= BULK_ARCH:
-        shared_bytes += STAGES * (tile * sum(held) + VECTOR_BYTES * (values - len(held)))
-        shared_bytes += STAGES * BULK_BYTES * len(held) * shifted
-        fitting = target.shared_bytes // (shared_bytes + SHARED_RESERVED)
-        blocks_per_sm = max(min(_blocks_per_sm("tiles", max(_itemsizes(request)), block), fitting), 1)
-    else:  # two tiles in registers
-        shared_bytes += STAGES * VECTOR_BYTES * values
-        blocks_per_sm = max(WARP * (order.warps + 1) // block, 1)
-    slots = target.sm_count * blocks_per_sm
+    # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
+    tile_bytes = 48 + _rounded(carry + 1, 16) + state
+    shared_bytes = SHARED_REST + groups * (2 * warps * state + tile_bytes)
+    shared_bytes += _boundary_bytes(request, order.items * order.vectors, groups * warps)
+    room = target.shared_bytes - SHARED_RESERVED - shared_bytes
+    flag_stages = 2 if flag_bytes else 1
+    shared_bytes += flag_stages * (flag_bytes or BULK_BYTES)
+    room -= flag_stages * (flag_bytes or BULK_BYTES)
+    # Beside the tiles that the groups work on, those on their way.
+    stages = min(room // (value_bytes + tile_bytes), groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
+    shared_bytes += stages * (value_bytes + tile_bytes)
+    slots = target.sm_count
     shared = units > 1 and _share_strips(rows, slots)
     if shared:
         _check_tickets(rows * units)
@@ -164,38 +166,51 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         constants={
             "Vectors": order.vectors,
             "Warps": warps,
-            "Stages": STAGES,
-            "ClearsBeyond": int(shifted and bool(request.op.source)),
+            "Groups": groups,
+            "Stages": stages,
+            "FlagStages": flag_stages,
+            "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },
-        block=block,
-        blocks_per_sm=blocks_per_sm,
+        block=(groups * warps + 1 + (units > 1)) * WARP,
+        blocks_per_sm=1,
         grid=min(rows * units if shared else rows, slots),
         shared_bytes=shared_bytes,
         units=units,
         chains=rows if shared else 0,
-        staged=staged,
+        sent=sent,
     )
+
+
+def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[str, ...]) -> int:
+    """What an array takes of a stage (stage.cuh)."""
+    spec = layout.arrays[array]
+    assert spec is not None
+    return elements * spec.dtype.itemsize + BULK_BYTES * accesses[array].startswith("Shifted")
 
 
 def _tile_accesses(
     request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], order: Order, target: Target
-) -> tuple[tuple[str, ...], bool]:
-    """The accesses of the tiles family, and whether no value keeps bulk copies from being aligned.
+) -> tuple[tuple[str, ...], list[int]]:
+    """The accesses of the tiles family, and the numbers of the arrays that tiles are sent for.
 
-    If one does, and all that vary are dense, all of these are read shifted.
+    Where a value keeps bulk copies from being aligned, and all that vary are dense, all of these are shifted.
     """
     accesses = list(accesses_of(layout, layout.axis, batch, order.items))
-    values = range(len(request.values))
-    bulk = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)[: len(values)]
-    if target.arch >= BULK_ARCH:
-        shifted = [shifted_access(*array) for array in zip(layout.arrays, layout.axis.strides, strict=True)]
-        for i in range(len(values), len(values) + len(request.results)):
-            accesses[i] = shifted[i] if accesses[i] == "Element" else accesses[i]
-        held = [i for i in values if bulk[i] not in STILL]
-        if "Element" in bulk and all(shifted[i] != "Element" for i in held):
-            for i in held:
-                accesses[i] = shifted[i]
-    return tuple(accesses), "Element" not in bulk
+    if target.arch < BULK_ARCH:
+        return tuple(accesses), []
+    aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
+    shifted = [shifted_access(*array) for array in zip(layout.arrays, layout.axis.strides, strict=True)]
+    values, results = len(request.values), len(request.results)
+    for i in range(values, values + results):
+        accesses[i] = shifted[i] if accesses[i] == "Element" else accesses[i]
+    sent = [i for i in range(values) if aligned[i] not in STILL]
+    if any(aligned[i] == "Element" for i in sent):
+        if any(shifted[i] == "Element" for i in sent):
+            sent = []
+        for i in sent:
+            accesses[i] = shifted[i]
+    flags = range(values + results, values + results + 2)  # the mask, and where segments start
+    return tuple(accesses), sent + [i for i in flags if aligned[i] in ("Vector", "Mirrored")]
 
 
 def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
@@ -279,6 +294,10 @@ def _boundary_bytes(request: ScanRequest, elements: int, warps: int) -> int:
     if not request.segments or request.segments.kind != "offsets":
         return 0
     return warps * WARP * -(-elements // 32) * 4
+
+
+def _rounded(number: int, step: int) -> int:
+    return -(-number // step) * step
 
 
 def _power_of_two(number: int, *, down: bool = False) -> int:

@@ -10,11 +10,11 @@ TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an ele
 
 # A contiguous axis, by the item size of the widest of values and results: `items` fill one load of it.
 CONTIGUOUS = {
-    1: Order(items=16, vectors=4, warps=8),
-    2: Order(items=8, vectors=4, warps=8),
+    1: Order(items=16, vectors=8, warps=8),
+    2: Order(items=8, vectors=8, warps=8),
     4: Order(items=4, vectors=8, warps=8),
     8: Order(items=2, vectors=8, warps=8),
-    16: Order(items=1, vectors=8, warps=8),
+    16: Order(items=1, vectors=4, warps=8),
 }
 
 # Any other axis: one order for all types.
@@ -49,11 +49,6 @@ THREADS_PER_SM = {
     ("warp_rows", 4): 640,
     ("warp_rows", 8): 512,
     ("warp_rows", 16): 512,
-    ("tiles", 1): 576,
-    ("tiles", 2): 864,
-    ("tiles", 4): 576,
-    ("tiles", 8): 576,
-    ("tiles", 16): 288,
     ("narrow", 1): 864,
     ("narrow", 2): 864,
     ("narrow", 4): 768,

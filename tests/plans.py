@@ -14,7 +14,7 @@ from cuscan.request import make_request
 
 H200 = Target(90, 132)
 ORDER4 = Order(items=4, vectors=8, warps=8)
-TABLE = {1: Order(16, 4, 8), 2: Order(8, 4, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 8, 8)}
+TABLE = {1: Order(16, 8, 8), 2: Order(8, 8, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 4, 8)}
 
 
 def request(x, op="add", axis=-1, *, has_initial=False, mask=None, segments=None, row_initial=None, out=None, **flags):
@@ -42,7 +42,7 @@ def accesses(a_plan):
 
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
-    words, step = a_plan.geometry[: -5 - 2 * len(a_plan.config.values)], 1 + len(ports(a_plan))
+    words, step = a_plan.geometry[: -5 - _span_words(a_plan)], 1 + len(ports(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
     return dims[0], dims[1], dims[2:]
@@ -50,14 +50,18 @@ def dimensions(a_plan):
 
 def scalars(a_plan):
     """Of a plan's geometry: rows, units, words of the workspace; number of segment offsets, their step."""
-    spans = 2 * len(a_plan.config.values)
+    spans = _span_words(a_plan)
     return a_plan.geometry[-5 - spans : -spans]
 
 
 def spans(a_plan):
-    """What a plan's geometry ends with: from scan position 0 to the ends of each value."""
-    words = a_plan.geometry[-2 * len(a_plan.config.values) :]
+    """What a plan's geometry ends with: from scan position 0 to the ends of each array that is read, and of results."""
+    words = a_plan.geometry[-_span_words(a_plan) :]
     return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _span_words(a_plan):
+    return 2 * (len(ports(a_plan)) - 2)
 
 
 def dim(size, *strides, arrays=6):

@@ -17,16 +17,16 @@ enum class Access {
 constexpr bool is_shifted(Access access) { return access == Access::kShifted || access == Access::kShiftedMirrored; }
 constexpr bool is_mirrored(Access access) { return access == Access::kMirrored || access == Access::kShiftedMirrored; }
 
-template <class Element, Access kItsAccess>
+template <class Element, Access kItsAccess, bool kIsSent = false>
 struct Port {
     using Type = Element;
     static constexpr Access kAccess = kItsAccess;
+    static constexpr bool kSent = kIsSent;  // ahead of time, to a stage (stage.cuh)
 };
 
 template <class... Each>
 struct Ports {
     static constexpr int kCount = sizeof...(Each);
-    static constexpr bool kAnyShifted = (is_shifted(Each::kAccess) || ...);
 };
 template <int kNumber, class List>
 struct PortOf;
@@ -82,5 +82,20 @@ struct Arrays {
     static constexpr int kLast = kMask + 3;
     static constexpr int kCount = kMask + 4;
 };
+
+template <class... Lists>
+struct Joined;
+template <class... Each>
+struct Joined<Ports<Each...>> {
+    using Is = Ports<Each...>;
+};
+template <class... First, class... Second, class... Rest>
+struct Joined<Ports<First...>, Ports<Second...>, Rest...> : Joined<Ports<First..., Second...>, Rest...> {};
+
+// The port of array kArray.
+template <class Config, int kArray>
+using PortOfArray =
+    typename PortOf<kArray, typename Joined<typename Config::Values, typename Config::Results,
+                                            Ports<typename Config::Mask, typename Config::SegmentPort>>::Is>::Is;
 
 }  // namespace cuscan

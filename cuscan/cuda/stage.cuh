@@ -1,138 +1,167 @@
-// A tile's values, from the time it is sent for until its result is stored. On hardware that copies in bulk they wait in
-// shared memory: where the layout allows it (Config::kStaged) one thread sends for tiles ahead of time, others are put
-// there by the threads that will need them. On older hardware there is no stage, and the threads keep the elements in
-// registers; so they do with a value that is the same for all elements.
+// What a tile is read from, array by array: a stage in shared memory that one thread has filled ahead of time, where the
+// hardware copies in bulk and the layout allows it (Port::kSent), or else global memory.
 //
-// Tiles of aligned rows are sent for if they are whole. Those of shifted rows (Access::kShifted) come with the rest of the
-// 16-byte pieces that they begin and end in, if that lies in the array too, whole or not. What is there beside the tile's
-// own elements may be old or new, or nothing at all, and is never used. Shifted elements lie in the stage as far beyond a
-// multiple of 16 bytes as in memory if they were sent for, and aligned if threads put them there; a thread reads pieces
-// that others have put there, between the barriers that keep a stage from being filled while it is read.
+// A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
+// the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
+// stage as far beyond a multiple of 16 bytes as in memory. What is there beside the tile's own elements may be old or new,
+// or nothing at all; no result that is stored depends on it.
 #pragma once
 #include "shifted.cuh"
 
 namespace cuscan {
 
-template <class Config, int kElements>
+// Where arrays lie in a stage: kElements of each that is sent for, of those from kFrom to kTo, one after the other.
+template <class Config, int kElements, int kFrom, int kTo>
+struct StageLayout {
+    static constexpr int kPiece = 16;  // bytes
+
+    template <int kArray>
+    static CUSCAN_DEVICE constexpr bool holds() {
+        return target::kHasBulkCopy && kArray >= kFrom && kArray < kTo && PortOfArray<Config, kArray>::kSent;
+    }
+    template <int kArray>
+    static CUSCAN_DEVICE constexpr int offset() {
+        if constexpr (kArray <= kFrom) {
+            return 0;
+        } else {
+            using Port = PortOfArray<Config, kArray - 1>;
+            constexpr int kRoom = kElements * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * kPiece;
+            return offset<kArray - 1>() + holds<kArray - 1>() * kRoom;
+        }
+    }
+};
+
+template <class Config, int kElements, int kFrom, int kTo>
 struct Stage {
-    static constexpr bool kShared = target::kHasBulkCopy;
-    static constexpr bool kBulk = Config::kStaged && kShared;
-    static constexpr bool kShifted = Config::Values::kAnyShifted && kBulk;  // then all values are that it holds
-    static constexpr int kBytes = 16;                                       // of a piece of a bulk copy
+    using Layout = StageLayout<Config, kElements, kFrom, kTo>;
+    static constexpr int kPiece = Layout::kPiece;
+    static constexpr int kBytes = Layout::template offset<kTo>();
+    static constexpr bool kAny = kBytes > 0;
     using Place = Row<Config>;
     using Shape = Geometry<Config>;
 
-    template <class Port>
+    alignas(kPiece) char data[kAny ? kBytes : kPiece];
+
+    template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
-        return kShared && Port::kAccess != Access::kUniform;
+        return Layout::template holds<kArray>();
     }
-    // The elements keep their order in memory, as a bulk copy leaves them.
-    template <class Port>
-    static CUSCAN_DEVICE constexpr Access access() {
-        return is_mirrored(Port::kAccess) ? Access::kMirrored : Access::kVector;
+    // Of the tile whose first element in scan order is at position `first` of `row`; `origin` is row 0. By one thread.
+    static CUSCAN_DEVICE bool can_be_filled(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
+        const int count = clamp(geometry.elements() - first, kElements);
+        bool inside = count > 0;
+        for_each_array([&](auto k) {
+            constexpr int kArray = decltype(k)::value;
+            const Pieces<kArray> pieces(row.array[kArray], first, count);
+            const int64 from = pieces.from - origin.array[kArray];
+            inside = inside && from >= geometry.span[kArray].lowest && from + pieces.bytes <= geometry.span[kArray].end;
+        });
+        return inside;
     }
+    static CUSCAN_DEVICE uint32 bytes(const Place& row, const Shape& geometry, int64 first) {
+        const int count = clamp(geometry.elements() - first, kElements);
+        uint32 bytes = 0;
+        for_each_array([&](auto k) {
+            constexpr int kArray = decltype(k)::value;
+            bytes += Pieces<kArray>(row.array[kArray], first, count).bytes;
+        });
+        return bytes;
+    }
+    // The barrier expects the bytes.
+    CUSCAN_DEVICE void fill(target::Barrier& barrier, const Place& row, const Shape& geometry, int64 first) {
+        const int count = clamp(geometry.elements() - first, kElements);
+        for_each_array([&](auto k) {
+            constexpr int kArray = decltype(k)::value;
+            const Pieces<kArray> pieces(row.array[kArray], first, count);
+            barrier.load(data + Layout::template offset<kArray>() + pieces.place, pieces.from, pieces.bytes);
+        });
+    }
+
+    // By a warp: the `count` elements from `start` on of the tile that begins at position `first` of the row.
+    CUSCAN_DEVICE void fill_one_by_one(const Place& row, const Shape& geometry, int64 first, int start, int count,
+                                       int lane) {
+        const int end = clamp(geometry.elements() - first, start + count);
+        for_each_array([&](auto k) {
+            constexpr int kArray = decltype(k)::value;
+            using Port = PortOfArray<Config, kArray>;
+            const auto* item = (const typename Port::Type*)row.array[kArray];
+            for (int i = start + lane; i < end; i += target::kWarp)
+                *element<kArray>(row, i) = *advance<Port::kAccess>(item, geometry.axis.stride[kArray], first + i);
+        });
+    }
+
+    // The element of an array at scan position `index` of the tile of `row`.
+    template <int kArray>
+    CUSCAN_DEVICE auto* element(const Place& row, int index) {
+        using Port = PortOfArray<Config, kArray>;
+        auto* item = reinterpret_cast<typename Port::Type*>(data + Layout::template offset<kArray>());
+        if constexpr (is_shifted(Port::kAccess)) item += shift<Port>(row.array[kArray]) / int(sizeof(*item));
+        return is_mirrored(Port::kAccess) ? item + (kElements - 1 - index) : item + index;
+    }
+
+private:
+    template <int kArray = kFrom, class Visit>
+    static CUSCAN_DEVICE void for_each_array(Visit&& visit) {
+        if constexpr (kArray < kTo) {
+            if constexpr (holds<kArray>()) visit(Number<kArray>());
+            for_each_array<kArray + 1>(visit);
+        }
+    }
+
+    // Bytes from a multiple of 16 to a tile's lowest address; tiles of one row have one.
     template <class Port>
-    struct Buffer {
-        using Element = typename Port::Type;
-        alignas(kBytes) Element item[holds<Port>() ? kElements + (kShifted ? kBytes / sizeof(Element) : 0) : 1];
-    };
-    Pack<Buffer, typename Config::Values> values;
-    target::BulkBarrier barrier;
+    static CUSCAN_DEVICE int shift(const char* row) {
+        const char* lowest = is_mirrored(Port::kAccess) ? row + sizeof(typename Port::Type) : row;
+        return int(reinterpret_cast<uint64>(lowest) % kPiece);
+    }
 
     // The pieces that some elements of a tile lie in: the first `count` from position `first` of a row on.
-    template <class Port>
+    template <int kArray>
     struct Pieces {
-        using Element = typename Port::Type;
+        using Port = PortOfArray<Config, kArray>;
         const char* from;
         int place;  // in the stage, bytes
         int bytes;
 
         CUSCAN_DEVICE Pieces(const char* row, int64 first, int count) {
             constexpr bool kMirrored = is_mirrored(Port::kAccess);
-            constexpr int kSize = sizeof(Element);
+            constexpr int kSize = sizeof(typename Port::Type);
+            static_assert(kElements * kSize % kPiece == 0, "tiles are whole pieces, were they aligned");
             const char* lowest = row + (kMirrored ? -(first + kElements - 1) : first) * kSize;  // of the tile, were it whole
             const int begin = shift<Port>(row) + (kMirrored ? kElements - count : 0) * kSize;
-            place = begin / kBytes * kBytes;
-            bytes = (begin + count * kSize + kBytes - 1) / kBytes * kBytes - place;
+            place = begin / kPiece * kPiece;
+            bytes = (begin + count * kSize + kPiece - 1) / kPiece * kPiece - place;
             from = lowest - shift<Port>(row) + place;
         }
     };
+};
 
-    // ---- one thread
-    CUSCAN_DEVICE void init() {
-        if constexpr (kBulk) barrier.init();
-    }
-    // The tile whose first element in scan order is at position `first` of the row.
-    CUSCAN_DEVICE void send_for(const Place& row, const Shape& geometry, int64 first) {
-        if constexpr (kShifted) {
-            const int count = clamp(geometry.elements() - first, kElements);
-            uint32 bytes = 0;
-            for_each_value<Config>([&](auto k, auto port) {
-                using Port = decltype(port);
-                if constexpr (holds<Port>()) bytes += Pieces<Port>(row.array[decltype(k)::value], first, count).bytes;
-            });
-            barrier.expect(bytes);
-            for_each_value<Config>([&](auto k, auto port) {
-                using Port = decltype(port);
-                if constexpr (holds<Port>()) {
-                    const Pieces<Port> pieces(row.array[decltype(k)::value], first, count);
-                    barrier.load((char*)values.at(k).item + pieces.place, pieces.from, pieces.bytes);
-                }
-            });
-        } else if constexpr (kBulk) {
-            uint32 bytes = 0;
-            for_each_value<Config>([&](auto k, auto port) {
-                if constexpr (holds<decltype(port)>()) bytes += sizeof(values.at(k).item);
-            });
-            barrier.expect(bytes);
-            for_each_value<Config>([&](auto k, auto port) {
-                using Port = decltype(port);
-                if constexpr (holds<Port>()) {
-                    const auto* item = (const typename Port::Type*)row.array[decltype(k)::value];
-                    const auto* lowest = access<Port>() == Access::kMirrored ? item - first - (kElements - 1) : item + first;
-                    barrier.load(values.at(k).item, lowest, sizeof(values.at(k).item));
-                }
-            });
-        }
-    }
+// A warp's part of a tile, which begins `start` elements into it: what a stage for values and one for flags hold is read
+// from there,
+template <class Values, class Flags>
+struct FromStages {
+    Values& values;
+    Flags& flags;
+    const typename Values::Place& row;
+    int start;
 
-    // ---- all threads
-    // Whether a tile is sent for, with so many elements of its row from its start on.
-    static CUSCAN_DEVICE bool takes(int64 elements) { return kBulk && elements >= kElements; }
-    // The same for shifted rows: the tile that begins at position `first` of `row`; `origin` is row 0.
-    static CUSCAN_DEVICE bool takes_shifted(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
-        const int64 elements = geometry.elements() - first;
-        bool inside = elements > 0;
-        for_each_value<Config>([&](auto k, auto port) {
-            using Port = decltype(port);
-            constexpr int kArray = decltype(k)::value;
-            if constexpr (holds<Port>()) {
-                const Pieces<Port> pieces(row.array[kArray], first, clamp(elements, kElements));
-                const int64 from = pieces.from - origin.array[kArray];
-                inside = inside && from >= geometry.span[kArray].lowest && from + pieces.bytes <= geometry.span[kArray].end;
-            }
-        });
-        return inside;
+    template <int kArray>
+    static CUSCAN_DEVICE constexpr bool holds() {
+        return Values::template holds<kArray>() || Flags::template holds<kArray>();
     }
-    CUSCAN_DEVICE void wait(uint32 load) {
-        if constexpr (kBulk) barrier.wait(load);
+    template <int kArray>
+    CUSCAN_DEVICE const auto* element(int index) const {
+        if constexpr (Values::template holds<kArray>())
+            return values.template element<kArray>(row, start + index);
+        else
+            return flags.template element<kArray>(row, start + index);
     }
-    // The element of a value at scan position `index` of a tile of `row`, which was sent for or not.
-    template <class Index, class Port>
-    CUSCAN_DEVICE typename Port::Type* value(Index k, Port, int index, const Place& row, bool sent) {
-        auto* item = values.at(k).item;
-        if constexpr (kShifted)
-            if (sent) item += shift<Port>(row.array[Index::value]) / int(sizeof(*item));
-        return advance<access<Port>()>(access<Port>() == Access::kMirrored ? item + (kElements - 1) : item, 0, index);
-    }
-
-private:
-    // Bytes from a multiple of 16 to a tile's lowest address; tiles of one row have one.
-    template <class Port>
-    static CUSCAN_DEVICE int shift(const char* row) {
-        static_assert(kElements * sizeof(typename Port::Type) % kBytes == 0, "tiles are whole pieces, were they aligned");
-        const char* lowest = is_mirrored(Port::kAccess) ? row + sizeof(typename Port::Type) : row;
-        return int(reinterpret_cast<uint64>(lowest) % kBytes);
+};
+// or nothing is.
+struct FromMemory {
+    template <int kArray>
+    static CUSCAN_DEVICE constexpr bool holds() {
+        return false;
     }
 };
 

@@ -49,6 +49,10 @@ CUSCAN_DEVICE void barrier_sync(int threads) {
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
 }
+CUSCAN_DEVICE void barrier_sync(int number, int threads) {  // in a kernel that has an SM to itself
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 template <int kNumber>
 CUSCAN_DEVICE void barrier_arrive(int threads) {
     __syncwarp();
@@ -179,16 +183,21 @@ constexpr bool kHasBulkCopy = false;
 
 CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
 
-// Lives in shared memory. One thread calls init, and for each load expect and load; all threads may wait for load number
-// `phase` (counted from 0, its parity is enough) before they read `destination`. The next load into the same place may start
-// after a sync_block that follows the reads.
-struct BulkBarrier {
+// Lives in shared memory. Phase after phase, counted from 0, it waits for `arrivals` of threads and for the bytes that one
+// of them expects. All that the arriving threads did before is seen by those who have waited. One thread calls init; nobody
+// may wait for a phase before the one before it is over.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+struct Barrier {
     uint64 state;
 
-    CUSCAN_DEVICE void init() {
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&state)) : "memory");
+    CUSCAN_DEVICE void init(uint32 arrivals = 1) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    CUSCAN_DEVICE void arrive() {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+    }
+    // Arrives, and makes the phase wait for the bytes of loads.
     CUSCAN_DEVICE void expect(uint32 bytes) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
@@ -211,6 +220,27 @@ struct BulkBarrier {
         }
     }
 };
+#else
+// The same without bulk copies.
+struct Barrier {
+    uint32 arrivals, arrived;
+
+    CUSCAN_DEVICE void init(uint32 of_a_phase = 1) { arrivals = of_a_phase, arrived = 0; }
+    CUSCAN_DEVICE void arrive() {
+        __threadfence_block();
+        atomicAdd(&arrived, 1u);
+    }
+    CUSCAN_DEVICE void expect(uint32) {}
+    CUSCAN_DEVICE void load(void*, const void*, uint32) {}
+    CUSCAN_DEVICE void wait(uint32 phase) {
+        const volatile uint32& so_far = arrived;
+        while (int32(so_far - (phase + 1) * arrivals) < 0) {
+        }
+        __threadfence_block();
+    }
+};
+#endif
+using BulkBarrier = Barrier;
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
 // `sum` and the four bytes, or the two halves, of a word.

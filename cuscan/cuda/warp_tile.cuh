@@ -3,16 +3,9 @@
 // a vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
 #pragma once
 #include "packed.cuh"
-#include "shifted.cuh"
+#include "stage.cuh"
 
 namespace cuscan {
-
-struct NoStage {
-    template <class Port>
-    static CUSCAN_DEVICE constexpr bool holds() {
-        return false;
-    }
-};
 
 template <class Config, int kVectors, int kLanes>
 struct WarpTile {
@@ -32,63 +25,33 @@ struct WarpTile {
     Items<Config, kVectors, kItems> items;
     State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
 
-    // `first`: the position in the row at which the warp tile begins; `length`: the elements of the row. Nothing at or
-    // beyond the row's end is touched. Values that Stage holds are left out.
-    template <class Stage = NoStage>
-    CUSCAN_DEVICE void load_values(const Place& row, const Shape& geometry, int64 length, int64 first, int lane) {
-        for_each_value<Config>([&](auto k, auto port) {
-            if constexpr (!Stage::template holds<decltype(port)>()) {
-                auto& vectors = items.raw.at(k).vector;
-                load_each<decltype(k)::value>(port, row, geometry, length, first, lane,
-                                              [&](int r, const auto& vector) { vectors[r] = vector; });
+    // From stages or from memory, as Source says (stage.cuh). `first`: the position in the row at which the warp tile
+    // begins; `length`: the elements of the row, at or beyond whose end no memory is touched.
+    template <class Source>
+    CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
+                                   int lane) {
+        const Reader<Source> reader{source, row, geometry, length, first, lane};
+        for_each_value<Config>([&](auto k, auto) {
+            auto& vectors = items.raw.at(k).vector;
+            reader.template each<decltype(k)::value>([&](int r, const auto& vector) { vectors[r] = vector; });
+            if constexpr (Source::template holds<decltype(k)::value>()) {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r) clear_beyond(k, r, length - first - lane * kItems);
             }
         });
     }
     // The mask, and where segments start. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of them.
-    CUSCAN_DEVICE void load_flags(const Place& row, const Shape& geometry, int64 length, int64 first, int lane,
-                                  const typename Element::Initial& initial, uint32* boundaries) {
+    template <class Source>
+    CUSCAN_DEVICE void load_flags(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
+                                  int lane, const typename Element::Initial& initial, uint32* boundaries) {
         items.clear(geometry, first + lane * kItems, initial);
+        const Reader<Source> reader{source, row, geometry, length, first, lane};
         if constexpr (Element::kMasked)
-            load_each<Numbers::kMask>(typename Config::Mask(), row, geometry, length, first, lane,
-                                      [&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
+            reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
-            load_each<Numbers::kSegments>(typename Config::SegmentPort(), row, geometry, length, first, lane,
-                                          [&](int r, const auto& reset) { items.restarts.set_vector(r, reset); });
-        if constexpr (Config::kSegments == Segments::kKeys) compare_keys(row, geometry, length, first, lane);
+            reader.template each<Numbers::kSegments>([&](int r, const auto& reset) { items.restarts.set_vector(r, reset); });
+        if constexpr (Config::kSegments == Segments::kKeys) compare_keys(reader);
         if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
-    }
-
-    // From and to a stage (stage.cuh); `start` is the warp tile's place in it. `sent`: whether its tile was sent for. What
-    // was sent for beyond the row's end, `left` elements from the warp tile's start, becomes zero here too, for operators
-    // that might not stand it (Config::kClearsBeyond): those of users.
-    template <class Stage>
-    CUSCAN_DEVICE void read_values(Stage& stage, int start, int lane, const Place& row, bool sent, int64 left) {
-        for_each_value<Config>([&](auto k, auto port) {
-            using Port = decltype(port);
-            if constexpr (Stage::template holds<Port>()) {
-                CUSCAN_UNROLL
-                for (int r = 0; r < kVectors; ++r) {
-                    const auto* item = stage.value(k, port, start + lane * kItems + r * kStride, row, sent);
-                    if constexpr (is_shifted(Port::kAccess))
-                        items.raw.at(k).vector[r] = read_shifted<Port::kAccess, kItems>(item);
-                    else
-                        items.raw.at(k).vector[r] = read_shared<Port::kAccess, Vector<typename Port::Type, kItems>>(item);
-                }
-                if constexpr (is_shifted(Port::kAccess) && Config::kClearsBeyond)
-                    if (left < kElements) clear_beyond(k, clamp(left - lane * kItems, kElements));
-            }
-        });
-    }
-    template <class Stage>
-    CUSCAN_DEVICE void write_values(Stage& stage, int start, int lane, const Place& row) {
-        for_each_value<Config>([&](auto k, auto port) {
-            if constexpr (Stage::template holds<decltype(port)>()) {
-                CUSCAN_UNROLL
-                for (int r = 0; r < kVectors; ++r)
-                    write_shared<Stage::template access<decltype(port)>()>(
-                        stage.value(k, port, start + lane * kItems + r * kStride, row, false), items.raw.at(k).vector[r]);
-            }
-        });
     }
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
@@ -110,14 +73,18 @@ struct WarpTile {
         return aggregate;
     }
 
-    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does.
-    CUSCAN_DEVICE void store(const Place& row, const Shape& geometry, int64 length, int64 first, int lane, bool has_prefix,
-                             const State& prefix) {
+    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values that are
+    // in a stage are read from there once more: registers need not keep them while the prefix is waited for.
+    template <class Source>
+    CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
+                             int lane, bool has_prefix, const State& prefix) {
         const int64 left = length - first - lane * kItems;
+        const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         auto store_all = [&](auto whole, auto count) {
             Outputs earlier;
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
+                read_again(reader, r);
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
@@ -157,14 +124,25 @@ struct WarpTile {
     }
 
 private:
+    // What a stage holds beyond the row's end, `left` elements from this thread's first, becomes zero, for operators that
+    // might not stand it: those of users.
     template <class Index>
-    CUSCAN_DEVICE void clear_beyond(Index k, int count) {
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
+    CUSCAN_DEVICE void clear_beyond(Index k, int r, int64 left) {
+        if constexpr (Config::kClearsBeyond) {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i)
-                if (r * kStride + i >= count) items.raw.at(k).vector[r].item[i] = {};
+                if (r * kStride + i >= left) items.raw.at(k).vector[r].item[i] = {};
         }
+    }
+    template <class Reader>
+    CUSCAN_DEVICE void read_again(const Reader& reader, int r) {
+        for_each_value<Config>([&](auto k, auto) {
+            constexpr int kArray = decltype(k)::value;
+            if constexpr (Reader::ItsSource::template holds<kArray>()) {
+                items.raw.at(k).vector[r] = reader.template staged<kArray>(r);
+                clear_beyond(k, r, reader.length - reader.first - reader.lane * kItems);
+            }
+        });
     }
 
     CUSCAN_DEVICE auto packed(int r) const {
@@ -207,15 +185,76 @@ private:
         });
     }
 
-    CUSCAN_DEVICE void compare_keys(const Place& row, const Shape& geometry, int64 length, int64 first, int lane) {
-        using Port = typename Config::SegmentPort;
-        using Key = typename Port::Type;
-        const int64 step = geometry.axis.stride[Numbers::kSegments], origin = first + lane * kItems;
-        const Key* keys = (const Key*)row.array[Numbers::kSegments];
-        load_each<Numbers::kSegments>(Port(), row, geometry, length, first, lane, [&](int r, const auto& vector) {
+    // How this thread gets at the arrays, one vector after the other.
+    template <class Source>
+    struct Reader {
+        using ItsSource = Source;
+        const Source& source;
+        const Place& row;
+        const Shape& geometry;
+        const int64 length, first;
+        const int lane;
+
+        // Calls take(r, vector r of this thread) for array kArray.
+        template <int kArray, class Take>
+        CUSCAN_DEVICE void each(Take take) const {
+            using Port = PortOfArray<Config, kArray>;
+            using Value = typename Port::Type;
+            if constexpr (Source::template holds<kArray>()) {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r) take(r, staged<kArray>(r));
+            } else {
+                const int64 step = geometry.axis.stride[kArray];
+                const Value* item = element<kArray>(0);
+                auto load_all = [&](auto count) {
+                    CUSCAN_UNROLL
+                    for (int r = 0; r < kVectors; ++r)
+                        take(r, load_vector<Port::kAccess, kItems>(advance<Port::kAccess>(item, step, r * kStride), step,
+                                                                   count(r)));
+                };
+                if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
+                    load_all([](int) { return kItems; });
+                } else {
+                    const int left = clamp(length - first - lane * kItems, kElements);
+                    load_all([&](int r) { return left - r * kStride; });
+                }
+            }
+        }
+        template <int kArray>
+        CUSCAN_DEVICE auto staged(int r) const {
+            using Port = PortOfArray<Config, kArray>;
+            const auto* item = source.template element<kArray>(lane * kItems + r * kStride);
+            if constexpr (is_shifted(Port::kAccess))
+                return read_shifted<Port::kAccess, kItems>(item);
+            else
+                return read_shared<Port::kAccess, Vector<typename Port::Type, kItems>>(item);
+        }
+        // In global memory, `along` elements from the thread's first.
+        template <int kArray>
+        CUSCAN_DEVICE const auto* element(int64 along) const {
+            using Port = PortOfArray<Config, kArray>;
+            return advance<Port::kAccess>((const typename Port::Type*)row.array[kArray], geometry.axis.stride[kArray],
+                                          first + lane * kItems + along);
+        }
+    };
+
+    template <class Source>
+    CUSCAN_DEVICE void compare_keys(const Reader<Source>& reader) {
+        using Key = typename Config::SegmentPort::Type;
+        constexpr int kArray = Numbers::kSegments;
+        const int64 origin = reader.first + reader.lane * kItems, length = reader.length;
+        reader.template each<kArray>([&](int r, const auto& vector) {
             const int64 position = origin + r * kStride;
             Key before = vector.item[0];
-            if (position > 0 && position < length) before = *advance<Port::kAccess>(keys, step, position - 1);
+            if (position > 0 && position < length) {
+                if constexpr (Source::template holds<kArray>()) {
+                    const bool starts = r == 0 && reader.source.start == 0 && reader.lane == 0;
+                    before = starts ? *reader.template element<kArray>(-1)
+                                    : *reader.source.template element<kArray>(reader.lane * kItems + r * kStride - 1);
+                } else {
+                    before = *reader.template element<kArray>(r * kStride - 1);
+                }
+            }
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const bool change = arithmetic(vector.item[i]) != arithmetic(before);
@@ -237,26 +276,6 @@ private:
         target::sync_warp();
         CUSCAN_UNROLL
         for (int w = 0; w < kWords; ++w) items.restarts.word[w] = boundaries[w * target::kWarp + lane];
-    }
-
-    // Calls take(r, vector r of this thread) for array kArray.
-    template <int kArray, class Port, class Take>
-    static CUSCAN_DEVICE void load_each(Port, const Place& row, const Shape& geometry, int64 length, int64 first, int lane,
-                                        Take take) {
-        const int64 step = geometry.axis.stride[kArray];
-        const auto* item =
-            advance<Port::kAccess>((const typename Port::Type*)row.array[kArray], step, first + lane * kItems);
-        auto load_all = [&](auto count) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r)
-                take(r, load_vector<Port::kAccess, kItems>(advance<Port::kAccess>(item, step, r * kStride), step, count(r)));
-        };
-        if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
-            load_all([](int) { return kItems; });
-        } else {
-            const int left = clamp(length - first - lane * kItems, kElements);
-            load_all([&](int r) { return left - r * kStride; });
-        }
     }
 };
 

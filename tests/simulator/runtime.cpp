@@ -159,7 +159,7 @@ void Grid::deliver() {
     on_their_way_.pop_back();
     memcpy(copy.destination, copy.source, copy.bytes);
     copy.phase->expected -= copy.bytes;
-    if (copy.phase->expected == 0) ++copy.phase->completed;
+    copy.phase->settle();
 }
 
 void Grid::stall(Warp& warp) {
@@ -287,6 +287,14 @@ void Grid::arrive(int number, int threads) {
     maybe_suspend(2);
 }
 
+void Grid::arrive(Phase& phase) {
+    if (phase.missing == 0) fail("more arrivals at a barrier than its %u", phase.arrivals);
+    progress();
+    --phase.missing;
+    phase.settle();
+    maybe_suspend(2);
+}
+
 void Grid::about_to_store(const void* address) {
     progress();
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
@@ -303,7 +311,7 @@ bool Grid::is_in_an_array(const void* source, uint32_t bytes) const {
 }
 
 // Whoever reads the destination before the copy has arrived finds poison.
-void Grid::send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase) {
+void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase& phase) {
     if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
     on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase});

@@ -28,12 +28,12 @@ struct Span {
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
-    uint64_t patience;            // so many turns without an exit, an atomic, a relaxed or a vector store are a hang
-    uint32_t resident;            // blocks that the device holds
-    uint32_t shuffled;            // 1: blocks start in random order
-    uint32_t stall_odds;          // after one turn in so many, somebody stalls; 0: never
-    uint32_t stall_turns;         // the longest stall
-    uint32_t shared_bytes;        // of a block
+    uint64_t patience;      // so many turns without an exit, an atomic, an arrival, a relaxed or a vector store are a hang
+    uint32_t resident;      // blocks that the device holds
+    uint32_t shuffled;      // 1: blocks start in random order
+    uint32_t stall_odds;    // after one turn in so many, somebody stalls; 0: never
+    uint32_t stall_turns;   // the longest stall
+    uint32_t shared_bytes;  // of a block
     uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
     const Span* arrays;           // whose bytes bulk copies may read; none: any bytes
     uint32_t array_count;
@@ -97,9 +97,17 @@ struct Block {
     int exited;
 };
 
-// What a bulk copy reports to: `completed` counts the loads whose expected bytes have all arrived.
-struct BulkPhase {
-    uint32_t completed, expected;
+// A barrier in shared memory: `completed` phases; in the present one so many arrivals, of `arrivals`, and bytes are missing.
+struct Phase {
+    uint32_t expected;
+    uint16_t completed;
+    uint8_t arrivals, missing;
+
+    void settle() {
+        if (missing != 0 || expected != 0) return;
+        ++completed;
+        missing = arrivals;
+    }
 };
 
 struct BulkCopy {
@@ -107,7 +115,7 @@ struct BulkCopy {
     void* destination;
     const void* source;
     uint32_t bytes;
-    BulkPhase* phase;
+    Phase* phase;
 };
 
 class Grid {
@@ -123,9 +131,10 @@ public:
     void meet(Offer& offer);
     void barrier(int number, int threads);
     void arrive(int number, int threads);
+    void arrive(Phase& phase);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
-    void send_for(void* destination, const void* source, uint32_t bytes, BulkPhase& phase);
+    void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
     Random& random() { return random_; }
 

@@ -51,6 +51,7 @@ template <int kNumber>
 void barrier_arrive(int threads) {
     simulator::grid->arrive(kNumber, threads);
 }
+inline void barrier_sync(int number, int threads) { simulator::grid->barrier(number, threads); }
 inline uint32 ballot(bool predicate) {
     simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
     simulator::grid->meet(offer);
@@ -167,21 +168,28 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
 // ---- bulk copies: they arrive some time after they were sent for ----------------------------------------------------
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
-struct BulkBarrier {
-    simulator::BulkPhase state;
+struct Barrier {
+    simulator::Phase state;
 
-    void init() { state = {}; }
-    void expect(uint32 bytes) { state.expected += bytes; }
+    void init(uint32 arrivals = 1) { state = {0, 0, uint8(arrivals), uint8(arrivals)}; }
+    void arrive() { simulator::grid->arrive(state); }
+    void expect(uint32 bytes) {
+        state.expected += bytes;
+        simulator::grid->arrive(state);
+    }
     void load(void* destination, const void* source, uint32 bytes) {
         check_aligned(destination, 16);
         check_aligned(source, 16);
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
+    // The hardware knows a phase by its parity.
     void wait(uint32 phase) {
-        while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
+        const volatile uint16_t& completed = state.completed;
+        while (completed % 2 == (phase & 1)) simulator::grid->suspend();
     }
 };
+using BulkBarrier = Barrier;
 
 inline uint32 atomic_increment(uint32* address) {
     simulator::grid->maybe_suspend(2);

@@ -37,8 +37,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
         const int64 elements = length(row, geometry.elements());
-        tiles[k].load_flags(place, geometry, elements, 0, lane, initial, shared.boundaries.of(warp));
-        tiles[k].load_values(place, geometry, elements, 0, lane);
+        tiles[k].load_flags(FromMemory(), place, geometry, elements, 0, lane, initial, shared.boundaries.of(warp));
+        tiles[k].load_values(FromMemory(), place, geometry, elements, 0, lane);
     }
     // ---- scan
     CUSCAN_UNROLL
@@ -48,7 +48,7 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
-        tiles[k].store(place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
+        tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
                        convert<typename Element::State>(Element::start(place, initial)));
     }
 }

@@ -1,29 +1,29 @@
 // tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles. Where there are
-// rows enough, a block works on a row at a time; else many blocks share a row (schedule.cuh).
+// rows enough, a block works on a row at a time; else blocks share rows, tile by tile (schedule.cuh).
 //
-// A block is a short pipeline of a tile that is sent for, one that is scanned in itself, and one that waits for what
-// precedes it, is stored, and makes room. Its workers publish a tile's aggregate as soon as they have scanned it; a warp
-// of its own, the walker, looks back meanwhile. So a tile's aggregate, for which the tiles after it wait, never waits
-// for the walk of the tile before it in the same block, only for that of the one before that: delays can heal.
+// A block has an SM to itself. Its loader fills stages of shared memory with tiles, as many ahead as there are. kGroups
+// groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for what
+// precedes the tile and stores it. A walker finds out what that is, for one tile after the other. So a tile's aggregate, for
+// which others wait, never waits for anything but the tile's elements.
+//
+// Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
+// (the mask, and where segments start) are read once and leave room for those of a later tile.
 #pragma once
 #include "../block_chain.cuh"
-#include "../grid_chain.cuh"
-#include "../pipeline.cuh"
+#include "../look_ahead.cuh"
 #include "../schedule.cuh"
 #include "../stage.cuh"
 #include "../warp_tile.cuh"
 
 namespace cuscan {
 
-template <class Config>
-struct TilesLayout {
-    using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
-    static constexpr int kElements = Config::kWarps * Tile::kElements;
-    static constexpr int kWorkers = Config::kWarps * target::kWarp;  // threads
-    static constexpr int kThreads = kWorkers + target::kWarp;
+// What a block's warps know of a tile of theirs.
+struct TileSlot {
+    uint64 strip;
+    uint32 unit;
+    bool exists, sent;
 };
-
-// What precedes a tile, from the walker to the workers.
+// What precedes a tile, from the walker to its group.
 template <class Carry>
 struct TilePrefix {
     Carry carry;
@@ -32,190 +32,209 @@ struct TilePrefix {
 
 template <class Config>
 struct TilesShared {
-    Stage<Config, TilesLayout<Config>::kElements> stage[Config::kStages];
-    uint32 ticket[Config::kStages];
-    TilePrefix<typename Elements<Config>::Carry> prefix[2];
-    typename Elements<Config>::State warp_aggregate[2][Config::kWarps];
-    Boundaries<Config, Config::kWarps, TilesLayout<Config>::Tile::kBoundaryWords> boundaries;
+    using Element = Elements<Config>;
+    using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
+    static constexpr int kElements = Config::kWarps * Tile::kElements;  // of a tile
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then the loader, then the walker
+    static constexpr bool kWalks = Config::kLevels > 0;
+    // Tiles between the loader and the slowest group.
+    static constexpr int kRing = Config::kStages + Config::kGroups;
+
+    using ValueStage = Stage<Config, kElements, 0, Config::Values::kCount>;
+    using FlagStage = Stage<Config, kElements, Arrays<Config>::kMask, Arrays<Config>::kInitial>;
+
+    ValueStage values[Config::kStages];
+    FlagStage flags[Config::kFlagStages];
+    // Of a stage: its tile is there; all warps have read it.
+    target::Barrier full[Config::kStages], empty[Config::kStages], flags_empty[Config::kFlagStages];
+    // Of a tile: the walker may begin, as the tile is known or, in a row of the block's own, its aggregate; and has ended.
+    target::Barrier begun[kRing], prefixed[kRing];
+    TileSlot slot[kRing];
+    TilePrefix<typename Element::Carry> prefix[kRing];
+    typename Element::State aggregate[kRing];
+    typename Element::State warp_aggregate[Config::kGroups][2][Config::kWarps];
+    Boundaries<Config, kWorkers, Tile::kBoundaryWords> boundaries;
 };
 
 template <class Config>
 struct Tiles {
-    using Tile = typename TilesLayout<Config>::Tile;
+    using Shared = TilesShared<Config>;
+    using Tile = typename Shared::Tile;
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
-    static constexpr int kStages = Config::kStages;
-    using Pipeline = cuscan::Pipeline<TilesLayout<Config>::kThreads>;
-    static_assert(kStages >= 3, "one tile is sent for, one is scanned in itself, one is stored");
-    using Layout = TilesLayout<Config>;
-    using GridChain = GridChains<State, Carry, CarryOp, Config::kLevels>;
-    using Stage = cuscan::Stage<Config, TilesLayout<Config>::kElements>;
+    using Chain = LookAhead<State, Carry, CarryOp, Config::kLevels>;
+    using ValueStage = typename Shared::ValueStage;
+    using FlagStage = typename Shared::FlagStage;
+    static constexpr bool kStaged = ValueStage::kAny || FlagStage::kAny;
+    static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
+    static constexpr uint32 kRing = Shared::kRing;
 
-    TilesShared<Config>& shared;
+    Shared& shared;
     const Row<Config>& origin;
     Workspace* workspace;
     const typename Element::Initial& initial;
     const Geometry<Config>& geometry;
     const int warp, lane;
+    const Chain chain;
 
-    CUSCAN_DEVICE Turn turn(uint32 k) const {
+    CUSCAN_DEVICE void init() {
+        for (uint32 s = 0; s < kStages; ++s) shared.full[s].init(), shared.empty[s].init(Config::kWarps);
+        for (uint32 f = 0; f < kFlagStages; ++f) shared.flags_empty[f].init(Config::kWarps);
+        for (uint32 r = 0; r < kRing; ++r) shared.begun[r].init(), shared.prefixed[r].init();
+    }
+
+    // ---- the loader: one thread ------------------------------------------------------------------------------------
+
+    CUSCAN_DEVICE void run_loader() {
         const Schedule<Config::kGrid> schedule{geometry.rows, uint32(geometry.units), 1};
-        return schedule.turn(Config::kGrid ? shared.ticket[k % kStages] : k);
-    }
-    CUSCAN_DEVICE uint32 take_ticket() { return Config::kGrid ? target::atomic_increment(&workspace->ticket) : 0; }
-    CUSCAN_DEVICE GridChain grid_chain(const Turn& tile) const {
-        return GridChain(workspace, geometry.rows, geometry.units, tile.strip);
-    }
-    CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stage[k % kStages]; }
-    CUSCAN_DEVICE void send_for(uint32 k) {
-        const Turn tile = turn(k);
-        if (tile.exists && is_sent_for(tile)) stage(k).send_for(origin.at(geometry, tile.strip), geometry, first(tile));
-    }
-    // The position in its row at which a tile begins, and whether it is sent for.
-    static CUSCAN_DEVICE int64 first(const Turn& turn) { return int64(turn.unit) * TilesLayout<Config>::kElements; }
-    CUSCAN_DEVICE bool is_sent_for(const Turn& turn) const {
-        if constexpr (Stage::kShifted)
-            return Stage::takes_shifted(origin, origin.at(geometry, turn.strip), geometry, first(turn));
-        else
-            return Stage::takes(geometry.elements() - first(turn));
-    }
-
-    // ---- the walker ------------------------------------------------------------------------------------------------
-
-    // What precedes tile k.
-    template <class BlockChain>
-    CUSCAN_DEVICE void find_prefix(uint32 k, const Turn& tile, BlockChain& block_chain) {
-        Carry carry[1] = {Element::start(origin.at(geometry, tile.strip), initial)};
-        bool has_carry = Config::kHasInitial;
-        if constexpr (Config::kLevels > 0) {
-            const State own[1] = {aggregate(k)};
-            if constexpr (Config::kGrid)
-                has_carry = grid_chain(tile).prefix(tile.unit, own, has_carry, carry);
-            else
-                has_carry = block_chain.prefix(tile.unit, own, has_carry, carry);
+        uint32 ended = 0;  // groups that have been told so
+        for (uint32 k = 0; ended < kGroups; ++k) {
+            const uint32 s = k % kStages, f = k % kFlagStages;
+            if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
+            if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
+            Turn turn{false, 0, 0};
+            if (ended == 0) turn = schedule.turn(Config::kGrid ? target::atomic_increment(&workspace->ticket) : k);
+            const auto row = origin.at(geometry, turn.strip);
+            const int64 first = int64(turn.unit) * Shared::kElements;
+            const bool sent = kStaged && turn.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
+                              FlagStage::can_be_filled(origin, row, geometry, first);
+            shared.slot[k % kRing] = {turn.strip, turn.unit, turn.exists, sent};
+            if (sent) {
+                auto& full = shared.full[s];
+                full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
+                shared.flags[f].fill(full, row, geometry, first);
+                shared.values[s].fill(full, row, geometry, first);
+            } else {
+                shared.full[s].arrive();
+            }
+            if (Shared::kWalks && (Config::kGrid || !turn.exists)) shared.begun[k % kRing].arrive();
+            ended += !turn.exists;
         }
-        if (lane == 0) shared.prefix[k % 2] = {carry[0], has_carry};
     }
+
+    // ---- the walker: one warp --------------------------------------------------------------------------------------
 
     CUSCAN_DEVICE void run_walker() {
-        BlockChains<State, Carry, CarryOp, Config::kLevels> block_chain;
-        target::sync_block();
+        Chain ahead = chain;
+        BlockChains<State, Carry, CarryOp, Config::kLevels> own_chain;
+        Carry start;
         for (uint32 k = 0;; ++k) {
-            Pipeline::template sync<kScanned>(k);
-            const Turn tile = turn(k);
+            const uint32 r = k % kRing;
+            shared.begun[r].wait(k / kRing);
+            const TileSlot tile = shared.slot[r];
             if (!tile.exists) return;
-            find_prefix(k, tile, block_chain);
-            Pipeline::template arrive<kPrefixed>(k);
+            if (k == 0 || tile.unit == 0 || Config::kGrid) start = start_of(tile.strip);
+            Carry carry[1] = {start};
+            bool has_carry = Config::kHasInitial;
+            if constexpr (Config::kGrid) {
+                has_carry = ahead.prefix(tile.strip, tile.unit, has_carry, carry[0]);
+            } else {
+                const State own[1] = {shared.aggregate[r]};
+                has_carry = own_chain.prefix(tile.unit, own, has_carry, carry);
+            }
+            if (lane == 0) {
+                shared.prefix[r] = {carry[0], has_carry};
+                shared.prefixed[r].arrive();
+            }
+            target::sync_warp();
         }
     }
+    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
 
-    // ---- workers ---------------------------------------------------------------------------------------------------
+    // ---- a group ---------------------------------------------------------------------------------------------------
 
-    // Tile k arrives and is scanned in itself. Bit s of `sent` is the parity of the loads that stage s has had.
-    CUSCAN_DEVICE void scan(uint32 k, uint32& sent, const Turn& turn, Tile& tile) {
-        const int start = warp * Tile::kElements;
-        const auto row = origin.at(geometry, turn.strip);
-        const int64 length = geometry.elements(), position = first(turn) + start;
-        tile.load_flags(row, geometry, length, position, lane, initial, shared.boundaries.of(warp));
-        if (is_sent_for(turn)) {
-            tile.template load_values<Stage>(row, geometry, length, position, lane);
-            stage(k).wait(sent >> k % kStages);
-            sent ^= 1u << k % kStages;
-            tile.read_values(stage(k), start, lane, row, true, length - position);
+    CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
+        const int start = warp_in_group * Tile::kElements;
+        const int64 length = geometry.elements();
+        uint32* const boundaries = shared.boundaries.of(warp);
+        uint32 turns = 0;
+        for (uint32 k = group;; k += kGroups, ++turns) {
+            const uint32 s = k % kStages, r = k % kRing;
+            shared.full[s].wait(k / kStages);
+            const TileSlot slot = shared.slot[r];
+            if (!slot.exists) return;
+            const auto row = origin.at(geometry, slot.strip);
+            const int64 first = int64(slot.unit) * Shared::kElements + start;
+            const FromStages<ValueStage, FlagStage> source{shared.values[s], shared.flags[k % kFlagStages], row, start};
+            if (kStaged && !slot.sent) {
+                source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
+                source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
+                group_meets(group);
+            }
+
+            Tile tile;
+            tile.load_flags(source, row, geometry, length, first, lane, initial, boundaries);
+            tile.load_values(source, row, geometry, length, first, lane);
+            if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
+            auto& totals = shared.warp_aggregate[group][turns % 2];
+            const State total = tile.scan(lane);
+            if (lane == 0) totals[warp_in_group] = total;
+            group_meets(group);
+            if (Shared::kWalks && warp_in_group == 0 && lane == 0) publish(slot, r, fold(totals, Config::kWarps));
+            const State before = fold(totals, warp_in_group);
+
+            bool has_carry = Config::kHasInitial;
+            Carry carry;
+            if constexpr (Shared::kWalks) {
+                shared.prefixed[r].wait(k / kRing);
+                has_carry = shared.prefix[r].exists;
+                carry = shared.prefix[r].carry;
+            } else {
+                carry = start_of(slot.strip);
+            }
+            const State prefix = convert<State>(carry);
+            tile.store(source, row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_group > 0,
+                       warp_in_group > 0 ? join<Op>(has_carry, prefix, before) : prefix);
+            release(shared.empty[s]);
+        }
+    }
+    static CUSCAN_DEVICE void group_meets(int group) { target::barrier_sync(1 + group, Config::kWarps * target::kWarp); }
+    // This warp has read a stage.
+    CUSCAN_DEVICE void release(target::Barrier& empty) const {
+        target::sync_warp();
+        if (lane == 0) empty.arrive();
+    }
+    CUSCAN_DEVICE void publish(const TileSlot& slot, uint32 r, const State& aggregate) {
+        if constexpr (Config::kGrid) {
+            chain.publish(slot.strip, slot.unit, aggregate);
         } else {
-            tile.load_values(row, geometry, length, position, lane);
-            tile.write_values(stage(k), start, lane, row);
+            shared.aggregate[r] = aggregate;
+            shared.begun[r].arrive();
         }
-        const State aggregate = tile.scan(lane);
-        if (lane == 0) shared.warp_aggregate[k % 2][warp] = aggregate;
     }
-
-    // What the warps before this one hold of tile k; no meaning in warp 0.
-    CUSCAN_DEVICE State before_warp(uint32 k) const {
-        const auto& totals = shared.warp_aggregate[k % 2];
-        State before = totals[0];
-        CUSCAN_UNROLL
-        for (int w = 1; w + 1 < Config::kWarps; ++w)
-            if (w < warp) before = Op::combine(before, totals[w]);
-        return before;
-    }
-    CUSCAN_DEVICE State aggregate(uint32 k) const {
-        const auto& totals = shared.warp_aggregate[k % 2];
+    // The first `count` warps' totals, from left to right; no meaning if there are none.
+    static CUSCAN_DEVICE State fold(const State (&totals)[Config::kWarps], int count) {
         State all = totals[0];
         CUSCAN_UNROLL
-        for (int w = 1; w < Config::kWarps; ++w) all = Op::combine(all, totals[w]);
+        for (int w = 1; w < Config::kWarps; ++w)
+            if (w < count) all = Op::combine(all, totals[w]);
         return all;
-    }
-
-    // By one thread: tile k is scanned in itself, and the stage of tile k - 2 is free.
-    CUSCAN_DEVICE void lead(uint32 k, const Turn& tile, uint32 next_ticket) {
-        if constexpr (Config::kGrid) {
-            if (tile.exists) grid_chain(tile).publish(0, tile.unit, aggregate(k));
-            shared.ticket[(k + 1) % kStages] = next_ticket;
-        }
-        if (tile.exists) send_for(k + 1);
-    }
-
-    CUSCAN_DEVICE void store(uint32 k, const Turn& turn, Tile& tile, const State& before) {
-        const auto& prefix = shared.prefix[k % 2];
-        const int start = warp * Tile::kElements;
-        const State carry = convert<State>(prefix.carry);
-        tile.read_values(stage(k), start, lane, origin.at(geometry, turn.strip), is_sent_for(turn),
-                         geometry.elements() - first(turn) - start);
-        tile.store(origin.at(geometry, turn.strip), geometry, geometry.axis.size, first(turn) + start, lane,
-                   prefix.exists || warp > 0, warp > 0 ? join<Op>(prefix.exists, carry, before) : carry);
-    }
-
-    CUSCAN_DEVICE void run_worker() {
-        const bool leader = warp == 0 && lane == 0;
-        if (leader) {
-            for (int s = 0; s < kStages; ++s) stage(s).init();
-            shared.ticket[0] = take_ticket();
-            send_for(0);
-        }
-        target::sync_block();
-        Turn last = {}, next;
-        Tile last_tile, next_tile;
-        State last_before{}, next_before{};
-        uint32 sent = 0;
-        for (uint32 k = 0;; ++k) {
-            next = turn(k);
-            uint32 ticket = 0;
-            if (leader && next.exists) ticket = take_ticket();  // travels while the tile is scanned
-            if (next.exists) scan(k, sent, next, next_tile);
-            target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
-            if (leader) lead(k, next, ticket);
-            if (next.exists) next_before = before_warp(k);
-            Pipeline::template arrive<kScanned>(k);
-            // Either barrier also shows the workers the ticket of tile k + 1.
-            if (last.exists) {
-                Pipeline::template sync<kPrefixed>(k - 1);
-                store(k - 1, last, last_tile, last_before);
-            } else {
-                target::barrier_sync<kWorkersMeet>(Layout::kWorkers);
-            }
-            if (!next.exists) return;
-            last = next;
-            last_tile = next_tile;
-            last_before = next_before;
-        }
     }
 };
 
 template <class Config>
 CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                          const Geometry<Config>& geometry) {
-    static_assert(sizeof(TilesShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
-    auto& shared = target::shared_memory<TilesShared<Config>>();
+    using Shared = TilesShared<Config>;
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    auto& shared = target::shared_memory<Shared>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
-    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
-    if (warp == Config::kWarps)
+    uint64* const aggregates = Config::kGrid ? workspace->words() : nullptr;
+    const uint32 tag = Config::kGrid ? workspace->tag() : 0;
+    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane, {aggregates, geometry.units, tag}};
+    if (target::thread_index() == 0) kernel.init();
+    target::sync_block();
+    if (warp < Shared::kWorkers) {
+        kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
+    } else if (warp > Shared::kWorkers) {
         kernel.run_walker();
-    else
-        kernel.run_worker();
+    } else if (lane == 0) {
+        kernel.run_loader();
+    }
+    target::sync_block();  // no warp of this block looks at the workspace any more
     leave<Config::kGrid>(workspace, geometry.workspace_words);
 }
 
