@@ -30,15 +30,21 @@ def assemble(
     shared_bytes: int = 0,
     units: int = 1,
     chains: int = 0,
+    tickets: bool = False,
+    words: int = 0,
     staged: bool = False,
     sent: Collection[int] = (),
 ) -> ScanPlan:
-    """A plan; `chains` of `units` each go through memory if there are any. Tiles of the arrays `sent` are sent for."""
+    """A plan.
+
+    Blocks share strips if `chains` of `units` each go through memory, or if they take `tickets`; then
+    a workspace has so many `words`. Tiles of the arrays `sent` are sent for.
+    """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
     index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = chain_words(chains, units, state, carry_state)
+    words = words or chain_words(chains, units, state, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
@@ -67,7 +73,7 @@ def assemble(
         shows_segment_starts=request.exclusive and segments is not None,
         skips_nan=request.skip_nan,
         has_initial=request.has_initial,
-        grid=chains > 0,
+        grid=chains > 0 or tickets,
         levels=(units > 1) + (units > GROUP) + (units > SECTION),
         staged=staged,
         batch_dims=len(batch),

@@ -97,4 +97,4 @@ class ScanPlan:
     @property
     def workspace_bytes(self) -> int:
         """Device memory that the launch needs beside the arrays."""
-        return HEADER_BYTES + 8 * self.workspace_words if self.workspace_words else 0
+        return HEADER_BYTES + 8 * self.workspace_words if self.config.grid else 0

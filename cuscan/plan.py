@@ -152,10 +152,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     # Beside the tiles that the groups work on, those on their way.
     stages = min(room // (value_bytes + tile_bytes), groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
     shared_bytes += stages * (value_bytes + tile_bytes)
-    slots = target.sm_count
-    shared = units > 1 and _share_strips(rows, slots)
-    if shared:
-        _check_tickets(rows * units)
+    _check_tickets(rows * units)
     return assemble(
         request,
         layout,
@@ -173,10 +170,11 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         },
         block=(groups * warps + 1 + (units > 1)) * WARP,
         blocks_per_sm=1,
-        grid=min(rows * units if shared else rows, slots),
+        grid=min(rows * units, target.sm_count),
         shared_bytes=shared_bytes,
         units=units,
-        chains=rows if shared else 0,
+        tickets=True,
+        words=rows * units * (-(-state // 4)) if units > 1 else 0,
         sent=sent,
     )
 

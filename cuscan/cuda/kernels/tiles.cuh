@@ -1,5 +1,5 @@
-// tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles. Where there are
-// rows enough, a block works on a row at a time; else blocks share rows, tile by tile (schedule.cuh).
+// tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles, which blocks take
+// by ticket: all tiles of a row, then those of the next.
 //
 // A block has an SM to itself. Its loader fills stages of shared memory with tiles, as many ahead as there are. kGroups
 // groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for what
@@ -9,7 +9,6 @@
 // Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
 // (the mask, and where segments start) are read once and leave room for those of a later tile.
 #pragma once
-#include "../block_chain.cuh"
 #include "../look_ahead.cuh"
 #include "../schedule.cuh"
 #include "../stage.cuh"
@@ -47,11 +46,10 @@ struct TilesShared {
     FlagStage flags[Config::kFlagStages];
     // Of a stage: its tile is there; all warps have read it.
     target::Barrier full[Config::kStages], empty[Config::kStages], flags_empty[Config::kFlagStages];
-    // Of a tile: the walker may begin, as the tile is known or, in a row of the block's own, its aggregate; and has ended.
+    // Of a tile: it is known to the walker; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
     TilePrefix<typename Element::Carry> prefix[kRing];
-    typename Element::State aggregate[kRing];
     typename Element::State warp_aggregate[Config::kGroups][2][Config::kWarps];
     Boundaries<Config, kWorkers, Tile::kBoundaryWords> boundaries;
 };
@@ -89,14 +87,14 @@ struct Tiles {
     // ---- the loader: one thread ------------------------------------------------------------------------------------
 
     CUSCAN_DEVICE void run_loader() {
-        const Schedule<Config::kGrid> schedule{geometry.rows, uint32(geometry.units), 1};
+        const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
         uint32 ended = 0;  // groups that have been told so
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             Turn turn{false, 0, 0};
-            if (ended == 0) turn = schedule.turn(Config::kGrid ? target::atomic_increment(&workspace->ticket) : k);
+            if (ended == 0) turn = schedule.turn(target::atomic_increment(&workspace->ticket));
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
             const bool sent = kStaged && turn.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
@@ -110,7 +108,7 @@ struct Tiles {
             } else {
                 shared.full[s].arrive();
             }
-            if (Shared::kWalks && (Config::kGrid || !turn.exists)) shared.begun[k % kRing].arrive();
+            if (Shared::kWalks) shared.begun[k % kRing].arrive();
             ended += !turn.exists;
         }
     }
@@ -119,24 +117,15 @@ struct Tiles {
 
     CUSCAN_DEVICE void run_walker() {
         Chain ahead = chain;
-        BlockChains<State, Carry, CarryOp, Config::kLevels> own_chain;
-        Carry start;
         for (uint32 k = 0;; ++k) {
             const uint32 r = k % kRing;
             shared.begun[r].wait(k / kRing);
             const TileSlot tile = shared.slot[r];
             if (!tile.exists) return;
-            if (k == 0 || tile.unit == 0 || Config::kGrid) start = start_of(tile.strip);
-            Carry carry[1] = {start};
-            bool has_carry = Config::kHasInitial;
-            if constexpr (Config::kGrid) {
-                has_carry = ahead.prefix(tile.strip, tile.unit, has_carry, carry[0]);
-            } else {
-                const State own[1] = {shared.aggregate[r]};
-                has_carry = own_chain.prefix(tile.unit, own, has_carry, carry);
-            }
+            Carry carry = start_of(tile.strip);
+            const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
             if (lane == 0) {
-                shared.prefix[r] = {carry[0], has_carry};
+                shared.prefix[r] = {carry, has_carry};
                 shared.prefixed[r].arrive();
             }
             target::sync_warp();
@@ -173,7 +162,8 @@ struct Tiles {
             const State total = tile.scan(lane);
             if (lane == 0) totals[warp_in_group] = total;
             group_meets(group);
-            if (Shared::kWalks && warp_in_group == 0 && lane == 0) publish(slot, r, fold(totals, Config::kWarps));
+            if (Shared::kWalks && warp_in_group == 0 && lane == 0)
+                chain.publish(slot.strip, slot.unit, fold(totals, Config::kWarps));
             const State before = fold(totals, warp_in_group);
 
             bool has_carry = Config::kHasInitial;
@@ -197,14 +187,6 @@ struct Tiles {
         target::sync_warp();
         if (lane == 0) empty.arrive();
     }
-    CUSCAN_DEVICE void publish(const TileSlot& slot, uint32 r, const State& aggregate) {
-        if constexpr (Config::kGrid) {
-            chain.publish(slot.strip, slot.unit, aggregate);
-        } else {
-            shared.aggregate[r] = aggregate;
-            shared.begun[r].arrive();
-        }
-    }
     // The first `count` warps' totals, from left to right; no meaning if there are none.
     static CUSCAN_DEVICE State fold(const State (&totals)[Config::kWarps], int count) {
         State all = totals[0];
@@ -222,9 +204,8 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
-    uint64* const aggregates = Config::kGrid ? workspace->words() : nullptr;
-    const uint32 tag = Config::kGrid ? workspace->tag() : 0;
-    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane, {aggregates, geometry.units, tag}};
+    const typename Tiles<Config>::Chain chain(workspace->words(), geometry.units, workspace->tag());
+    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane, chain};
     if (target::thread_index() == 0) kernel.init();
     target::sync_block();
     if (warp < Shared::kWorkers) {
@@ -235,7 +216,7 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
         kernel.run_loader();
     }
     target::sync_block();  // no warp of this block looks at the workspace any more
-    leave<Config::kGrid>(workspace, geometry.workspace_words);
+    leave<true>(workspace, geometry.workspace_words);
 }
 
 }  // namespace cuscan
