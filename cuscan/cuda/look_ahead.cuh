@@ -16,7 +16,7 @@ namespace cuscan {
 template <class Acc, class Carry, class CarryOp, int kLevels>
 class LookAhead {
     static constexpr int kLanes = target::kWarp;
-    static constexpr int kAhead = sizeof(Carry) <= 8 ? 6 : 3;  // groups that are looked at together
+    static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 6 : sizeof(Carry) <= 8 ? 5 : 3;  // groups looked at together
 
 public:
     // `units` of each chain; their aggregates lie in the workspace, chain by chain.

@@ -107,6 +107,10 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
     return from_words<T>(words);
 }
 
+// What is the same in all lanes, as the compiler then knows: it need not care for lanes that go different ways.
+CUSCAN_DEVICE bool uniform(bool predicate) { return ballot(predicate) != 0; }
+CUSCAN_DEVICE int uniform(int value) { return __shfl_sync(~0u, value, 0); }
+
 CUSCAN_DEVICE int first_set_bit(uint32 bits) { return __ffs(int(bits)) - 1; }
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
@@ -210,14 +214,24 @@ struct Barrier {
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
     }
+    // By one thread of its warp, or (together) by all: the compiler can rely on all going on together then.
     CUSCAN_DEVICE void wait(uint32 phase) {
-        uint32 done = 0;
-        while (!done) {
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(shared_address(&state)), "r"(phase & 1)
-                         : "memory");
+        while (!is_over(phase)) {
         }
+    }
+    CUSCAN_DEVICE void wait_together(uint32 phase) {
+        while (ballot(is_over(phase)) != ~0u) {
+        }
+    }
+
+private:
+    CUSCAN_DEVICE bool is_over(uint32 phase) {
+        uint32 over;
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(shared_address(&state)), "r"(phase & 1)
+                     : "memory");
+        return over;
     }
 };
 #else
@@ -233,10 +247,20 @@ struct Barrier {
     CUSCAN_DEVICE void expect(uint32) {}
     CUSCAN_DEVICE void load(void*, const void*, uint32) {}
     CUSCAN_DEVICE void wait(uint32 phase) {
-        const volatile uint32& so_far = arrived;
-        while (int32(so_far - (phase + 1) * arrivals) < 0) {
+        while (!is_over(phase)) {
         }
         __threadfence_block();
+    }
+    CUSCAN_DEVICE void wait_together(uint32 phase) {
+        while (ballot(is_over(phase)) != ~0u) {
+        }
+        __threadfence_block();
+    }
+
+private:
+    CUSCAN_DEVICE bool is_over(uint32 phase) {
+        const volatile uint32& so_far = arrived;
+        return int32(so_far - (phase + 1) * arrivals) >= 0;
     }
 };
 #endif

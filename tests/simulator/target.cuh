@@ -99,6 +99,8 @@ T broadcast(const T& value, int lane) {
     return exchanged(value, simulator::Collective::kBroadcast, lane);
 }
 
+inline bool uniform(bool predicate) { return ballot(predicate) != 0; }
+inline int uniform(int value) { return broadcast(value, 0); }
 inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
 inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
 inline void sync_warp() { ballot(true); }
@@ -187,6 +189,10 @@ struct Barrier {
     void wait(uint32 phase) {
         const volatile uint16_t& completed = state.completed;
         while (completed % 2 == (phase & 1)) simulator::grid->suspend();
+    }
+    void wait_together(uint32 phase) {
+        wait(phase);
+        sync_warp();
     }
 };
 using BulkBarrier = Barrier;

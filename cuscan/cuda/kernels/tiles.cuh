@@ -119,9 +119,9 @@ struct Tiles {
         Chain ahead = chain;
         for (uint32 k = 0;; ++k) {
             const uint32 r = k % kRing;
-            shared.begun[r].wait(k / kRing);
+            shared.begun[r].wait_together(k / kRing);
             const TileSlot tile = shared.slot[r];
-            if (!tile.exists) return;
+            if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
             const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
             if (lane == 0) {
@@ -142,13 +142,13 @@ struct Tiles {
         uint32 turns = 0;
         for (uint32 k = group;; k += kGroups, ++turns) {
             const uint32 s = k % kStages, r = k % kRing;
-            shared.full[s].wait(k / kStages);
+            shared.full[s].wait_together(k / kStages);
             const TileSlot slot = shared.slot[r];
-            if (!slot.exists) return;
+            if (!target::uniform(slot.exists)) return;
             const auto row = origin.at(geometry, slot.strip);
             const int64 first = int64(slot.unit) * Shared::kElements + start;
             const FromStages<ValueStage, FlagStage> source{shared.values[s], shared.flags[k % kFlagStages], row, start};
-            if (kStaged && !slot.sent) {
+            if (kStaged && !target::uniform(slot.sent)) {
                 source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
                 source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
                 group_meets(group);
@@ -169,7 +169,7 @@ struct Tiles {
             bool has_carry = Config::kHasInitial;
             Carry carry;
             if constexpr (Shared::kWalks) {
-                shared.prefixed[r].wait(k / kRing);
+                shared.prefixed[r].wait_together(k / kRing);
                 has_carry = shared.prefix[r].exists;
                 carry = shared.prefix[r].carry;
             } else {
@@ -203,7 +203,7 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     using Shared = TilesShared<Config>;
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
-    const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
+    const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     const typename Tiles<Config>::Chain chain(workspace->words(), geometry.units, workspace->tag());
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane, chain};
     if (target::thread_index() == 0) kernel.init();
