@@ -16,7 +16,8 @@ namespace cuscan {
 template <class Acc, class Carry, class CarryOp, int kLevels>
 class LookAhead {
     static constexpr int kLanes = target::kWarp;
-    static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 6 : sizeof(Carry) <= 8 ? 5 : 3;  // groups looked at together
+    // Groups that are looked at together: a power of two, fewer of states that take many registers.
+    static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 8 : 4;
 
 public:
     // `units` of each chain; their aggregates lie in the workspace, chain by chain.
@@ -41,7 +42,7 @@ public:
         Acc seen[kAhead];
         while (group - next_group_ >= kAhead) {
             look(unit, seen);
-            take<kAhead>(seen, kAhead);
+            take(seen, kAhead);
         }
         look(unit, seen);
         const int whole = int(group - next_group_);
@@ -49,7 +50,7 @@ public:
         CUSCAN_UNROLL
         for (int j = 1; j < kAhead; ++j)
             if (j == whole) units = seen[j];
-        if (kLevels > 1 && whole > 0) take<kAhead - 1>(seen, whole);
+        if (kLevels > 1 && whole > 0) take(seen, whole);
 
         carry = section_;
         has_carry = has_section_;
@@ -83,30 +84,59 @@ private:
         }
     }
 
-    // The next `count` groups, at most kMost, are complete. They are scanned side by side: what a scan waits for is the
-    // step before it.
-    template <int kMost>
+    // The next `count` groups are complete.
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
-        Carry total[kMost];
+        Carry group[kAhead];
         CUSCAN_UNROLL
-        for (int j = 0; j < kMost; ++j) total[j] = convert<Carry>(j < count ? seen[j] : seen[0]);
-        CUSCAN_UNROLL
-        for (int distance = 1; distance < kLanes; distance *= 2) {
-            CUSCAN_UNROLL
-            for (int j = 0; j < kMost; ++j) {
-                const Carry earlier = target::shuffle_up(total[j], distance);
-                if (lane_ >= distance) total[j] = CarryOp::combine(earlier, total[j]);
-            }
+        for (int j = 0; j < kAhead; ++j) group[j] = convert<Carry>(j < count ? seen[j] : seen[0]);
+        const Carry total = totals<1>(group);
+        const int place = int(next_group_ % kLanes), room = kLanes - place;
+        add_groups(total, place, 0, count);
+        if (kLevels > 2 && count >= room) {
+            fold(has_section_, section_, scan(groups_), kLanes - 1);
+            add_groups(total, 0, room, count - room);
         }
-        CUSCAN_UNROLL
-        for (int j = 0; j < kMost; ++j)
-            if (j < count) add_group(target::broadcast(total[j], kLanes - 1));
+        next_group_ += count;
     }
-
-    CUSCAN_DEVICE void add_group(const Carry& total) {
-        if (lane_ >= int(next_group_ % kLanes)) groups_ = total;
-        ++next_group_;
-        if (kLevels > 2 && next_group_ % kLanes == 0) fold(has_section_, section_, scan(groups_), kLanes - 1);
+    // The total of each group, that of the j-th in the lanes whose number ends in the bits of j. In the order of a scan:
+    // first neighbours, then pairs of them, ... With every step a lane goes on with half as many groups.
+    template <int kDistance, int kMany>
+    CUSCAN_DEVICE Carry totals(const Carry (&part)[kMany]) const {
+        const bool is_later = lane_ & kDistance;
+        if constexpr (kMany > 1) {
+            Carry half[kMany / 2];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kMany / 2; ++j) {
+                const Carry own = choose(is_later, part[2 * j + 1], part[2 * j]);
+                half[j] = with_partner<kDistance>(own, choose(is_later, part[2 * j], part[2 * j + 1]));
+            }
+            return totals<2 * kDistance>(half);
+        } else if constexpr (kDistance < kLanes) {
+            const Carry both[1] = {with_partner<kDistance>(part[0], part[0])};
+            return totals<2 * kDistance>(both);
+        } else {
+            return part[0];
+        }
+    }
+    // Word by word, in registers: the address of a value would have it in memory.
+    static CUSCAN_DEVICE Carry choose(bool first, const Carry& one, const Carry& other) {
+        auto words = target::to_words(one);
+        const auto others = target::to_words(other);
+        CUSCAN_UNROLL
+        for (int i = 0; i < decltype(words)::kCount; ++i) words.word[i] = first ? words.word[i] : others.word[i];
+        return target::from_words<Carry>(words);
+    }
+    // One's own part and what the lane at kDistance gives of it.
+    template <int kDistance>
+    CUSCAN_DEVICE Carry with_partner(const Carry& own, const Carry& given) const {
+        const Carry other = target::shuffle_xor(given, kDistance);
+        return lane_ & kDistance ? CarryOp::combine(other, own) : CarryOp::combine(own, other);
+    }
+    // Groups from..., `count` of them if there are so many, to the section's places from `place` on.
+    CUSCAN_DEVICE void add_groups(const Carry& total, int place, int from, int count) {
+        const int j = lane_ - place < count ? lane_ - place : count - 1;
+        const Carry group = target::shuffle(total, (from + j) & (kAhead - 1));
+        if (count > 0 && lane_ >= place) groups_ = group;
     }
 
     CUSCAN_DEVICE Carry scan(const Carry& value) const { return warp_inclusive_scan<CarryOp, kLanes>(value, lane_); }

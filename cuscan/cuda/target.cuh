@@ -107,6 +107,22 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
     return from_words<T>(words);
 }
 
+// The value of the lane whose number differs in the bits of `mask`; of lane `source`, that each lane chooses for itself.
+template <class T>
+CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_xor_sync(~0u, words.word[i], mask);
+    return from_words<T>(words);
+}
+template <class T>
+CUSCAN_DEVICE T shuffle(const T& value, int source) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], source);
+    return from_words<T>(words);
+}
+
 // What is the same in all lanes, as the compiler then knows: it need not care for lanes that go different ways.
 CUSCAN_DEVICE bool uniform(bool predicate) { return ballot(predicate) != 0; }
 CUSCAN_DEVICE int uniform(int value) { return __shfl_sync(~0u, value, 0); }

@@ -56,21 +56,22 @@ struct WarpTile {
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
     CUSCAN_DEVICE State scan(int lane) {
-        State aggregate;
+        State total[kVectors];
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) total[r] = this->total(r);
+        return scan(total, lane);
+    }
+    // The same of values in a stage, which are not kept.
+    template <class Source>
+    CUSCAN_DEVICE State scan_staged(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane) {
+        const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        State total[kVectors];
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
-            const State inclusive = warp_inclusive_scan<Op, kLanes>(total(r), lane);
-            const State exclusive = target::shuffle_up(inclusive, 1);
-            const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
-            if (r == 0) {
-                before[r] = exclusive;
-                aggregate = vector_total;
-            } else {
-                before[r] = lane == 0 ? aggregate : Op::combine(aggregate, exclusive);
-                aggregate = Op::combine(aggregate, vector_total);
-            }
+            read_again(reader, r);
+            total[r] = this->total(r);
         }
-        return aggregate;
+        return scan(total, lane);
     }
 
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values that are
@@ -134,8 +135,11 @@ private:
                 if (r * kStride + i >= left) items.raw.at(k).vector[r].item[i] = {};
         }
     }
+    // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
+    static constexpr int kAtATime = 4;
     template <class Reader>
     CUSCAN_DEVICE void read_again(const Reader& reader, int r) {
+        if (r > 0 && r % kAtATime == 0) target::sync_warp();
         for_each_value<Config>([&](auto k, auto) {
             constexpr int kArray = decltype(k)::value;
             if constexpr (Reader::ItsSource::template holds<kArray>()) {
@@ -143,6 +147,24 @@ private:
                 clear_beyond(k, r, reader.length - reader.first - reader.lane * kItems);
             }
         });
+    }
+
+    CUSCAN_DEVICE State scan(const State (&total)[kVectors], int lane) {
+        State aggregate;
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            const State inclusive = warp_inclusive_scan<Op, kLanes>(total[r], lane);
+            const State exclusive = target::shuffle_up(inclusive, 1);
+            const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
+            if (r == 0) {
+                before[r] = exclusive;
+                aggregate = vector_total;
+            } else {
+                before[r] = lane == 0 ? aggregate : Op::combine(aggregate, exclusive);
+                aggregate = Op::combine(aggregate, vector_total);
+            }
+        }
+        return aggregate;
     }
 
     CUSCAN_DEVICE auto packed(int r) const {

@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "ballot"};
+constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "shuffle", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -228,6 +228,7 @@ void Grid::exchange(Warp& warp) {
                 fiber.offer = given[(lane + kWarp - argument) % kWarp];
                 break;
             case Collective::kBroadcast:
+            case Collective::kShuffle:
                 fiber.offer = given[argument % kWarp];
                 break;
             case Collective::kBallot:

@@ -55,7 +55,7 @@ struct Random {  // splitmix64
 constexpr int kBarriers = 16;  // of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kBallot };
+enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kShuffle, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
@@ -64,7 +64,9 @@ struct Offer {
     int count;
     uint32_t word[kWords];
 
-    bool fits(const Offer& other) const { return kind == other.kind && argument == other.argument && count == other.count; }
+    bool fits(const Offer& other) const {
+        return kind == other.kind && (argument == other.argument || kind == Collective::kShuffle) && count == other.count;
+    }
 };
 
 struct Block;

@@ -99,6 +99,15 @@ T broadcast(const T& value, int lane) {
     return exchanged(value, simulator::Collective::kBroadcast, lane);
 }
 
+template <class T>
+T shuffle_xor(const T& value, int mask) {
+    return exchanged(value, simulator::Collective::kShuffle, (thread_index() % kWarp) ^ mask);
+}
+template <class T>
+T shuffle(const T& value, int source) {
+    return exchanged(value, simulator::Collective::kShuffle, source);
+}
+
 inline bool uniform(bool predicate) { return ballot(predicate) != 0; }
 inline int uniform(int value) { return broadcast(value, 0); }
 inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
