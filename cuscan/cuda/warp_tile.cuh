@@ -25,19 +25,17 @@ struct WarpTile {
     Items<Config, kVectors, kItems> items;
     State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
 
-    // From stages or from memory, as Source says (stage.cuh). `first`: the position in the row at which the warp tile
-    // begins; `length`: the elements of the row, at or beyond whose end no memory is touched.
+    // Values that are in no stage, to registers. `first`: the position in the row at which the warp tile begins; `length`:
+    // the elements of the row, at or beyond whose end no memory is touched.
     template <class Source>
     CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                                    int lane) {
         const Reader<Source> reader{source, row, geometry, length, first, lane};
         for_each_value<Config>([&](auto k, auto) {
+            constexpr int kArray = decltype(k)::value;
             auto& vectors = items.raw.at(k).vector;
-            reader.template each<decltype(k)::value>([&](int r, const auto& vector) { vectors[r] = vector; });
-            if constexpr (Source::template holds<decltype(k)::value>()) {
-                CUSCAN_UNROLL
-                for (int r = 0; r < kVectors; ++r) clear_beyond(k, r, length - first - lane * kItems);
-            }
+            if constexpr (!Source::template holds<kArray>())
+                reader.template each<kArray>([&](int r, const auto& vector) { vectors[r] = vector; });
         });
     }
     // The mask, and where segments start. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of them.
@@ -56,26 +54,17 @@ struct WarpTile {
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
     CUSCAN_DEVICE State scan(int lane) {
-        State total[kVectors];
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) total[r] = this->total(r);
-        return scan(total, lane);
+        return scan(lane, [](int) {});
     }
-    // The same of values in a stage, which are not kept.
+    // Values in a stage are read, and not kept: registers are scarce while what precedes the tile is waited for.
     template <class Source>
-    CUSCAN_DEVICE State scan_staged(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane) {
+    CUSCAN_DEVICE State scan(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane) {
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        State total[kVectors];
-        CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            read_again(reader, r);
-            total[r] = this->total(r);
-        }
-        return scan(total, lane);
+        return scan(lane, [&](int r) { read_staged(reader, r); });
     }
 
-    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values that are
-    // in a stage are read from there once more: registers need not keep them while the prefix is waited for.
+    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
+    // stage are read once more.
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
@@ -85,7 +74,7 @@ struct WarpTile {
             Outputs earlier;
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
-                read_again(reader, r);
+                read_staged(reader, r);
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
@@ -138,7 +127,7 @@ private:
     // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
     static constexpr int kAtATime = 4;
     template <class Reader>
-    CUSCAN_DEVICE void read_again(const Reader& reader, int r) {
+    CUSCAN_DEVICE void read_staged(const Reader& reader, int r) {
         if (r > 0 && r % kAtATime == 0) target::sync_warp();
         for_each_value<Config>([&](auto k, auto) {
             constexpr int kArray = decltype(k)::value;
@@ -149,11 +138,19 @@ private:
         });
     }
 
-    CUSCAN_DEVICE State scan(const State (&total)[kVectors], int lane) {
+    // read(r) brings vector r.
+    template <class Read>
+    CUSCAN_DEVICE State scan(int lane, Read read) {
+        State vector[kVectors];
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            read(r);
+            vector[r] = total(r);
+        }
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
-            const State inclusive = warp_inclusive_scan<Op, kLanes>(total[r], lane);
+            const State inclusive = warp_inclusive_scan<Op, kLanes>(vector[r], lane);
             const State exclusive = target::shuffle_up(inclusive, 1);
             const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
             if (r == 0) {

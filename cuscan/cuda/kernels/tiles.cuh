@@ -156,10 +156,10 @@ struct Tiles {
 
             Tile tile;
             tile.load_flags(source, row, geometry, length, first, lane, initial, boundaries);
-            if (!ValueStage::kAny) tile.load_values(source, row, geometry, length, first, lane);
+            tile.load_values(source, row, geometry, length, first, lane);
             if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
             auto& totals = shared.warp_aggregate[group][turns % 2];
-            const State total = ValueStage::kAny ? tile.scan_staged(source, row, geometry, first, lane) : tile.scan(lane);
+            const State total = tile.scan(source, row, geometry, first, lane);
             if (lane == 0) totals[warp_in_group] = total;
             group_meets(group);
             if (Shared::kWalks && warp_in_group == 0 && lane == 0)
