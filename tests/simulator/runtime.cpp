@@ -156,6 +156,7 @@ void Grid::deliver() {
     if (on_their_way_.empty()) return;
     std::swap(on_their_way_[random_.below(uint32_t(on_their_way_.size()))], on_their_way_.back());
     const BulkCopy copy = on_their_way_.back();
+    if (copy.due > turns_) return;
     on_their_way_.pop_back();
     memcpy(copy.destination, copy.source, copy.bytes);
     copy.phase->expected -= copy.bytes;
@@ -173,7 +174,7 @@ void Grid::stall(Warp& warp) {
 
 // Every lane that can run goes on to its next scheduling point.
 void Grid::turn(Warp& warp) {
-    ++clock_;
+    ++clock_, ++turns_;
     const uint32_t first = random_.below(kWarp);
     for (uint32_t i = 0; i < kWarp; ++i) {
         Fiber& fiber = *warp.lanes[(first + i) % kWarp];
@@ -315,7 +316,9 @@ bool Grid::is_in_an_array(const void* source, uint32_t bytes) const {
 void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase& phase) {
     if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
-    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase});
+    // Now and then one takes so long that many later ones overtake it.
+    const uint64_t delay = random_.one_in(16) ? random_.below(20000) : 0;
+    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay});
     maybe_suspend(2);
 }
 

@@ -118,6 +118,7 @@ struct BulkCopy {
     const void* source;
     uint32_t bytes;
     Phase* phase;
+    uint64_t due;  // in turns: not before
 };
 
 class Grid {
@@ -168,6 +169,7 @@ private:
     Random random_;
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
+    uint64_t turns_ = 0;  // the time that did not pass in sleep
     std::vector<uint32_t> waiting_;  // blocks to start, the next one last
     std::vector<std::unique_ptr<Block>> resident_;
     std::vector<std::unique_ptr<Fiber>> fibers_;

@@ -46,7 +46,7 @@ struct TilesShared {
     FlagStage flags[Config::kFlagStages];
     // Of a stage: its tile is there; all warps have read it.
     target::Barrier full[Config::kStages], empty[Config::kStages], flags_empty[Config::kFlagStages];
-    // Of a tile: it is known to the walker; it is known what precedes it.
+    // Of a tile: its slot is filled; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
     TilePrefix<typename Element::Carry> prefix[kRing];
@@ -108,7 +108,7 @@ struct Tiles {
             } else {
                 shared.full[s].arrive();
             }
-            if (Shared::kWalks) shared.begun[k % kRing].arrive();
+            shared.begun[k % kRing].arrive();
             ended += !turn.exists;
         }
     }
@@ -142,9 +142,11 @@ struct Tiles {
         uint32 turns = 0;
         for (uint32 k = group;; k += kGroups, ++turns) {
             const uint32 s = k % kStages, r = k % kRing;
-            shared.full[s].wait_together(k / kStages);
+            shared.begun[r].wait_together(k / kRing);
             const TileSlot slot = shared.slot[r];
             if (!target::uniform(slot.exists)) return;
+            // Only now is the tile before this one gone from the stage, which another group may have had.
+            shared.full[s].wait_together(k / kStages);
             const auto row = origin.at(geometry, slot.strip);
             const int64 first = int64(slot.unit) * Shared::kElements + start;
             const FromStages<ValueStage, FlagStage> source{shared.values[s], shared.flags[k % kFlagStages], row, start};
