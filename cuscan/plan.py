@@ -17,6 +17,7 @@ from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES,
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
+GROUPS = 15  # at most: each has a barrier of its own
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
 STAGES = 3  # tiles that a block of the narrow family holds
@@ -37,7 +38,8 @@ def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not layout_of(request).contiguous:
         return COLUMNS
-    order = CONTIGUOUS[max(_itemsizes(request))]
+    value, result = (max(spec.dtype.itemsize for spec in specs) for specs in (request.values, request.results))
+    order = CONTIGUOUS[_power_of_two((value + result) // 2, down=True)]
     if request.op.heavy:
         order = replace(order, vectors=max(order.vectors // 2, 1))
     element = sum(spec.dtype.itemsize for spec in request.values)
@@ -137,7 +139,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     tile, values = warps * order.warp_tile, len(request.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
     flag_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
-    groups = max(min(TILES_WARPS // warps, GROUPS_BYTES // value_bytes), 1)
+    groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
     )

@@ -86,9 +86,9 @@ private:
 
     // The next `count` groups are complete.
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
-        Carry group[kAhead];
+        Acc group[kAhead];
         CUSCAN_UNROLL
-        for (int j = 0; j < kAhead; ++j) group[j] = convert<Carry>(j < count ? seen[j] : seen[0]);
+        for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
         const Carry total = totals<1>(group);
         const int place = int(next_group_ % kLanes), room = kLanes - place;
         add_groups(total, place, 0, count);
@@ -100,14 +100,14 @@ private:
     }
     // The total of each group, that of the j-th in the lanes whose number ends in the bits of j. In the order of a scan:
     // first neighbours, then pairs of them, ... With every step a lane goes on with half as many groups.
-    template <int kDistance, int kMany>
-    CUSCAN_DEVICE Carry totals(const Carry (&part)[kMany]) const {
+    template <int kDistance, class Part, int kMany>
+    CUSCAN_DEVICE Carry totals(const Part (&part)[kMany]) const {
         const bool is_later = lane_ & kDistance;
         if constexpr (kMany > 1) {
             Carry half[kMany / 2];
             CUSCAN_UNROLL
             for (int j = 0; j < kMany / 2; ++j) {
-                const Carry own = choose(is_later, part[2 * j + 1], part[2 * j]);
+                const Part own = choose(is_later, part[2 * j + 1], part[2 * j]);
                 half[j] = with_partner<kDistance>(own, choose(is_later, part[2 * j], part[2 * j + 1]));
             }
             return totals<2 * kDistance>(half);
@@ -119,18 +119,20 @@ private:
         }
     }
     // Word by word, in registers: the address of a value would have it in memory.
-    static CUSCAN_DEVICE Carry choose(bool first, const Carry& one, const Carry& other) {
+    template <class Part>
+    static CUSCAN_DEVICE Part choose(bool first, const Part& one, const Part& other) {
         auto words = target::to_words(one);
         const auto others = target::to_words(other);
         CUSCAN_UNROLL
         for (int i = 0; i < decltype(words)::kCount; ++i) words.word[i] = first ? words.word[i] : others.word[i];
-        return target::from_words<Carry>(words);
+        return target::from_words<Part>(words);
     }
     // One's own part and what the lane at kDistance gives of it.
-    template <int kDistance>
-    CUSCAN_DEVICE Carry with_partner(const Carry& own, const Carry& given) const {
-        const Carry other = target::shuffle_xor(given, kDistance);
-        return lane_ & kDistance ? CarryOp::combine(other, own) : CarryOp::combine(own, other);
+    template <int kDistance, class Part>
+    CUSCAN_DEVICE Carry with_partner(const Part& own, const Part& given) const {
+        const Part other = target::shuffle_xor(given, kDistance);
+        const bool is_later = lane_ & kDistance;
+        return CarryOp::combine(convert<Carry>(choose(is_later, other, own)), convert<Carry>(choose(is_later, own, other)));
     }
     // Groups from..., `count` of them if there are so many, to the section's places from `place` on.
     CUSCAN_DEVICE void add_groups(const Carry& total, int place, int from, int count) {

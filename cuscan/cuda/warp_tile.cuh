@@ -38,18 +38,23 @@ struct WarpTile {
                 reader.template each<kArray>([&](int r, const auto& vector) { vectors[r] = vector; });
         });
     }
-    // The mask, and where segments start. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of them.
+    // Where segments start, if offsets give it. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of
+    // them. Called before load_flags.
+    CUSCAN_DEVICE void find_segments(const Place& row, const Shape& geometry, int64 first, int lane,
+                                     const typename Element::Initial& initial, uint32* boundaries) {
+        items.clear(geometry, first + lane * kItems, initial);
+        if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
+    }
+    // The mask, and where segments start otherwise.
     template <class Source>
     CUSCAN_DEVICE void load_flags(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
-                                  int lane, const typename Element::Initial& initial, uint32* boundaries) {
-        items.clear(geometry, first + lane * kItems, initial);
+                                  int lane) {
         const Reader<Source> reader{source, row, geometry, length, first, lane};
         if constexpr (Element::kMasked)
             reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
             reader.template each<Numbers::kSegments>([&](int r, const auto& reset) { items.restarts.set_vector(r, reset); });
         if constexpr (Config::kSegments == Segments::kKeys) compare_keys(reader);
-        if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
     }
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).

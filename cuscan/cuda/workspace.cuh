@@ -16,22 +16,28 @@ struct Workspace {
     CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }
     CUSCAN_DEVICE uint32 tag() const { return epoch + 1; }
 
-    // Called by one thread of a block that takes no more tickets. The last block leaves the workspace ready for the
-    // next launch in the stream, or the next replay of a graph; when the tags wrap, it forgets all old ones.
+    // Leaves the workspace ready for the next launch in the stream, or the next replay of a graph. By one thread, when
+    // nobody will take a ticket any more; `tag` is this launch's.
+    CUSCAN_DEVICE void renew(uint64 words_used, uint32 tag) {
+        ticket = 0;
+        epoch = tag;
+        if (words_used > used) used = uint32(words_used);
+    }
+    // By one thread of each block, when the block neither takes tickets nor looks at tile states any more: the last one
+    // renews the workspace and, when the tags wrap, forgets all old ones.
     CUSCAN_DEVICE void leave(uint64 words_used) {
         const uint32 tag_now = tag();
         target::fence();
         if (target::atomic_increment(&finished) + 1 != target::block_count()) return;
         target::fence();
-        ticket = 0;
         finished = 0;
-        epoch = tag_now;
-        if (words_used > used) used = uint32(words_used);
-        if (tag_now == ~0u) {
+        renew(words_used, tag_now);
+        if (tags_wrap(tag_now)) {
             for (uint64 i = 0; i < used; ++i) words()[i] = 0;
             epoch = 0;
         }
     }
+    static CUSCAN_DEVICE bool tags_wrap(uint32 tag) { return tag == ~0u; }
 };
 
 }  // namespace cuscan

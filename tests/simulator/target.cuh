@@ -194,18 +194,16 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
-    // The hardware knows a phase by its parity: who waits for the one before the next, or the one after, is misled.
+    // The hardware knows a phase by its parity, and so may who waits alone.
     void wait(uint32 phase) {
         const volatile uint16_t& completed = state.completed;
-        do {
-            const int over = int16_t(completed - uint16_t(phase));
-            if (over < 0 || over > 1)
-                simulator::grid->fail("waits for phase %u of a barrier of which %d are over", phase, int(phase) + over);
-            if (over == 1) return;
-            simulator::grid->suspend();
-        } while (true);
+        while (completed % 2 == (phase & 1)) simulator::grid->suspend();
     }
+    // Who waits for the one before the next, or for the one after, would be misled.
     void wait_together(uint32 phase) {
+        const int over = int16_t(state.completed - uint16_t(phase));
+        if (over < 0 || over > 1)
+            simulator::grid->fail("waits for phase %u of a barrier of which %d are over", phase, int(phase) + over);
         wait(phase);
         sync_warp();
     }

@@ -37,7 +37,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
         const int64 elements = length(row, geometry.elements());
-        tiles[k].load_flags(FromMemory(), place, geometry, elements, 0, lane, initial, shared.boundaries.of(warp));
+        tiles[k].find_segments(place, geometry, 0, lane, initial, shared.boundaries.of(warp));
+        tiles[k].load_flags(FromMemory(), place, geometry, elements, 0, lane);
         tiles[k].load_values(FromMemory(), place, geometry, elements, 0, lane);
     }
     // ---- scan

@@ -76,12 +76,16 @@ struct Tiles {
     const typename Element::Initial& initial;
     const Geometry<Config>& geometry;
     const int warp, lane;
+    const uint32 tag;
     const Chain chain;
 
     CUSCAN_DEVICE void init() {
-        for (uint32 s = 0; s < kStages; ++s) shared.full[s].init(), shared.empty[s].init(Config::kWarps);
-        for (uint32 f = 0; f < kFlagStages; ++f) shared.flags_empty[f].init(Config::kWarps);
-        for (uint32 r = 0; r < kRing; ++r) shared.begun[r].init(), shared.prefixed[r].init();
+        const uint32 thread = target::thread_index();
+        if (thread < kStages) shared.full[thread].init(), shared.empty[thread].init(Config::kWarps);
+        if (thread < kFlagStages) shared.flags_empty[thread].init(Config::kWarps);
+        if (thread < kRing) shared.begun[thread].init(), shared.prefixed[thread].init();
+        static_assert(kGroups <= 15, "a barrier for each group, beside that of the block");
+        static_assert(kRing <= Shared::kWorkers * target::kWarp, "a thread for each barrier");
     }
 
     // ---- the loader: one thread ------------------------------------------------------------------------------------
@@ -91,10 +95,9 @@ struct Tiles {
         uint32 ended = 0;  // groups that have been told so
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
+            const Turn turn = ended == 0 ? schedule.turn(take_ticket()) : Turn{false, 0, 0};  // while the stage is in use
             if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
-            Turn turn{false, 0, 0};
-            if (ended == 0) turn = schedule.turn(target::atomic_increment(&workspace->ticket));
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
             const bool sent = kStaged && turn.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
@@ -111,6 +114,14 @@ struct Tiles {
             shared.begun[k % kRing].arrive();
             ended += !turn.exists;
         }
+    }
+
+    // Every block takes one ticket too many. Whoever takes the last of all leaves the workspace to the next launch.
+    CUSCAN_DEVICE uint32 take_ticket() {
+        const uint32 ticket = target::atomic_increment(&workspace->ticket);
+        if (ticket + 1 == geometry.rows * geometry.units + target::block_count() && !Workspace::tags_wrap(tag))
+            workspace->renew(geometry.workspace_words, tag);
+        return ticket;
     }
 
     // ---- the walker: one warp --------------------------------------------------------------------------------------
@@ -145,10 +156,12 @@ struct Tiles {
             shared.begun[r].wait_together(k / kRing);
             const TileSlot slot = shared.slot[r];
             if (!target::uniform(slot.exists)) return;
-            // Only now is the tile before this one gone from the stage, which another group may have had.
-            shared.full[s].wait_together(k / kStages);
             const auto row = origin.at(geometry, slot.strip);
             const int64 first = int64(slot.unit) * Shared::kElements + start;
+            Tile tile;
+            tile.find_segments(row, geometry, first, lane, initial, boundaries);
+            // Only now is the tile before this one gone from the stage, which another group may have had.
+            shared.full[s].wait_together(k / kStages);
             const FromStages<ValueStage, FlagStage> source{shared.values[s], shared.flags[k % kFlagStages], row, start};
             if (kStaged && !target::uniform(slot.sent)) {
                 source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
@@ -156,8 +169,7 @@ struct Tiles {
                 group_meets(group);
             }
 
-            Tile tile;
-            tile.load_flags(source, row, geometry, length, first, lane, initial, boundaries);
+            tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
             if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
             auto& totals = shared.warp_aggregate[group][turns % 2];
@@ -206,9 +218,10 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
-    const typename Tiles<Config>::Chain chain(workspace->words(), geometry.units, workspace->tag());
-    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane, chain};
-    if (target::thread_index() == 0) kernel.init();
+    const uint32 tag = workspace->tag();
+    Tiles<Config> kernel{
+        shared, origin, workspace, initial, geometry, warp, lane, tag, {workspace->words(), geometry.units, tag}};
+    kernel.init();
     target::sync_block();
     if (warp < Shared::kWorkers) {
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
@@ -217,8 +230,10 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     } else if (lane == 0) {
         kernel.run_loader();
     }
-    target::sync_block();  // no warp of this block looks at the workspace any more
-    leave<true>(workspace, geometry.workspace_words);
+    if (Workspace::tags_wrap(tag)) {
+        target::sync_block();
+        leave<true>(workspace, geometry.workspace_words);
+    }
 }
 
 }  // namespace cuscan
