@@ -17,6 +17,8 @@ from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES,
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
+KEEPS_PACE = False
+BATCHES = 64  # rows of a tile for each SM, from which on tickets are for several
 GROUPS = 15  # at most: each has a barrier of its own
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
@@ -38,8 +40,7 @@ def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not layout_of(request).contiguous:
         return COLUMNS
-    value, result = (max(spec.dtype.itemsize for spec in specs) for specs in (request.values, request.results))
-    order = CONTIGUOUS[_power_of_two((value + result) // 2, down=True)]
+    order = CONTIGUOUS[max(spec.dtype.itemsize for spec in (*request.values, request.result))]
     if request.op.heavy:
         order = replace(order, vectors=max(order.vectors // 2, 1))
     element = sum(spec.dtype.itemsize for spec in request.values)
@@ -168,6 +169,8 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Groups": groups,
             "Stages": stages,
             "FlagStages": flag_stages,
+            "Batch": order.warps // warps if rows > BATCHES * target.sm_count else 1,
+            "KeepsPace": int(KEEPS_PACE and 1 < units < target.sm_count),
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },
         block=(groups * warps + 1 + (units > 1)) * WARP,
@@ -201,14 +204,18 @@ def _tile_accesses(
     aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
     shifted = [shifted_access(*array) for array in zip(layout.arrays, layout.axis.strides, strict=True)]
     values, results = len(request.values), len(request.results)
-    for i in range(values, values + results):
-        accesses[i] = shifted[i] if accesses[i] == "Element" else accesses[i]
     sent = [i for i in range(values) if aligned[i] not in STILL]
     if any(aligned[i] == "Element" for i in sent):
         if any(shifted[i] == "Element" for i in sent):
             sent = []
         for i in sent:
             accesses[i] = shifted[i]
+    # Results that are not aligned pass through the place of the first value, where they fit there.
+    value, result = layout.arrays[0], layout.arrays[values]
+    assert value and result
+    fits = results == 1 and sent[:1] == [0] and value.dtype.itemsize == result.dtype.itemsize
+    if accesses[values] == "Element" and fits and ("Mirrored" in accesses[0]) == ("Mirrored" in shifted[values]):
+        accesses[values] = shifted[values]
     flags = range(values + results, values + results + 2)  # the mask, and where segments start
     return tuple(accesses), sent + [i for i in flags if aligned[i] in ("Vector", "Mirrored")]
 

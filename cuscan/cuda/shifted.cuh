@@ -1,4 +1,4 @@
-// Vectors of neighbouring elements that are not aligned, from shared memory and to global memory, in accesses that are.
+// Vectors of neighbouring elements that are not aligned, from shared memory and to it, and on to global memory.
 #pragma once
 #include "vectors.cuh"
 
@@ -43,42 +43,61 @@ CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
     return read_anywhere<kItems>(item);
 }
 
-// Stores a run of kItems of each lane of a warp, by the whole warp. The runs follow each other and begin anywhere, all as
-// far beyond a multiple of their size. A lane stores the aligned piece that its run shares with the run before it in scan
-// order: that of the lane below or, for lane 0, that of the last lane in the warp's vector before this one, which `before`
-// keeps as it lies in memory. The first lane of the first vector and the last of the last share a piece with another
-// warp: they store item by item, so that nothing but the warp's own elements is ever written.
+// Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the last
+// run of a row has fewer elements. A run is 16 bytes at most, so several lanes' runs begin in the same bank; each of these
+// lanes begins a bank further in its run than the one before it.
 template <Access kAccess, int kItems, class T>
-CUSCAN_DEVICE void store_shifted(T* item, int lane, bool is_first, bool is_last, const Vector<T, kItems>& run,
-                                 Vector<T, kItems>& before) {
+struct TurnedRuns {
+    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a bank, or one
+    static constexpr int kStep = kBank < kItems ? kBank : kItems;
+    static constexpr int kSteps = kItems / kStep;
+    static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // whose runs meet all banks once
+    static_assert((kItems & (kItems - 1)) == 0, "runs are turned by powers of two");
     using Run = Vector<T, kItems>;
-    constexpr int kBytes = sizeof(Run);
-    static_assert(kBytes % 4 == 0, "pieces of whole words");
-    constexpr bool kMirrored = is_mirrored(kAccess);
-    T* lowest = kMirrored ? item - (kItems - 1) : item;
-    const Run own = kMirrored ? run.mirrored() : run;
-    const int beyond = kItems > 2 ? int(reinterpret_cast<uint64>(lowest) % kBytes) : int(sizeof(T));
-    if (reinterpret_cast<uint64>(lowest) % kBytes == 0) return store_whole(lowest, own);
+    using Words = target::Words<Run>;
 
-    Run other = {};
-    if constexpr (kItems == 2) {
-        constexpr int kEdge = kMirrored ? 0 : 1;
-        other.item[kEdge] = target::rotate_up(lane == target::kWarp - 1 ? before.item[kEdge] : own.item[kEdge]);
-    } else {
-        other = target::rotate_up(lane == target::kWarp - 1 ? before : own);
-    }
-    const auto low = target::to_words(kMirrored ? own : other), high = target::to_words(kMirrored ? other : own);
-    const Run piece = out_of_two<T, kItems>(low.word, high.word, kBytes - beyond);
-    const bool begins = is_first && lane == 0, ends = is_last && lane == target::kWarp - 1;
-    char* place = reinterpret_cast<char*>(lowest) + (kMirrored ? kBytes : 0) - beyond;
-    if (!begins) store_whole(reinterpret_cast<T*>(place), piece);
-    if (is_first || is_last) {
-        const int shared = (kMirrored ? beyond : kBytes - beyond) / int(sizeof(T));  // with the run before
+    const int first, turn;  // the position of this lane's run, the step that it begins with
+
+    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn((lane / kLanesAround) & (kSteps - 1)) {}
+
+    // The run `distance` elements further in the row, of which `count` elements exist.
+    CUSCAN_DEVICE void write(T* row, int distance, int count, const Run& run) const {
+        Words words = target::to_words(run);
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i)
-            if (i < shared ? begins : ends) *advance<kAccess>(item, 0, i) = run.item[i];
+        for (int by = 1; by < kSteps; by *= 2) words = turned(words, by * (Words::kCount / kSteps), turn & by);
+        const Run other = target::from_words<Run>(words);
+        CUSCAN_UNROLL
+        for (int step = 0; step < kSteps; ++step) {
+            const int place = ((step + turn) & (kSteps - 1)) * kStep;
+            T* item = advance<kAccess>(row, 0, first + place);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kStep; ++i)
+                if (place + i < count) *advance<kAccess>(item, 0, distance + i) = other.item[step * kStep + i];
+        }
     }
-    before = own;
+
+private:
+    static CUSCAN_DEVICE Words turned(const Words& words, int by, bool really) {
+        Words other;
+        CUSCAN_UNROLL
+        for (int i = 0; i < Words::kCount; ++i)
+            other.word[i] = really ? words.word[(i + by) % Words::kCount] : words.word[i];
+        return other;
+    }
+};
+
+// Copies `count` neighbours from shared to global memory, by a warp. Both may begin anywhere; 16-byte pieces of global
+// memory are stored whole, the few elements before the first piece and after the last by a lane each.
+template <class T>
+CUSCAN_DEVICE void copy_out(T* to, const T* from, int count, int lane) {
+    constexpr int kBytes = 16, kItems = kBytes / sizeof(T);
+    const int beyond = int(reinterpret_cast<uint64>(to) % kBytes) / int(sizeof(T));
+    const int head = clamp(beyond == 0 ? 0 : kItems - beyond, count), pieces = (count - head) / kItems;
+    const int tail = head + pieces * kItems;
+    if (lane < head) to[lane] = from[lane];
+    if (tail + lane < count) to[tail + lane] = from[tail + lane];
+    for (int p = lane; p < pieces; p += target::kWarp)
+        store_whole(to + head + p * kItems, read_anywhere<kItems>(from + head + p * kItems));
 }
 
 }  // namespace cuscan

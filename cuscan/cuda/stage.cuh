@@ -150,7 +150,7 @@ struct FromStages {
         return Values::template holds<kArray>() || Flags::template holds<kArray>();
     }
     template <int kArray>
-    CUSCAN_DEVICE const auto* element(int index) const {
+    CUSCAN_DEVICE auto* element(int index) const {
         if constexpr (Values::template holds<kArray>())
             return values.template element<kArray>(row, start + index);
         else

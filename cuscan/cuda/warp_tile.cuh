@@ -69,14 +69,13 @@ struct WarpTile {
     }
 
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
-    // stage are read once more.
+    // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        auto store_all = [&](auto whole, auto count) {
-            Outputs earlier;
+        auto store_all = [&](auto count) {
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
                 read_staged(reader, r);
@@ -84,15 +83,20 @@ struct WarpTile {
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                store_vector_of(whole, row, geometry, first + lane * kItems + r * kStride, r, lane, count(r),
-                                left - r * kStride, running, earlier);
+                store_vector_of(reader, r, count(r), left - r * kStride, running);
             }
         };
-        if (length - first >= kElements) {
-            store_all(Number<1>(), [](int) { return kItems; });
+        if (Shifted::kAny || length - first >= kElements) {
+            store_all([](int) { return kItems; });
         } else {
             const int some = clamp(left, kElements);
-            store_all(Number<0>(), [&](int r) { return some - r * kStride; });
+            store_all([&](int r) { return some - r * kStride; });
+        }
+        if constexpr (Shifted::kAny) {
+            target::sync_warp();
+            const int count = clamp(length - first, kElements), last = Shifted::kBack ? count - 1 : 0;
+            auto* to = reader.template element<Numbers::kResults>(-lane * kItems);
+            copy_out(const_cast<typename Shifted::Result*>(to) - last, Shifted::home(source, 0) - last, count, lane);
         }
     }
 
@@ -187,26 +191,43 @@ private:
         }
     }
 
-    // Vector r, `left` results before the end of the row. `Whole`: all of the warp tile is inside of the row. `earlier` has
-    // the vector before this one, as it lies in memory, for results that are shifted.
-    template <class Whole>
-    CUSCAN_DEVICE void store_vector_of(Whole, const Place& row, const Shape& geometry, int64 position, int r, int lane,
-                                       int count, int64 left, Running<Config>& running, Outputs& earlier) {
+    // Results that are stored shifted: one array of them, as large as the first value and in the same direction.
+    struct Shifted {
+        using ResultPort = PortOfArray<Config, Numbers::kResults>;
+        using ValuePort = PortOfArray<Config, 0>;
+        using Result = typename ResultPort::Type;
+        static constexpr bool kAny = is_shifted(ResultPort::kAccess);
+        static constexpr bool kBack = is_mirrored(ResultPort::kAccess);
+        static constexpr Access kAccess = kBack ? Access::kMirrored : Access::kVector;
+        static_assert(!kAny || (Config::Results::kCount == 1 && sizeof(Result) == sizeof(typename ValuePort::Type) &&
+                                kBack == is_mirrored(ValuePort::kAccess)),
+                      "plan.py knows which results can be shifted");
+
+        // Where element `index` of the warp tile is put.
+        template <class Source>
+        static CUSCAN_DEVICE Result* home(const Source& source, int index) {
+            return reinterpret_cast<Result*>(source.template element<0>(index));
+        }
+    };
+
+    // Vector r, of which `count` results exist, `left` results before the end of the row.
+    template <class Reader>
+    CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running) {
         Outputs output;
         run(r, running, output, [&](int i, const auto& state) {
-            if (left == i + 1) store_last(row, state);
+            if (left == i + 1) store_last(reader.row, state);
         });
-        for_each_result<Config>([&](auto k, auto port) {
-            using Port = decltype(port);
-            constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            const int64 step = geometry.axis.stride[kArray];
-            auto* item = advance<Port::kAccess>((typename Port::Type*)row.array[kArray], step, position);
-            if constexpr (is_shifted(Port::kAccess) && Whole::value && sizeof(output.at(k).vector) >= 4)
-                store_shifted<Port::kAccess>(item, lane, r == 0, r == kVectors - 1, output.at(k).vector,
-                                             earlier.at(k).vector);
-            else
-                store_vector<Port::kAccess>(item, step, count, output.at(k).vector);
-        });
+        if constexpr (Shifted::kAny) {
+            const TurnedRuns<Shifted::kAccess, kItems, typename Shifted::Result> runs(reader.lane);
+            runs.write(Shifted::home(reader.source, 0), r * kStride, kItems, output.at(Number<0>()).vector);
+        } else {
+            for_each_result<Config>([&](auto k, auto port) {
+                using Port = decltype(port);
+                constexpr int kArray = Numbers::kResults + decltype(k)::value;
+                auto* item = const_cast<typename Port::Type*>(reader.template element<kArray>(r * kStride));
+                store_vector<Port::kAccess>(item, reader.geometry.axis.stride[kArray], count, output.at(k).vector);
+            });
+        }
     }
 
     // How this thread gets at the arrays, one vector after the other.

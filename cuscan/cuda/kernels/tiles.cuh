@@ -68,7 +68,8 @@ struct Tiles {
     using FlagStage = typename Shared::FlagStage;
     static constexpr bool kStaged = ValueStage::kAny || FlagStage::kAny;
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
-    static constexpr uint32 kRing = Shared::kRing;
+    static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
+    static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
 
     Shared& shared;
     const Row<Config>& origin;
@@ -93,9 +94,14 @@ struct Tiles {
     CUSCAN_DEVICE void run_loader() {
         const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
         uint32 ended = 0;  // groups that have been told so
+        uint32 ticket = 0, taken = kBatch;
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
-            const Turn turn = ended == 0 ? schedule.turn(take_ticket()) : Turn{false, 0, 0};  // while the stage is in use
+            Turn turn{false, 0, 0};
+            if (ended == 0) {
+                if (taken == kBatch) ticket = take_ticket(), taken = 0;  // while the stage is in use
+                turn = schedule.turn(ticket * kBatch + taken++);
+            }
             if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             const auto row = origin.at(geometry, turn.strip);
@@ -114,15 +120,17 @@ struct Tiles {
             shared.begun[k % kRing].arrive();
             ended += !turn.exists;
         }
+        if (ticket < tickets()) take_ticket();
     }
 
     // Every block takes one ticket too many. Whoever takes the last of all leaves the workspace to the next launch.
     CUSCAN_DEVICE uint32 take_ticket() {
         const uint32 ticket = target::atomic_increment(&workspace->ticket);
-        if (ticket + 1 == geometry.rows * geometry.units + target::block_count() && !Workspace::tags_wrap(tag))
+        if (ticket + 1 == tickets() + target::block_count() && !Workspace::tags_wrap(tag))
             workspace->renew(geometry.workspace_words, tag);
         return ticket;
     }
+    CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
     // ---- the walker: one warp --------------------------------------------------------------------------------------
 
@@ -133,6 +141,7 @@ struct Tiles {
             shared.begun[r].wait_together(k / kRing);
             const TileSlot tile = shared.slot[r];
             if (!target::uniform(tile.exists)) return;
+            if (Config::kKeepsPace) ahead.keep_pace(tile.strip * geometry.units + tile.unit);
             Carry carry = start_of(tile.strip);
             const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
             if (lane == 0) {

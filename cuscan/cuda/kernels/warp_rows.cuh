@@ -2,54 +2,10 @@
 // shared memory (dense_rows.cuh), where a warp scans one row at a time.
 #pragma once
 #include "../dense_rows.cuh"
-#include "../shifted.cuh"
 #include "../warp_tile.cuh"
 #include "../workspace.cuh"
 
 namespace cuscan {
-
-// Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the last
-// run of a row has fewer elements. A run is 16 bytes at most, so several lanes' runs begin in the same bank; each of these
-// lanes begins a bank further in its run than the one before it.
-template <Access kAccess, int kItems, class T>
-struct TurnedRuns {
-    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a bank, or one
-    static constexpr int kStep = kBank < kItems ? kBank : kItems;
-    static constexpr int kSteps = kItems / kStep;
-    static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // whose runs meet all banks once
-    static_assert((kItems & (kItems - 1)) == 0, "runs are turned by powers of two");
-    using Run = Vector<T, kItems>;
-    using Words = target::Words<Run>;
-
-    const int first, turn;  // the position of this lane's run, the step that it begins with
-
-    CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn((lane / kLanesAround) & (kSteps - 1)) {}
-
-    // The run `distance` elements further in the row, of which `count` elements exist.
-    CUSCAN_DEVICE void write(T* row, int distance, int count, const Run& run) const {
-        Words words = target::to_words(run);
-        CUSCAN_UNROLL
-        for (int by = 1; by < kSteps; by *= 2) words = turned(words, by * (Words::kCount / kSteps), turn & by);
-        const Run other = target::from_words<Run>(words);
-        CUSCAN_UNROLL
-        for (int step = 0; step < kSteps; ++step) {
-            const int place = ((step + turn) & (kSteps - 1)) * kStep;
-            T* item = advance<kAccess>(row, 0, first + place);
-            CUSCAN_UNROLL
-            for (int i = 0; i < kStep; ++i)
-                if (place + i < count) *advance<kAccess>(item, 0, distance + i) = other.item[step * kStep + i];
-        }
-    }
-
-private:
-    static CUSCAN_DEVICE Words turned(const Words& words, int by, bool really) {
-        Words other;
-        CUSCAN_UNROLL
-        for (int i = 0; i < Words::kCount; ++i)
-            other.word[i] = really ? words.word[(i + by) % Words::kCount] : words.word[i];
-        return other;
-    }
-};
 
 template <class Config>
 struct WarpRow {
