@@ -96,8 +96,14 @@ CUSCAN_DEVICE void copy_out(T* to, const T* from, int count, int lane) {
     const int tail = head + pieces * kItems;
     if (lane < head) to[lane] = from[lane];
     if (tail + lane < count) to[tail + lane] = from[tail + lane];
-    for (int p = lane; p < pieces; p += target::kWarp)
-        store_whole(to + head + p * kItems, read_anywhere<kItems>(from + head + p * kItems));
+    const auto copy_pieces = [&](auto read) {
+        for (int p = lane; p < pieces; p += target::kWarp)
+            store_whole(to + head + p * kItems, read(from + head + p * kItems));
+    };
+    if (reinterpret_cast<uint64>(from + head) % kBytes == 0)
+        copy_pieces([](const T* item) { return read_shared<Access::kVector, Vector<T, kItems>>(item); });
+    else
+        copy_pieces([](const T* item) { return read_anywhere<kItems>(item); });
 }
 
 }  // namespace cuscan
