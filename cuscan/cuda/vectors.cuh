@@ -5,7 +5,7 @@
 
 namespace cuscan {
 
-template <class T, int kItems, bool kPacked = kIsSmallInteger<T> && sizeof(T) * kItems % 4 == 0>
+template <class T, int kItems, bool kPacked = sizeof(T) < 4 && sizeof(T) * kItems % 4 == 0>
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
 
@@ -16,7 +16,8 @@ struct alignas(sizeof(T) * kItems) Vector {
         return other;
     }
 };
-// Small integers stay words wherever nobody asks for one of them (packed.cuh), but for those who ask for each.
+// Elements smaller than a word stay words wherever nobody asks for one of them: taken apart where they are loaded, they
+// would make every load wait for the one before it.
 template <class T, int kItems>
 struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
     static constexpr int kWords = sizeof(T) * kItems / 4;
@@ -38,6 +39,7 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
     constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
+    if constexpr (kPart == kItems) return target::load_streaming(reinterpret_cast<const Vector<T, kItems>*>(item));
     Vector<T, kItems> vector;
     CUSCAN_UNROLL
     for (int first = 0; first < kItems; first += kPart) {
@@ -50,6 +52,7 @@ CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
 template <class T, int kItems>
 CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
     constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
+    if constexpr (kPart == kItems) return target::store_streaming(reinterpret_cast<Vector<T, kItems>*>(item), vector);
     CUSCAN_UNROLL
     for (int first = 0; first < kItems; first += kPart) {
         Vector<T, kPart> part;
