@@ -17,8 +17,10 @@ template <class Op, int kLanes, class T>
 CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     CUSCAN_UNROLL
     for (int distance = 1; distance < kLanes; distance *= 2) {
-        T earlier = target::shuffle_up(value, distance);
-        if (lane_in_group >= distance) value = Op::combine(earlier, value);
+        const T earlier = target::shuffle_up(value, distance);
+        // In all lanes, without a branch: scans side by side fill each other's waits.
+        const T both = Op::combine(earlier, value);
+        value = lane_in_group >= distance ? both : value;
     }
     return value;
 }
