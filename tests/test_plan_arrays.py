@@ -211,8 +211,8 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, tables):
 
 def test_indices_have_32_bits_where_that_is_enough():
     small, large = (planned(view((n,)), INDEXED["min", "last"]) for n in (2**32 - 1, 2**32))
-    assert small.config.op == small.config.carry_op == "Extremum<float32, uint32, -1, true>"
-    assert large.config.op == large.config.carry_op == "Extremum<float32, int64, -1, true>"
+    assert small.config.op == small.config.carry_op == "Extremum<float32, uint32, -1, true, false>"
+    assert large.config.op == large.config.carry_op == "Extremum<float32, int64, -1, true, false>"
     assert (small.config.state_bytes, large.config.state_bytes) == (8, 16)
     assert scalars(large)[1:3] == (2**20, 2**20 * 4 + 2**15 * 4 + 2**10 * 4 + 2**10 * 4)
     assert planned(view((2**32 - 1,)), INDEXED["min", "last"], include_initial=True).config.index == "int64"

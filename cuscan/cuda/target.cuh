@@ -255,11 +255,41 @@ CUSCAN_DEVICE float64 add_rn(float64 a, float64 b) { return __dadd_rn(a, b); }
 CUSCAN_DEVICE float32 mul_rn(float32 a, float32 b) { return __fmul_rn(a, b); }
 CUSCAN_DEVICE float64 mul_rn(float64 a, float64 b) { return __dmul_rn(a, b); }
 
-// exp of numbers that are not positive, to a few units of the last place of 1, and log.
-CUSCAN_DEVICE float32 exponential(float32 value) { return __expf(value); }
+// For sums that need not have the bits of another machine's.
+CUSCAN_DEVICE float32 multiply_add(float32 a, float32 b, float32 c) { return __fmaf_rn(a, b, c); }
+CUSCAN_DEVICE float64 multiply_add(float64 a, float64 b, float64 c) { return __fma_rn(a, b, c); }
+// The smaller of two numbers; of a number and a NaN the number.
+CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b); }
+CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
+// The larger of two numbers, or a NaN where there is one.
+CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float32 larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return a >= b || a != a ? a : b;
+#endif
+}
+CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }
+CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
+CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
+
+// exp of numbers that are not positive, to a few units of the last place of 1: one instruction of the special-function
+// unit, and one more.
+CUSCAN_DEVICE float32 exponential(float32 value) {
+    float32 power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value * 1.4426950408889634f));
+    return power;
+}
 CUSCAN_DEVICE float64 exponential(float64 value) { return exp(value); }
-CUSCAN_DEVICE float32 logarithm(float32 value) { return logf(value); }
-CUSCAN_DEVICE float64 logarithm(float64 value) { return log(value); }
+// a + log(b), for b that are 0 or not less than 1: log to 2^-22 of its own value or of 1, whichever is more.
+CUSCAN_DEVICE float32 add_logarithm(float32 a, float32 b) {
+    float32 log2;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(b));
+    return __fmaf_rn(log2, 0.6931471805599453f, a);
+}
+CUSCAN_DEVICE float64 add_logarithm(float64 a, float64 b) { return a + log(b); }
 
 }  // namespace target
 }  // namespace cuscan

@@ -246,10 +246,30 @@ inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
 inline float64 mul_rn(float64 a, float64 b) { return a * b; }
 
-inline float32 exponential(float32 value) { return std::exp(value); }
-inline float64 exponential(float64 value) { return std::exp(value); }
-inline float32 logarithm(float32 value) { return std::log(value); }
-inline float64 logarithm(float64 value) { return std::log(value); }
+template <class T>
+T multiply_add(T a, T b, T c) {
+    return std::fma(a, b, c);
+}
+template <class T>
+T smaller_number(T a, T b) {
+    return std::fmin(a, b);
+}
+template <class T>
+T larger_or_nan(T a, T b) {
+    return a >= b || a != a ? a : b;
+}
+template <class T>
+T distance(T a, T b) {
+    return std::abs(a - b);
+}
+template <class T>
+T exponential(T value) {
+    return std::exp(value);
+}
+template <class T>
+T add_logarithm(T a, T b) {
+    return a + std::log(b);
+}
 
 }  // namespace target
 }  // namespace cuscan
