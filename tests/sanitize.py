@@ -161,6 +161,7 @@ def main() -> int:
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()
+            print(name, flush=True)  # what is reported next is of this case
             try:
                 run()
             except AssertionError as error:

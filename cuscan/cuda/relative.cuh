@@ -1,0 +1,75 @@
+// Sums of exponentials of a warp tile relative to one term: its greatest, and where results are made the greater of that
+// and of what precedes the tile. A combination is a sum then, where that of two states of LogAddExp takes nine
+// instructions; an element takes an exponential when it is scanned and another when it is stored.
+//
+// A running sum may be small beside a term that comes only later, and its logarithm costs up to 2 eps for each e that it
+// is smaller. Hence kFar, and kBefore elements before the tile: the documented error of theirs leaves room for it. Where
+// that does not hold, or a term is no finite number, states are combined after all.
+#pragma once
+#include "elements.cuh"
+
+namespace cuscan {
+
+template <class Op>
+constexpr bool kIsLogSum = false;
+template <class T>
+constexpr bool kIsLogSum<LogAddExp<T>> = true;
+
+template <class Config>
+struct RelativeSums {
+    static constexpr bool kFits =
+        kIsLogSum<typename Config::Op> && Config::kSegments == Segments::kNone && Config::kLevels > 0;
+};
+
+// Those of a thread's kVectors vectors.
+template <class Config, int kVectors>
+struct RelativeTile {
+    using Op = typename Config::Op;
+    using State = typename Op::State;
+    using T = typename Op::Initial;
+    static constexpr int kBefore = 64, kFar = 64;
+
+    T top;               // the warp tile's greatest term
+    T before[kVectors];  // of vector r: the sum of what precedes it in the warp tile, relative to that
+
+    // `term(r, i)`: that of an element. Returns the aggregate of the warp tile, in every lane.
+    template <int kItems, class Term>
+    CUSCAN_DEVICE State scan(int lane, Term term) {
+        top = term(0, 0);
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) top = target::larger_or_nan(top, term(r, i));
+        }
+        CUSCAN_UNROLL
+        for (int distance = 1; distance < target::kWarp; distance *= 2)
+            top = target::larger_or_nan(top, target::shuffle_up(top, distance));
+        top = target::broadcast(top, target::kWarp - 1);
+        const bool is_finite = top - top == T(0);
+        const T one = is_finite ? top : T(0);
+        T all = 0;
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            T total = target::exponential(term(r, 0) - one);
+            CUSCAN_UNROLL
+            for (int i = 1; i < kItems; ++i) total += target::exponential(term(r, i) - one);
+            const T inclusive = warp_inclusive_scan<Add<T>, target::kWarp>(total, lane);
+            const T exclusive = target::shuffle_up(inclusive, 1);
+            before[r] = lane > 0 ? all + exclusive : all;
+            all += target::broadcast(inclusive, target::kWarp - 1);
+        }
+        return {top, is_finite ? all : T(1)};
+    }
+    // Whether running sums after `prefix` may be relative; `first`: the elements before the warp tile.
+    CUSCAN_DEVICE bool holds(int64 first, bool has_prefix, const State& prefix) const {
+        return first >= kBefore && has_prefix && prefix.top < FloatRange::highest() && top - prefix.top <= T(kFar);
+    }
+    // What precedes vector r, after a prefix that is relative to `one`.
+    CUSCAN_DEVICE T common(const State& prefix) const { return target::larger_or_nan(top, prefix.top); }
+    CUSCAN_DEVICE State start(int r, const State& prefix, T one) const {
+        return {one, target::multiply_add(before[r], target::exponential(top - one),
+                                          prefix.sum * target::exponential(prefix.top - one))};
+    }
+};
+
+}  // namespace cuscan
