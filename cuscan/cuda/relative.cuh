@@ -32,12 +32,14 @@ struct RelativeTile {
     T top;               // the warp tile's greatest term
     T before[kVectors];  // of vector r: the sum of what precedes it in the warp tile, relative to that
 
-    // `term(r, i)`: that of an element. Returns the aggregate of the warp tile, in every lane.
-    template <int kItems, class Term>
-    CUSCAN_DEVICE State scan(int lane, Term term) {
-        top = term(0, 0);
+    // read(r) brings vector r, of which term(r, i) is that of an element. Returns the aggregate of the warp tile, in every
+    // lane.
+    template <int kItems, class Read, class Term>
+    CUSCAN_DEVICE State scan(int lane, Read read, Term term) {
+        top = FloatRange::lowest();
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
+            read(r);
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) top = target::larger_or_nan(top, term(r, i));
         }
@@ -50,6 +52,7 @@ struct RelativeTile {
         T all = 0;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
+            read(r);
             T total = target::exponential(term(r, 0) - one);
             CUSCAN_UNROLL
             for (int i = 1; i < kItems; ++i) total += target::exponential(term(r, i) - one);
