@@ -10,11 +10,6 @@
 
 namespace cuscan {
 
-template <class Op>
-constexpr bool kIsLogSum = false;
-template <class T>
-constexpr bool kIsLogSum<LogAddExp<T>> = true;
-
 template <class Config>
 struct RelativeSums {
     static constexpr bool kFits =
@@ -43,10 +38,7 @@ struct RelativeTile {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) top = target::larger_or_nan(top, term(r, i));
         }
-        CUSCAN_UNROLL
-        for (int distance = 1; distance < target::kWarp; distance *= 2)
-            top = target::larger_or_nan(top, target::shuffle_up(top, distance));
-        top = target::broadcast(top, target::kWarp - 1);
+        top = target::largest_in_warp(top);
         const bool is_finite = top - top == T(0);
         const T one = is_finite ? top : T(0);
         T all = 0;

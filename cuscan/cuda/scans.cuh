@@ -25,4 +25,25 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
+// What lanes 0 to `last` hold, in every lane: that of the inclusive scan in lane `last`, but where no bits are defined.
+template <class Op>
+constexpr bool kIsLogSum = false;
+template <class T>
+constexpr bool kIsLogSum<LogAddExp<T>> = true;
+template <class Op, class T>
+CUSCAN_DEVICE T warp_total(T value, int lane, int last) {
+    if constexpr (kIsLogSum<Op>) {
+        // Relative to the greatest term of all: one exponential after another would take most of a walk's time.
+        using Number = typename Op::Initial;
+        const Number top = target::largest_in_warp(lane <= last ? value.top : convert<Number>(FloatRange::lowest()));
+        const bool is_finite = top - top == Number(0);
+        const Number one = is_finite ? top : Number(0);
+        const Number part = lane <= last ? value.sum * target::exponential(value.top - one) : Number(0);
+        const Number sum = target::broadcast(warp_inclusive_scan<Add<Number>, target::kWarp>(part, lane), target::kWarp - 1);
+        return {top, is_finite ? sum : Number(1)};
+    } else {
+        return target::broadcast(warp_inclusive_scan<Op, target::kWarp>(value, lane), last);
+    }
+}
+
 }  // namespace cuscan

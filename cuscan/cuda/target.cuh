@@ -230,6 +230,11 @@ CUSCAN_DEVICE float32 half_to_float(uint16 bits) {
     asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "h"(bits));
     return value;
 }
+CUSCAN_DEVICE float32 high_half_to_float(uint32 word) {
+    float32 value;
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(value) : "r"(word));
+    return value;
+}
 CUSCAN_DEVICE uint16 float_to_half(float32 value) {
     uint16 bits;
     asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; mov.b16 %0, h; }" : "=h"(bits) : "f"(value));
@@ -246,6 +251,26 @@ CUSCAN_DEVICE uint16 float_to_bfloat(float32 value) {
 #else
     const uint32 bits = float_to_bits(value);
     return value != value ? 0x7fff : uint16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
+// Both of a word, the first in its low half.
+CUSCAN_DEVICE uint32 floats_to_halves(float32 low, float32 high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    return float_to_half(low) | uint32(float_to_half(high)) << 16;
+#endif
+}
+CUSCAN_DEVICE uint32 floats_to_bfloats(float32 low, float32 high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
 #endif
 }
 
@@ -272,6 +297,32 @@ CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
 #endif
 }
 CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }
+// The largest of a warp's numbers, or a NaN where there is one, in every lane.
+CUSCAN_DEVICE float32 largest_in_warp(float32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const int32 bits = value != value ? 0x7fffffff : int32(float_to_bits(value));
+    const int32 most = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));  // integers in the order of the numbers
+    return bits_to_float(uint32(most ^ (most >> 31 & 0x7fffffff)));
+#else
+    CUSCAN_UNROLL
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
+#endif
+}
+CUSCAN_DEVICE float64 largest_in_warp(float64 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const int64 bits = value != value ? 0x7fffffffffffffff : __double_as_longlong(value);
+    const int64 ordered = bits ^ (bits >> 63 & 0x7fffffffffffffff);
+    const int32 high = __reduce_max_sync(~0u, int32(ordered >> 32));
+    const uint32 low = __reduce_max_sync(~0u, int32(ordered >> 32) == high ? uint32(ordered) : 0u);
+    const int64 most = int64(high) << 32 | low;
+    return __longlong_as_double(most ^ (most >> 63 & 0x7fffffffffffffff));
+#else
+    CUSCAN_UNROLL
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
+#endif
+}
 CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
 CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
 

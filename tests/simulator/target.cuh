@@ -240,6 +240,12 @@ inline uint16 float_to_bfloat(float32 value) {
     return value != value ? 0x7fff : uint16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+inline float32 high_half_to_float(uint32 word) { return half_to_float(uint16(word >> 16)); }
+inline uint32 floats_to_halves(float32 low, float32 high) { return float_to_half(low) | uint32(float_to_half(high)) << 16; }
+inline uint32 floats_to_bfloats(float32 low, float32 high) {
+    return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
+}
+
 // The file is compiled without contraction.
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
@@ -257,6 +263,11 @@ T smaller_number(T a, T b) {
 template <class T>
 T larger_or_nan(T a, T b) {
     return a >= b || a != a ? a : b;
+}
+template <class T>
+T largest_in_warp(T value) {
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
 }
 template <class T>
 T distance(T a, T b) {
