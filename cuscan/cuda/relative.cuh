@@ -3,7 +3,7 @@
 // instructions; an element takes an exponential when it is scanned and another when it is stored.
 //
 // A running sum may be small beside a term that comes only later, and its logarithm costs up to 2 eps for each e that it
-// is smaller. Hence kFar, and kBefore elements before the tile: the documented error of theirs leaves room for it. Where
+// is smaller. Hence kFar, and at least kBefore elements before: the documented error of theirs leaves room for it. Where
 // that does not hold, or a term is no finite number, states are combined after all.
 #pragma once
 #include "elements.cuh"
@@ -55,15 +55,17 @@ struct RelativeTile {
         }
         return {top, is_finite ? all : T(1)};
     }
-    // Whether running sums after `prefix` may be relative; `first`: the elements before the warp tile.
-    CUSCAN_DEVICE bool holds(int64 first, bool has_prefix, const State& prefix) const {
-        return first >= kBefore && has_prefix && prefix.top < FloatRange::highest() && top - prefix.top <= T(kFar);
+    // Whether running sums from here on may be relative, after kBefore elements or more whose state is `so_far`.
+    CUSCAN_DEVICE bool holds(const State& so_far) const {
+        return so_far.top < FloatRange::highest() && top - so_far.top <= T(kFar);
     }
-    // What precedes vector r, after a prefix that is relative to `one`.
-    CUSCAN_DEVICE T common(const State& prefix) const { return target::larger_or_nan(top, prefix.top); }
-    CUSCAN_DEVICE State start(int r, const State& prefix, T one) const {
-        return {one, target::multiply_add(before[r], target::exponential(top - one),
-                                          prefix.sum * target::exponential(prefix.top - one))};
+    // The term that they are relative to, and what precedes vector r. `prefix`: what precedes the warp tile, if anything.
+    CUSCAN_DEVICE T common(bool has_prefix, const State& prefix) const {
+        return has_prefix ? target::larger_or_nan(top, prefix.top) : top;
+    }
+    CUSCAN_DEVICE State start(int r, bool has_prefix, const State& prefix, T one) const {
+        const T earlier = has_prefix ? prefix.sum * target::exponential(prefix.top - one) : T(0);
+        return {one, target::multiply_add(before[r], target::exponential(top - one), earlier)};
     }
 };
 

@@ -11,14 +11,6 @@ struct alignas(sizeof(T) * kItems) Vector {
 
     // Element i, or a number of an arithmetic type that it stands for.
     CUSCAN_DEVICE T number(int i) const { return item[i]; }
-    // Of accumulators.
-    template <class From>
-    static CUSCAN_DEVICE Vector converted(const From (&values)[kItems]) {
-        Vector vector;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) vector.item[i] = convert<T>(values[i]);
-        return vector;
-    }
     CUSCAN_DEVICE Vector mirrored() const {
         Vector other;
         CUSCAN_UNROLL
@@ -41,19 +33,6 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
             return i % 2 ? Halves<T>::high(word[i / 2]) : Halves<T>::low(word[i / 2]);
         else
             return item[i];
-    }
-    template <class From>
-    static CUSCAN_DEVICE Vector converted(const From (&values)[kItems]) {
-        Vector vector;
-        if constexpr (kIsHalf<T>) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kWords; ++i)
-                vector.word[i] = Halves<T>::word(convert<float32>(values[2 * i]), convert<float32>(values[2 * i + 1]));
-        } else {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) vector.item[i] = convert<T>(values[i]);
-        }
-        return vector;
     }
     CUSCAN_DEVICE Vector mirrored() const {
         constexpr uint32 kTurned = sizeof(T) == 1 ? 0x0123 : 0x1032;
