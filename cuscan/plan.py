@@ -35,6 +35,8 @@ def order_of(request: ScanRequest) -> Order:
     if not layout_of(request).contiguous:
         return COLUMNS
     order = CONTIGUOUS[max(_itemsizes(request))]
+    if request.op.heavy:
+        order = replace(order, vectors=max(order.vectors // 2, 1))
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)
