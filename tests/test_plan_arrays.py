@@ -186,7 +186,7 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
     [
         # Of 2**20 elements: words of the aggregates of units and groups, of those of sections and of their carries.
         (["float32"] * 2, LINEAR_RECURRENCE, False, 256, (256 * 2, 8 * 4, 4, 4)),
-        (["float32"], "logaddexp", False, 256, (256 * 2, 8 * 4, 4, 4)),
+        (["float32"], "logaddexp", False, 128, (128 * 2, 4 * 4, 4, 4)),
         (["float32"], INDEXED["max", "first"], False, 256, (256 * 2, 8 * 2, 2, 2)),
         (["float64"], INDEXED["max", "first"], False, 256, (256 * 4, 8 * 4, 4, 4)),
         (["float32"], "add", True, 128, (128 * 2, 4 * 4, 4, 4)),
