@@ -43,6 +43,8 @@ def assemble(
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
     index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
+    exclusive = request.exclusive or request.include_initial
+    sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
     words = words or chain_words(chains, units, state, carry_state)
     ports = [
@@ -54,8 +56,8 @@ def assemble(
         segment_port = Port(segments.array.dtype.cpp, "Element")
     config = Config(
         family=family,
-        op=op.functor.format(T=number.cpp, Index=index),
-        carry_op=op.functor.format(T=carry.cpp, Index=index),
+        op=op.functor.format(T=number.cpp, Index=index, Sparse=str(sparse).lower()),
+        carry_op=op.functor.format(T=carry.cpp, Index=index, Sparse=str(sparse).lower()),
         functor_source=op.source,
         index=index,
         indexed=op.indexed,
@@ -68,7 +70,7 @@ def assemble(
         segments=segments.kind.capitalize() if segments else "None",
         segments_have_initial=segments is not None and op.segments_have_initial and request.has_initial,
         reverse=request.reverse and (op.indexed or (segments is not None and segments.kind == "offsets")),
-        exclusive=request.exclusive or request.include_initial,
+        exclusive=exclusive,
         includes_initial=request.include_initial,
         shows_segment_starts=request.exclusive and segments is not None,
         skips_nan=request.skip_nan,

@@ -21,7 +21,8 @@ class Monoid:
 
     Attributes:
         name: what the user writes.
-        functor: the C++ operator, for a number type {T} and an index type {Index}.
+        functor: the C++ operator, for a number type {T} and an index type {Index}; {Sparse}: whether states may occur
+            that are of no element.
         kinds: the kinds of result dtype that it is defined on.
         promotes: whether bool and integers widen to 64 bits by default, as in `cumsum`.
         wide_carry: whether the carry from tile to tile is kept in `DType.wide`.
@@ -154,7 +155,6 @@ _ROWS = (
         lambda _: (float("-inf"), 0),
         Fields(("top", "sum"), lift=lambda x: (x, 1), lower=lambda s: (s["top"] + np.log(s["sum"]),)),
         exact=False,
-        heavy=True,
     ),
 )
 
@@ -167,7 +167,7 @@ _INDEXED_STATES = Fields(
 INDEXED = {
     (op, ties): Monoid(
         f"{op} with indices",
-        f"Extremum<{{T}}, {{Index}}, {sign}, {str(ties == 'last').lower()}>",
+        f"Extremum<{{T}}, {{Index}}, {sign}, {str(ties == 'last').lower()}, {{Sparse}}>",
         REAL,
         False,
         False,

@@ -42,6 +42,7 @@ CASES = {
     "index": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003), call=BACKWARDS),
     "index-forward": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003)),
     "index-last": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("bool"), masked=True),
+    "index-latest": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("float32", 0.003)),
     "index-initial": of_family("tiles-shared", "", MAX, draw=tied("float32"), initial=-3.0),
     "index-leading": of_family("rows", "", MAX, draw=tied("float32"), call={**BACKWARDS, "include_initial": True}),
     "recurrence": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
@@ -119,11 +120,19 @@ MISTAKES = (
     Mistake(
         "one-element-too-many", "index-leading", "geometry.cuh", "axis.size - Config::kIncludesInitial", "axis.size"
     ),
-    Mistake("last-of-ties", "index-forward", "operators.cuh", "(kLatest || earlier.index", "(true || earlier.index"),
+    Mistake(
+        "last-of-ties",
+        "index-forward",
+        "operators.cuh",
+        "!reaches(earlier.value, later",
+        "reaches(later.value, earlier",
+    ),
+    Mistake("first-of-ties", "index-last", "operators.cuh", "(kLatest || earlier.index", "(earlier.index"),
     Mistake("masked-wins-tie", "index-last", "operators.cuh", "later.index != kNowhere && (", "("),
     Mistake("initial-wins-tie", "index-initial", "operators.cuh", "kLatest || earlier.index == kNowhere", "kLatest"),
-    Mistake("number-beats-nan", "index-forward", "operators.cuh", "(beyond || later_nan)", "beyond"),
-    Mistake("later-nan-wins", "index-forward", "operators.cuh", "(!earlier_nan && (beyond", "((beyond"),
+    Mistake("number-beats-nan", "index-forward", "operators.cuh", "&& !earlier_nan;", "&& !earlier_nan && !later_nan;"),
+    Mistake("later-nan-wins", "index-forward", "operators.cuh", "&& !earlier_nan;", ";"),
+    Mistake("number-beats-last-nan", "index-latest", "operators.cuh", "earlier.value) || later_nan", "earlier.value)"),
     Mistake(
         "decay-of-the-wrong-step",
         "recurrence",

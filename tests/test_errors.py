@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from views import of_another_kind
 
 import cuscan
 from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan.interop.dlpack import Overheard, is_readonly
 from cuscan.interop.view import Device
 
 
@@ -326,6 +328,20 @@ def test_a_stranger_on_the_cpu_is_adopted_without_a_copy():
     given = Stranger(out)
     assert cuscan.scan(Stranger(array), out=given) is given
     assert out.tolist() == [0, 1, 3, 6, 10]
+
+
+def test_whether_memory_is_read_only_is_heard_from_its_capsule():
+    free, bound = np.ones(3), np.ones(3)
+    bound.flags.writeable = False
+    for array, readonly in ((free, False), (bound, True)):
+        heard = Overheard(Stranger(array))
+        assert heard.__dlpack_device__() == (1, 0) and heard.readonly is None
+        assert np.from_dlpack(heard).flags.writeable is not readonly and heard.readonly is readonly
+        assert is_readonly(array.__dlpack__(max_version=(1, 0))) is readonly
+    consumed = free.__dlpack__(max_version=(1, 0))
+    np.from_dlpack(SimpleNamespace(__dlpack__=lambda **_: consumed, __dlpack_device__=lambda: (1, 0)))
+    for silent in (free.__dlpack__(), consumed, None):
+        assert is_readonly(silent) is None
 
 
 class Unreadable(Stranger):

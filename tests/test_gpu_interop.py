@@ -9,7 +9,7 @@ import pytest
 from gpu import assert_same, check, cupy, ml_dtypes, need, numbers, to_numpy
 
 import cuscan
-from cuscan import ScanTypeError
+from cuscan import ScanTypeError, ScanValueError
 from cuscan.interop import adopt
 
 pytestmark = pytest.mark.gpu
@@ -195,10 +195,27 @@ def test_strangers_give_cupy_arrays(stranger):
     assert_same(out, cuscan.scan(host, axis=1))
 
 
+class SilentStranger(DLPackStranger):
+    """Of the days before DLPack said whether memory may be written."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        return self._array.__dlpack__(stream=stream)
+
+
+def test_memory_that_may_not_be_written_is_not_written():
+    x, interface = cupy.zeros(9), InterfaceStranger(cupy.zeros(9))
+    interface.__cuda_array_interface__["data"] = (x.data.ptr, True)
+    for out in (SilentStranger(x), interface):
+        with pytest.raises(ScanValueError, match=r"^out is read-only"):
+            cuscan.scan(x, out=out)
+        assert adopt(out).readonly and not adopt(DLPackStranger(x)).readonly
+    assert_same(cuscan.scan(SilentStranger(x)), np.zeros(9))
+
+
 def test_a_torch_tensor_behind_dlpack_gives_a_cupy_array(torch):
     x = need("torch").device(numbers((N,)))
     view = adopt(DLPackStranger(x))
-    assert view.pointer == x.data_ptr() and view.library.name == "cupy"
+    assert view.pointer == x.data_ptr() and view.library.name == "cupy" and not view.readonly
     got = cuscan.scan(DLPackStranger(x))
     assert isinstance(got, cupy.ndarray)
     assert_same(got, cuscan.scan(numbers((N,))))
@@ -212,6 +229,8 @@ def test_jax_arrays(jax):
         got = cuscan.scan(x, axis=axis, mask=mask, reverse=True)
         assert isinstance(got, cupy.ndarray)
         assert_same(got, cuscan.scan(host, axis=axis, mask=kept, reverse=True))
+    with pytest.raises(ScanValueError, match=r"^out is read-only"):
+        cuscan.scan(x, out=x)
     computed = cuscan.scan(x * 2 + 1)  # JAX may still be at work on it
     assert_same(computed, cuscan.scan(host * np.float32(2) + 1))
     back = jax.numpy.from_dlpack(computed)

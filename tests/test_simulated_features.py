@@ -231,6 +231,39 @@ def test_log_sums(case: Case) -> None:
     assert ((np.abs(result - expected) <= bound) | (result == expected)).all()
 
 
+TERMS = {
+    "rising": lambda i: 0.37 * i - 300,
+    "falling": lambda i: 200 - 0.29 * i,
+    "near": lambda i: 63.9 * (i // 97) - 500,
+    "far": lambda i: 64.1 * (i // 97) - 500,
+    "late": lambda i: np.where(i < 900, np.sin(i), np.sin(i) + 63.5),
+    "later": lambda i: np.where(i < 900, np.sin(i), np.sin(i) + 900),
+    "holes": lambda i: np.where(i % 211 > 3, -np.inf, np.cos(i)),
+    "late-infinity": lambda i: np.where(i == 1234, np.inf, np.cos(i)),
+    "late-nan": lambda i: np.where(i == 1234, np.nan, np.cos(i)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("family", ["tiles-shared", "columns-shared"])
+def test_log_sums_of_terms_far_apart(family: str, terms: str, dtype: str) -> None:
+    """Within eps (|exact| + 2.5 min(n, DEPTH)) for the first n terms, whatever comes after them."""
+    case = of_family(family, "", "logaddexp")
+    value = np.moveaxis(np.empty(case.shape, dtype), case.axis, -1)
+    value[...] = TERMS[terms](np.arange(value.shape[-1]))
+    value[0] += 3
+    value = np.ascontiguousarray(np.moveaxis(value, -1, case.axis))
+    with small_units(*UNITS), np.errstate(invalid="ignore"):
+        result = prepare(value, "logaddexp", axis=case.axis, target=Target(case.arch, case.sms)).run()
+        exact = np.logaddexp.accumulate(value.astype("longdouble"), case.axis)
+    n = np.indices(case.shape)[case.axis] + 1
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(result[~finite].astype("f8"), exact[~finite].astype("f8"))
+    bound = float(np.finfo(dtype).eps) * (np.abs(exact) + 2.5 * np.minimum(n, DEPTH))
+    assert (np.abs(result[finite] - exact[finite]) <= bound[finite]).all()
+
+
 @pytest.mark.parametrize("family", SHORT)
 def test_infinite_log_sums(family: str) -> None:
     """Infinities and NaN are those of NumPy's own logaddexp."""

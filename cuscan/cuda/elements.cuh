@@ -119,7 +119,7 @@ private:
     template <int kPort = 0, class... Taken>
     CUSCAN_DEVICE InnerState lifted(int vector, int i, int along, const Taken&... taken) const {
         if constexpr (kPort < Config::Values::kCount)
-            return lifted<kPort + 1>(vector, i, along, taken..., raw.at(Number<kPort>()).vector[vector].item[i]);
+            return lifted<kPort + 1>(vector, i, along, taken..., raw.at(Number<kPort>()).vector[vector].number(i));
         else if constexpr (Config::kIndexed)
             return Base::Inner::template lift<typename Base::Result>(
                 taken..., Index(Config::kReverse ? index - along : index + along));
@@ -129,7 +129,7 @@ private:
     CUSCAN_DEVICE bool any_nan(int vector, int i) const {
         bool any = false;
         for_each_port<typename Config::Values>(
-            [&](auto k) { any = any || is_nan(arithmetic(raw.at(k).vector[vector].item[i])); });
+            [&](auto k) { any = any || is_nan(arithmetic(raw.at(k).vector[vector].number(i))); });
         return any;
     }
 };
@@ -154,6 +154,12 @@ struct Running : Elements<Config> {
         value = join<typename Base::Op>(present, value, next);
         present = true;
         return Config::kExclusive ? shown : inner(value);
+    }
+    // The same for a value that is relative to a term no less than the next one (relative.cuh).
+    CUSCAN_DEVICE InnerState add(const State& next) {
+        const State earlier = value;
+        value = Base::Op::add(value, next);
+        return Config::kExclusive ? earlier : value;
     }
 
 private:

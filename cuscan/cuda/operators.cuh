@@ -155,9 +155,9 @@ struct Xor : Scalar<T> {
 };
 
 // The greatest (kSign = 1) or least (kSign = -1) value so far and where it stands: Index counts along the axis, and is
-// kNowhere in values that are no elements. Of equal values the first is kept, or, with kLatest, the last; an element goes
-// before what is none. NaN goes before all numbers.
-template <class T, class Index, int kSign, bool kLatest>
+// kNowhere in values that are no elements: of such there are none unless kSparse. Of equal values the first is kept, or,
+// with kLatest, the last; an element goes before what is none. NaN goes before all numbers.
+template <class T, class Index, int kSign, bool kLatest, bool kSparse>
 struct Extremum {
     static constexpr Index kNowhere = ~Index(0);
     struct State {
@@ -166,13 +166,7 @@ struct Extremum {
     };
     using Initial = T;
 
-    static CUSCAN_DEVICE State combine(State earlier, State later) {
-        const bool earlier_nan = earlier.value != earlier.value, later_nan = later.value != later.value;
-        const bool beyond = kSign > 0 ? later.value > earlier.value : later.value < earlier.value;
-        const bool equal = earlier_nan ? later_nan : later.value == earlier.value;
-        const bool wins_tie = later.index != kNowhere && (kLatest || earlier.index == kNowhere);
-        return (!earlier_nan && (beyond || later_nan)) || (equal && wins_tie) ? later : earlier;
-    }
+    static CUSCAN_DEVICE State combine(State earlier, State later) { return later_wins(earlier, later) ? later : earlier; }
     template <class Result, class Value>
     static CUSCAN_DEVICE State lift(Value value, Index index) {
         return {Scalar<T>::template lift<Result>(value), index};
@@ -183,7 +177,20 @@ struct Extremum {
     }
     static CUSCAN_DEVICE State start(T initial) { return {initial, kNowhere}; }
     static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.value; }
-    static CUSCAN_DEVICE int64 lower(State state, Number<1>) { return state.index == kNowhere ? -1 : int64(state.index); }
+    static CUSCAN_DEVICE int64 lower(State state, Number<1>) {
+        return kSparse && state.index == kNowhere ? -1 : int64(state.index);
+    }
+
+private:
+    static CUSCAN_DEVICE bool reaches(T value, T other) { return kSign > 0 ? value >= other : value <= other; }
+    static CUSCAN_DEVICE bool later_wins(State earlier, State later) {
+        const bool earlier_nan = earlier.value != earlier.value, later_nan = later.value != later.value;
+        if (!kSparse && kLatest) return reaches(later.value, earlier.value) || later_nan;
+        const bool beyond = !reaches(earlier.value, later.value) && !earlier_nan;  // or the later one alone is a NaN
+        if (!kSparse) return beyond;
+        const bool equal = earlier_nan ? later_nan : later.value == earlier.value;
+        return beyond || (equal && later.index != kNowhere && (kLatest || earlier.index == kNowhere));
+    }
 };
 
 // log(exp(earlier) + exp(later)), as the greatest term so far and the sum of all terms relative to it: one exponential a
@@ -198,10 +205,15 @@ struct LogAddExp {
     using Initial = T;
 
     static CUSCAN_DEVICE State combine(State earlier, State later) {
-        const bool keep = earlier.top >= later.top || earlier.top != earlier.top;
-        const State high = keep ? earlier : later, low = keep ? later : earlier;
-        // Of two equal infinities the difference is a NaN, and the sum does not matter.
-        return {high.top, high.sum + low.sum * (high.top == low.top ? T(1) : target::exponential(low.top - high.top))};
+        // Of two equal infinities the distance is a NaN, and the sum does not matter.
+        const T part = target::exponential(target::smaller_number(-target::distance(earlier.top, later.top), T(0)));
+        const T sum = earlier.top >= later.top ? target::multiply_add(later.sum, part, earlier.sum)
+                                               : target::multiply_add(earlier.sum, part, later.sum);
+        return {target::larger_or_nan(earlier.top, later.top), sum};
+    }
+    // The same where the earlier top is no less than the later one, which is of one element.
+    static CUSCAN_DEVICE State add(State earlier, State later) {
+        return {earlier.top, earlier.sum + target::exponential(later.top - earlier.top)};
     }
     template <class Result, class Value>
     static CUSCAN_DEVICE State lift(Value value) {
@@ -212,7 +224,7 @@ struct LogAddExp {
         return {convert<T>(FloatRange::lowest()), T(0)};
     }
     static CUSCAN_DEVICE State start(T initial) { return {initial, T(1)}; }
-    static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.top + target::logarithm(state.sum); }
+    static CUSCAN_DEVICE T lower(State state, Number<0>) { return target::add_logarithm(state.top, state.sum); }
 };
 template <class T>
 struct Narrow<Exponentials<T>> {

@@ -300,6 +300,11 @@ CUSCAN_DEVICE float32 half_to_float(uint16 bits) {
     asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "h"(bits));
     return value;
 }
+CUSCAN_DEVICE float32 high_half_to_float(uint32 word) {
+    float32 value;
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(value) : "r"(word));
+    return value;
+}
 CUSCAN_DEVICE uint16 float_to_half(float32 value) {
     uint16 bits;
     asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; mov.b16 %0, h; }" : "=h"(bits) : "f"(value));
@@ -319,17 +324,109 @@ CUSCAN_DEVICE uint16 float_to_bfloat(float32 value) {
 #endif
 }
 
+// Both of a word, the first in its low half.
+CUSCAN_DEVICE uint32 floats_to_halves(float32 low, float32 high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    return float_to_half(low) | uint32(float_to_half(high)) << 16;
+#endif
+}
+CUSCAN_DEVICE uint32 floats_to_bfloats(float32 low, float32 high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
+#endif
+}
+
 // IEEE sums and products that are never contracted to a fused multiply-add, so that a scan has the same bits everywhere.
 CUSCAN_DEVICE float32 add_rn(float32 a, float32 b) { return __fadd_rn(a, b); }
 CUSCAN_DEVICE float64 add_rn(float64 a, float64 b) { return __dadd_rn(a, b); }
 CUSCAN_DEVICE float32 mul_rn(float32 a, float32 b) { return __fmul_rn(a, b); }
 CUSCAN_DEVICE float64 mul_rn(float64 a, float64 b) { return __dmul_rn(a, b); }
 
-// exp of numbers that are not positive, to a few units of the last place of 1, and log.
-CUSCAN_DEVICE float32 exponential(float32 value) { return __expf(value); }
-CUSCAN_DEVICE float64 exponential(float64 value) { return exp(value); }
-CUSCAN_DEVICE float32 logarithm(float32 value) { return logf(value); }
-CUSCAN_DEVICE float64 logarithm(float64 value) { return log(value); }
+// For sums that need not have the bits of another machine's.
+CUSCAN_DEVICE float32 multiply_add(float32 a, float32 b, float32 c) { return __fmaf_rn(a, b, c); }
+CUSCAN_DEVICE float64 multiply_add(float64 a, float64 b, float64 c) { return __fma_rn(a, b, c); }
+// The smaller of two numbers; of a number and a NaN the number.
+CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b); }
+CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
+// The larger of two numbers, or a NaN where there is one.
+CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float32 larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return a >= b || a != a ? a : b;
+#endif
+}
+CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }
+// The largest of a warp's numbers, or a NaN where there is one, in every lane.
+CUSCAN_DEVICE float32 largest_in_warp(float32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const int32 bits = value != value ? 0x7fffffff : int32(float_to_bits(value));
+    const int32 most = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));  // integers in the order of the numbers
+    return bits_to_float(uint32(most ^ (most >> 31 & 0x7fffffff)));
+#else
+    CUSCAN_UNROLL
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
+#endif
+}
+CUSCAN_DEVICE float64 largest_in_warp(float64 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const int64 bits = value != value ? 0x7fffffffffffffff : __double_as_longlong(value);
+    const int64 ordered = bits ^ (bits >> 63 & 0x7fffffffffffffff);
+    const int32 high = __reduce_max_sync(~0u, int32(ordered >> 32));
+    const uint32 low = __reduce_max_sync(~0u, int32(ordered >> 32) == high ? uint32(ordered) : 0u);
+    const int64 most = int64(high) << 32 | low;
+    return __longlong_as_double(most ^ (most >> 63 & 0x7fffffffffffffff));
+#else
+    CUSCAN_UNROLL
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
+#endif
+}
+CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
+CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
+
+// exp of numbers that are not positive, to a few units of its last place, but what is next to nothing: one instruction of
+// the special-function unit, and one more.
+CUSCAN_DEVICE float32 exponential(float32 value) {
+    float32 power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value * 1.4426950408889634f));
+    return power;
+}
+// In fewer steps that wait for one another than those of exp: 2^n times a polynomial, fitted at the Chebyshev points of
+// |rest| <= ln(2) / 2, whose terms are found side by side. e^-700 stands for all that is less.
+CUSCAN_DEVICE float64 exponential(float64 value) {
+    constexpr float64 kShift = 6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to an integer
+    const float64 number = fmax(value, -700.0);
+    const float64 shifted = __fma_rn(number, 1.4426950408889634, kShift), n = shifted - kShift;
+    const float64 rest = __fma_rn(n, -1.9082149292705877e-10, __fma_rn(n, -0.6931471803691238, number));
+    const float64 second = rest * rest, fourth = second * second;
+    const float64 from_2 = __fma_rn(second, __fma_rn(rest, 0.008333333333319601, 0.0416666666664881),
+                                    __fma_rn(rest, 0.1666666666666668, 0.5000000000000019));
+    const float64 from_6 = __fma_rn(second, __fma_rn(rest, 2.755724091857897e-06, 2.4801485482328494e-05),
+                                    __fma_rn(rest, 0.00019841269890047113, 0.0013888888952314775));
+    const float64 from_10 = __fma_rn(rest, 2.5110037605963777e-08, 2.763263963904103e-07);
+    const float64 tail = __fma_rn(fourth * fourth, from_10, __fma_rn(fourth, from_6, from_2));
+    const float64 power = 1.0 + __fma_rn(second, tail, rest);
+    return __hiloint2double(__double2hiint(power) + (__double2loint(shifted) << 20), __double2loint(power));
+}
+// a + log(b), for b that are 0 or not less than 1: log to 2^-22 of its own value or of 1, whichever is more.
+CUSCAN_DEVICE float32 add_logarithm(float32 a, float32 b) {
+    float32 log2;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(b));
+    return __fmaf_rn(log2, 0.6931471805599453f, a);
+}
+CUSCAN_DEVICE float64 add_logarithm(float64 a, float64 b) { return a + log(b); }
 
 }  // namespace target
 }  // namespace cuscan

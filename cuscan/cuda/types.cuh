@@ -32,6 +32,28 @@ CUSCAN_DEVICE uint32 arithmetic(boolean value) { return value.bits != 0; }
 CUSCAN_DEVICE float32 arithmetic(float16 value) { return target::half_to_float(value.bits); }
 CUSCAN_DEVICE float32 arithmetic(bfloat16 value) { return target::bits_to_float(uint32(value.bits) << 16); }
 
+// Floats of 16 bits, two to a word, the first in its low half: one instruction each way.
+template <class T>
+constexpr bool kIsHalf = false;
+template <>
+constexpr bool kIsHalf<float16> = true;
+template <>
+constexpr bool kIsHalf<bfloat16> = true;
+template <class T>
+struct Halves;
+template <>
+struct Halves<float16> {
+    static CUSCAN_DEVICE float32 low(uint32 word) { return target::half_to_float(uint16(word)); }
+    static CUSCAN_DEVICE float32 high(uint32 word) { return target::high_half_to_float(word); }
+    static CUSCAN_DEVICE uint32 word(float32 low, float32 high) { return target::floats_to_halves(low, high); }
+};
+template <>
+struct Halves<bfloat16> {
+    static CUSCAN_DEVICE float32 low(uint32 word) { return target::bits_to_float(word << 16); }
+    static CUSCAN_DEVICE float32 high(uint32 word) { return target::bits_to_float(word & 0xffff0000u); }
+    static CUSCAN_DEVICE uint32 word(float32 low, float32 high) { return target::floats_to_bfloats(low, high); }
+};
+
 // ---- narrowing from one ----
 template <class T>
 constexpr bool kIsFloat = false;

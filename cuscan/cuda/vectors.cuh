@@ -5,10 +5,12 @@
 
 namespace cuscan {
 
-template <class T, int kItems, bool kPacked = kIsSmallInteger<T> && sizeof(T) * kItems % 4 == 0>
+template <class T, int kItems, bool kPacked = sizeof(T) < 4 && sizeof(T) * kItems % 4 == 0>
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
 
+    // Element i, or a number of an arithmetic type that it stands for.
+    CUSCAN_DEVICE T number(int i) const { return item[i]; }
     CUSCAN_DEVICE Vector mirrored() const {
         Vector other;
         CUSCAN_UNROLL
@@ -16,7 +18,8 @@ struct alignas(sizeof(T) * kItems) Vector {
         return other;
     }
 };
-// Small integers stay words wherever nobody asks for one of them (packed.cuh), but for those who ask for each.
+// Elements smaller than a word stay words wherever nobody asks for one of them: taken apart where they are loaded, they
+// would make every load wait for the one before it.
 template <class T, int kItems>
 struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
     static constexpr int kWords = sizeof(T) * kItems / 4;
@@ -25,6 +28,12 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
         uint32 word[kWords];
     };
 
+    CUSCAN_DEVICE auto number(int i) const {
+        if constexpr (kIsHalf<T>)
+            return i % 2 ? Halves<T>::high(word[i / 2]) : Halves<T>::low(word[i / 2]);
+        else
+            return item[i];
+    }
     CUSCAN_DEVICE Vector mirrored() const {
         constexpr uint32 kTurned = sizeof(T) == 1 ? 0x0123 : 0x1032;
         Vector other;
@@ -37,25 +46,33 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
 // A whole vector, in accesses of 16 bytes where it is larger.
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
-    constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
-    Vector<T, kItems> vector;
-    CUSCAN_UNROLL
-    for (int first = 0; first < kItems; first += kPart) {
-        const auto part = target::load_streaming(reinterpret_cast<const Vector<T, kPart>*>(item + first));
+    constexpr int kMost = 16 / sizeof(T);
+    if constexpr (kItems <= kMost) {
+        return target::load_streaming(reinterpret_cast<const Vector<T, kItems>*>(item));
+    } else {
+        Vector<T, kItems> vector;
         CUSCAN_UNROLL
-        for (int i = 0; i < kPart; ++i) vector.item[first + i] = part.item[i];
+        for (int first = 0; first < kItems; first += kMost) {
+            const auto part = load_whole<T, kMost>(item + first);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kMost; ++i) vector.item[first + i] = part.item[i];
+        }
+        return vector;
     }
-    return vector;
 }
 template <class T, int kItems>
 CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
-    constexpr int kMost = 16 / sizeof(T), kPart = kItems < kMost ? kItems : kMost;
-    CUSCAN_UNROLL
-    for (int first = 0; first < kItems; first += kPart) {
-        Vector<T, kPart> part;
+    constexpr int kMost = 16 / sizeof(T);
+    if constexpr (kItems <= kMost) {
+        target::store_streaming(reinterpret_cast<Vector<T, kItems>*>(item), vector);
+    } else {
         CUSCAN_UNROLL
-        for (int i = 0; i < kPart; ++i) part.item[i] = vector.item[first + i];
-        target::store_streaming(reinterpret_cast<Vector<T, kPart>*>(item + first), part);
+        for (int first = 0; first < kItems; first += kMost) {
+            Vector<T, kMost> part;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kMost; ++i) part.item[i] = vector.item[first + i];
+            store_whole(item + first, part);
+        }
     }
 }
 

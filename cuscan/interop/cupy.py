@@ -9,6 +9,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
+from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
@@ -38,13 +39,18 @@ class CuPyLibrary:
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library, without a copy.
 
-        Its memory counts as read-only unless the CUDA array interface says otherwise: DLPack as CuPy
-        reads it does not tell.
+        Its memory is read-only where the DLPack capsule or the CUDA array interface says so, and where neither tells.
         """
-        door = cupy.from_dlpack if hasattr(array, "__dlpack__") else cupy.asarray
-        adopted = taken_over(door, array, name)
-        interface = getattr(array, "__cuda_array_interface__", {"data": (0, True)})
-        kind = self._kind_of(adopted, name, readonly=bool(interface["data"][1]))
+        told: list[bool] = []
+        if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+            overheard = Overheard(array)  # CuPy ignores the flag
+            adopted = taken_over(lambda _: cupy.from_dlpack(overheard), array, name)
+            told += [] if overheard.readonly is None else [overheard.readonly]
+        else:
+            adopted = taken_over(cupy.asarray, array, name)
+        interface = getattr(array, "__cuda_array_interface__", None)
+        told += [bool(interface["data"][1])] if interface else []
+        kind = self._kind_of(adopted, name, readonly=any(told) or not told)
         key = "foreign", kind.dtype, kind.shape, kind.strides, kind.device, kind.readonly
         kind = self._kinds.get(key) or keep_kind(self._kinds, key, kind)
         return ArrayView(adopted, kind, adopted.data.ptr, array)

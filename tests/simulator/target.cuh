@@ -267,16 +267,47 @@ inline uint16 float_to_bfloat(float32 value) {
     return value != value ? 0x7fff : uint16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+inline float32 high_half_to_float(uint32 word) { return half_to_float(uint16(word >> 16)); }
+inline uint32 floats_to_halves(float32 low, float32 high) { return float_to_half(low) | uint32(float_to_half(high)) << 16; }
+inline uint32 floats_to_bfloats(float32 low, float32 high) {
+    return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
+}
+
 // The file is compiled without contraction.
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
 inline float64 mul_rn(float64 a, float64 b) { return a * b; }
 
-inline float32 exponential(float32 value) { return std::exp(value); }
-inline float64 exponential(float64 value) { return std::exp(value); }
-inline float32 logarithm(float32 value) { return std::log(value); }
-inline float64 logarithm(float64 value) { return std::log(value); }
+template <class T>
+T multiply_add(T a, T b, T c) {
+    return std::fma(a, b, c);
+}
+template <class T>
+T smaller_number(T a, T b) {
+    return std::fmin(a, b);
+}
+template <class T>
+T larger_or_nan(T a, T b) {
+    return a >= b || a != a ? a : b;
+}
+template <class T>
+T largest_in_warp(T value) {
+    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
+    return broadcast(value, kWarp - 1);
+}
+template <class T>
+T distance(T a, T b) {
+    return std::abs(a - b);
+}
+template <class T>
+T exponential(T value) {
+    return std::exp(value);
+}
+template <class T>
+T add_logarithm(T a, T b) {
+    return a + std::log(b);
+}
 
 }  // namespace target
 }  // namespace cuscan
