@@ -18,9 +18,11 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     CUSCAN_UNROLL
     for (int distance = 1; distance < kLanes; distance *= 2) {
         const T earlier = target::shuffle_up(value, distance);
-        // In all lanes, without a branch: scans side by side fill each other's waits.
+        const bool has_earlier = lane_in_group >= distance;
+        // Small ones in all lanes, without a branch: scans side by side fill each other's waits.
+        if (sizeof(T) > 8 && !has_earlier) continue;
         const T both = Op::combine(earlier, value);
-        value = lane_in_group >= distance ? both : value;
+        value = has_earlier ? both : value;
     }
     return value;
 }
