@@ -96,7 +96,7 @@ struct Tiles {
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             const Turn turn = ended == 0 ? schedule.turn(take_ticket()) : Turn{false, 0, 0};  // while the stage is in use
-            if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
+            if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
@@ -108,7 +108,7 @@ struct Tiles {
                 full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
                 shared.flags[f].fill(full, row, geometry, first);
                 shared.values[s].fill(full, row, geometry, first);
-            } else {
+            } else if (turn.exists) {
                 shared.full[s].arrive();
             }
             shared.begun[k % kRing].arrive();
