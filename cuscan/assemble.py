@@ -31,14 +31,14 @@ def assemble(
     units: int = 1,
     chains: int = 0,
     tickets: bool = False,
-    words: int = 0,
+    aggregates: int = 0,
     staged: bool = False,
     sent: Collection[int] = (),
 ) -> ScanPlan:
     """A plan.
 
     Blocks share strips if `chains` of `units` each go through memory, or if they take `tickets`; then
-    a workspace has so many `words`. Tiles of the arrays `sent` are sent for.
+    they publish so many `aggregates` and nothing else. Tiles of the arrays `sent` are sent for.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
@@ -46,7 +46,7 @@ def assemble(
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = words or chain_words(chains, units, state, carry_state)
+    words = aggregates * -(-state // 4) or chain_words(chains, units, state, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
@@ -87,7 +87,9 @@ def assemble(
         blocks_per_sm=blocks_per_sm,
         shared_bytes=shared_bytes,
     )
-    elements = layout.axis.size - request.include_initial
+    length = layout.axis.size
+    elements = (length - request.include_initial,)
+    lengths = (*elements * values, *(length,) * results, *elements * 2)
     dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
     offsets_array = segments.array if segments and segments.kind == "offsets" else None
     geometry = (
@@ -100,7 +102,7 @@ def assemble(
             if offsets_array
             else (0, 0)
         ),
-        *(word for i in range(values + results + 2) for word in span_of(layout, i, elements)),
+        *(word for i, along in enumerate(lengths) for word in span_of(layout, i, along)),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 

@@ -22,6 +22,7 @@ BATCHES = 64  # rows of a tile for each SM, from which on tickets are for severa
 GROUPS = 15  # at most: each has a barrier of its own
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
+FLAG_STAGES = 2  # tiles whose flags it holds
 STAGES = 3  # tiles that a block of the narrow family holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
@@ -139,7 +140,6 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     accesses, sent = _tile_accesses(request, layout, batch, order, target)
     tile, values = warps * order.warp_tile, len(request.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
-    flag_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
     groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
@@ -149,12 +149,16 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     shared_bytes = SHARED_REST + groups * (2 * warps * state + tile_bytes)
     shared_bytes += _boundary_bytes(request, order.items * order.vectors, groups * warps)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
-    flag_stages = 2 if flag_bytes else 1
-    shared_bytes += flag_stages * (flag_bytes or BULK_BYTES)
-    room -= flag_stages * (flag_bytes or BULK_BYTES)
+    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
+    # Flags are sent for only where they leave room for a tile of each group.
+    if room - flag_bytes < groups * (value_bytes + tile_bytes):
+        sent, flag_bytes = [i for i in sent if i < values], 0
+    flag_stages = FLAG_STAGES if flag_bytes else 1
+    flag_bytes = flag_bytes or BULK_BYTES
     # Beside the tiles that the groups work on, those on their way.
-    stages = min(room // (value_bytes + tile_bytes), groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
-    shared_bytes += stages * (value_bytes + tile_bytes)
+    stages = (room - flag_bytes) // (value_bytes + tile_bytes)
+    stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
+    shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
     _check_tickets(rows * units)
     return assemble(
         request,
@@ -179,7 +183,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         shared_bytes=shared_bytes,
         units=units,
         tickets=True,
-        words=rows * units * (-(-state // 4)) if units > 1 else 0,
+        aggregates=rows * units if units > 1 else 0,
         sent=sent,
     )
 

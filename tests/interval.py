@@ -65,6 +65,17 @@ INTERVAL = Monoid(
 )
 
 
+# The same of half the size: positions have 16 bits, and 2**16 - 2 are too many.
+SHORT_IDENTITY = 2**32 - 1
+SHORT = replace(
+    INTERVAL,
+    name="short_interval",
+    functor="ShortInterval<{T}>",
+    identity=lambda _: (SHORT_IDENTITY,),
+    source=_SOURCE.replace("Interval :", "ShortInterval :").replace("32", "16").replace("0xffffffffu", "0xffffu"),
+)
+
+
 # The same where segments do not start from the initial value: it belongs to what a row begins with.
 CARRY = replace(INTERVAL, segments_have_initial=False)
 
@@ -134,3 +145,26 @@ class Example:
 
     def _as_given(self, scanned: Array) -> Array:
         return np.moveaxis(scanned[..., ::-1] if self._reverse else scanned, -1, self._axis)
+
+
+class ShortExample:
+    """Rows of short intervals, [base, base + 1), [base + 1, base + 2), ...; each row has a base of its own."""
+
+    def __init__(self, shape: tuple[int, int], *, initial: bool = False) -> None:
+        rows, length = shape
+        base = 7 + (0 if initial else 500) * np.arange(rows)[:, None]
+        assert base.max() + length < 2**16 - 2
+        self._end = base + np.arange(1, length + 1)
+        self._start = np.zeros_like(base) if initial else base
+        self.initial = 7 << 16 if initial else None
+        self.value = self._intervals(self._end - 1, self._end)
+
+    def scanned(self, *, exclusive: bool = False) -> Array:
+        """What the scan of `value` must be."""
+        end = self._end - exclusive
+        known = self._intervals(self._start, end)
+        return np.where(end == self._start, np.uint32(SHORT_IDENTITY), known)
+
+    @staticmethod
+    def _intervals(begin: Array, end: Array) -> Array:
+        return (begin | end << 16).astype(np.uint32)

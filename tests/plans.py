@@ -40,6 +40,17 @@ def accesses(a_plan):
     return tuple(port.access for port in ports(a_plan))
 
 
+def sent(a_plan):
+    """The numbers of the arrays whose tiles are sent for."""
+    return tuple(i for i, port in enumerate(ports(a_plan)) if port.sent)
+
+
+def constants(a_plan, *names):
+    """Some of a plan's constants."""
+    all_of_them = dict(a_plan.config.constants)
+    return tuple(all_of_them[name] for name in names)
+
+
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
     words, step = a_plan.geometry[: -5 - _span_words(a_plan)], 1 + len(ports(a_plan))
@@ -55,7 +66,7 @@ def scalars(a_plan):
 
 
 def spans(a_plan):
-    """What a plan's geometry ends with: from scan position 0 to the ends of each array that is read, and of results."""
+    """What a plan's geometry ends with: from scan position 0 to the ends of values, results, mask and segments."""
     words = a_plan.geometry[-_span_words(a_plan) :]
     return list(zip(words[::2], words[1::2], strict=True))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import simulator
 from feature_cases import segments_of
-from interval import CARRY, INTERVAL, Example
+from interval import CARRY, INTERVAL, SHORT, Example, ShortExample
 from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_units
 from textbook import restarts
 
@@ -169,23 +169,26 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
             np.testing.assert_array_equal(result, expected)
 
 
-# ---- a chain and nothing else --------------------------------------------------------------------
+# ---- chains and nothing else ---------------------------------------------------------------------
+
+
+def alone(kernel: str, simulation: Simulation, units: int, words: int) -> Simulation:
+    """A launch of chain_only.cuh or look_ahead_only.cuh, made from the plan of a scan of the same types."""
+    plan = simulation.plan
+    levels = (units > 1) + (units > GROUP) + (units > SECTION)
+    config = replace(plan.config, family=kernel, grid=True, levels=levels, block=32, shared_bytes=0, constants=())
+    spans = 2 * (len(config.ports) - 2)
+    *dimensions, _, _, _, _ = plan.geometry[:-spans]
+    geometry = (*dimensions, units, words, 0, 0, *plan.geometry[-spans:])
+    return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
 
 
 def chain(units: int) -> Simulation:
-    """A launch of chain_only.cuh, made from the plan of a scan of the same types."""
-    simulation = prepare(Example((units,)).value, INTERVAL)
-    words = chain_words(1, units, 8, 8)
-    config = replace(
-        simulation.plan.config, family="chain_only", grid=True, levels=3, block=32, shared_bytes=0, constants=()
-    )
-    *dimensions, _, _, _, _, lowest, end = simulation.plan.geometry
-    geometry = (*dimensions, units, words, 0, 0, lowest, end)
-    plan = replace(simulation.plan, config=config, geometry=geometry, workspace_words=words, grid=64)
-    return replace(simulation, plan=plan)
+    return alone("chain_only", prepare(Example((units,)).value, INTERVAL), units, chain_words(1, units, 8, 8))
 
 
-CHAIN_ONLY = DeviceCode({**HEADERS, "kernels/chain_only.cuh": (simulator.HERE / "chain_only.cuh").read_text()})
+ALONE = {f"kernels/{name}": (simulator.HERE / name).read_text() for name in ("chain_only.cuh", "look_ahead_only.cuh")}
+CHAINS_ALONE = DeviceCode({**HEADERS, **ALONE})
 
 
 @needs_compiler
@@ -193,7 +196,7 @@ CHAIN_ONLY = DeviceCode({**HEADERS, "kernels/chain_only.cuh": (simulator.HERE / 
 def test_chain(units: int) -> None:
     expected = Example((units,)).scanned(exclusive=True)
     for seed in range(10):
-        np.testing.assert_array_equal(chain(units).run(seed, code=CHAIN_ONLY), expected)
+        np.testing.assert_array_equal(chain(units).run(seed, code=CHAINS_ALONE), expected)
 
 
 @needs_compiler
@@ -203,5 +206,54 @@ def test_chain_whose_section_carries_are_late(sections: int) -> None:
     units = sections * SECTION
     carries = 2 * (units + units // GROUP + sections)  # the words before them
     schedule = {"resident": 40, "stall_odds": 0, "stall_turns": 1_000_000, "patience": 10_000_000}
-    result = chain(units).run(code=CHAIN_ONLY, hold=(carries, carries + 2 * sections), **schedule)
+    result = chain(units).run(code=CHAINS_ALONE, hold=(carries, carries + 2 * sections), **schedule)
     np.testing.assert_array_equal(result, Example((units,)).scanned(exclusive=True))
+
+
+# Of the intervals' 16 bytes for aggregate and carry, a walk takes four groups at a time; of the short ones', eight.
+AHEAD = {"interval": (INTERVAL, Example), "short": (SHORT, ShortExample)}
+
+
+def look_ahead(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulation, np.ndarray[Any, Any]]:
+    op, example_of = AHEAD[kind]
+    scan = example_of((rows, units), initial=initial)
+    simulation = prepare(scan.value, op, initial=scan.initial)
+    words = rows * units * scan.value.itemsize // 4
+    return alone("look_ahead_only", simulation, units, words), scan.scanned(exclusive=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize("initial", [False, True], ids=["nothing-before", "initial"])
+@pytest.mark.parametrize("units", [31, 32, 33, 127, 128, 129, 160, 255, 256, 257, 1023, 1024, 1025, 1300, 5000])
+@pytest.mark.parametrize("kind", AHEAD)
+def test_look_ahead(kind: str, units: int, initial: bool) -> None:
+    simulation, expected = look_ahead(kind, 1, units, initial)
+    for seed in range(10 if units < 5000 else 2):
+        np.testing.assert_array_equal(simulation.run(seed, code=CHAINS_ALONE), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows, units", [(40, 2), (9, 33), (7, 129), (5, 257), (5, 1023), (3, 1025), (3, 2100)])
+@pytest.mark.parametrize("kind", AHEAD)
+def test_look_ahead_along_one_chain_after_the_other(kind: str, rows: int, units: int) -> None:
+    for initial in (False, True):
+        simulation, expected = look_ahead(kind, rows, units, initial)
+        for seed in range(5 if units < 2000 else 2):
+            np.testing.assert_array_equal(simulation.run(seed, code=CHAINS_ALONE, launches=2), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", AHEAD)
+def test_look_ahead_over_many_sections(kind: str) -> None:
+    simulation, expected = look_ahead(kind, 1, 40_000, True)
+    np.testing.assert_array_equal(simulation.run(code=CHAINS_ALONE, resident=24, stall_odds=500), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", AHEAD)
+def test_look_ahead_far_behind(kind: str) -> None:
+    """A single block takes all units: each walk is a step. Many blocks: a walk is long."""
+    simulation, expected = look_ahead(kind, 2, 1500, False)
+    for resident in (1, 64):
+        schedule = {"resident": resident, "stall_odds": 20, "stall_turns": 30_000}
+        np.testing.assert_array_equal(simulation.run(code=CHAINS_ALONE, **schedule), expected)

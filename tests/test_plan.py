@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from plans import (
@@ -14,11 +15,13 @@ from plans import (
     RECURRENCE,
     TABLE,
     accesses,
+    constants,
     dim,
     dimensions,
     planned,
     request,
     scalars,
+    sent,
     spans,
     state_of,
 )
@@ -38,7 +41,7 @@ def test_a_short_row_is_a_warp():
     made = planned(view((1000,)))
     assert made.config.family == "rows" and not made.config.grid
     assert dict(made.config.constants)["Vectors"] == 8 and dict(made.config.constants)["Lanes"] == 32
-    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0, 0, 4000)
+    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0, *(0, 4000), *(0, 4000), 0, 0, 0, 0)
     assert made.offsets == (0,) * 6
     assert made.grid == 1 and made.workspace_words == made.workspace_bytes == 0
 
@@ -103,72 +106,121 @@ def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
 
 
 @pytest.mark.parametrize(
-    "length, family, warps, units",
+    "length, family, warps, groups, units",
     [
-        (1024, "rows", None, 1),
-        (1025, "tiles", 2, 1),
-        (2049, "tiles", 4, 1),
-        (8192, "tiles", 8, 1),
-        (8193, "tiles", 8, 2),
+        (1024, "rows", None, None, 1),
+        (1025, "tiles", 2, 12, 1),
+        (2049, "tiles", 4, 6, 1),
+        (8192, "tiles", 8, 3, 1),
+        (8193, "tiles", 8, 3, 2),
+        (2**20, "tiles", 8, 3, 128),
     ],
 )
-def test_longer_rows_are_tiles(length, family, warps, units):
+def test_longer_rows_are_tiles(length, family, warps, groups, units):
     made = planned(view((length,)))
-    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, units > 1, units)
-    if warps:
-        assert dict(made.config.constants)["Warps"] == warps and made.config.block == 32 * (warps + 1)
+    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
+    if family == "tiles":
+        assert constants(made, "Warps", "Groups") == (warps, groups)
+        # 24 warps that scan, one that loads and, where there is a chain, one that walks.
+        assert made.config.block == (26 if units > 1 else 25) * 32 and made.config.blocks_per_sm == 1
+
+
+def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
+    assert plan.GROUPS == 15  # of 16 barriers, one is that of the block
+    for dtype, length in itertools.product(DTYPES, (600, 1500, 3000, 6000, 20_000, 2**20)):
+        made = planned(view((7, length), dtype), op="mul")
+        if made.config.family != "tiles":
+            continue
+        warps, groups, stages = constants(made, "Warps", "Groups", "Stages")
+        assert warps * groups <= plan.TILES_WARPS and groups <= plan.GROUPS
+        assert stages >= groups  # no group waits for another's tile
 
 
 @pytest.mark.parametrize(
     "dtype, result, order",
     [
         ("int8", "int8", 1),
-        ("int8", "float16", 2),
+        ("int8", "float16", 1),  # 1.5 bytes
         ("float16", "float16", 2),
+        ("uint8", "float32", 2),
+        ("float16", "float32", 2),
         ("float32", "float32", 4),
-        ("float64", "float32", 8),
+        ("uint8", "int64", 4),
+        ("float64", "float32", 4),
+        ("float32", "float64", 4),
+        ("bool", "complex128", 8),
+        ("float64", "float64", 8),
+        ("complex64", "complex128", 8),
+        ("complex128", "complex128", 16),
     ],
 )
-def test_the_wider_of_value_and_result_fixes_the_order(dtype, result, order):
+def test_the_mean_size_of_value_and_result_fixes_the_order(dtype, result, order):
     made = request(view((99,), dtype), dtype=result)
-    assert order_of(made) is TABLE[order]
+    # Of wide values a unit has fewer vectors: at most 32 KiB.
+    vectors = TABLE[order].vectors // (2 if (dtype, result) == ("float64", "float32") else 1)
+    assert order_of(made) == replace(TABLE[order], vectors=vectors)
     assert make_plan(made, H200).config.items == TABLE[order].items
+
+
+def test_of_several_values_and_results_the_widest_count():
+    one, other = view((99,)), view((99,), "float64")
+    assert order_of(request((view((99,), "int8"), one), op=state_of("int8", "float32"))).items == ORDER4.items
+    assert order_of(request((one, other), op=state_of("float32", "float64"))).items == TABLE[8].items
+    assert order_of(request((one, one), op=state_of("float64", "float32"))).items == ORDER4.items  # 4 and 8 bytes
 
 
 @pytest.mark.parametrize(
     "call, units, words",
     [
-        # Words of the units' aggregates, then of the groups', the sections' and the sections' carries; every table is
-        # filled up to an even number. A word holds 32 bits; sums and products are carried in twice the width.
-        (dict(x=view((2**20,))), 128, 128 + 4 * 2 + 2 + 2),
-        (dict(x=view((2**20,)), op="max"), 128, 128 + 4 + 2 + 2),
-        (dict(x=view((3, 2**18))), 32, 3 * (32 + 2 + 2 + 2)),
-        (dict(x=view((3, 2**18)), op="max"), 32, 3 * 32 + 3 * 4),
-        (dict(x=view((2**20,), "float64")), 256, 2 * 256 + 2 * 8 + 2 + 2),
-        (dict(x=view((2**20,), "complex64")), 256, 2 * 256 + 4 * 8 + 4 + 4),
-        (dict(x=view((2**24,))), 2048, 2048 + 2 * 64 + 2 * 2 + 2 * 2),
+        # Words of the units' aggregates, of 32 bits each; other blocks need nothing else. Rows of one unit need none.
+        (dict(x=view((2**20,))), 128, 128),
+        (dict(x=view((2**20,)), op="max"), 128, 128),
+        (dict(x=view((3, 2**18))), 32, 3 * 32),
+        (dict(x=view((3, 2**18 + 1))), 33, 3 * 33),
+        (dict(x=view((2**20,), "float64")), 256, 2 * 256),
+        (dict(x=view((2**20,), "complex64")), 256, 2 * 256),
+        (dict(x=view((2**20,), "complex128")), 1024, 4 * 1024),
+        (dict(x=view((2**20,), "float16")), 64, 64),  # sums of float32
+        (dict(x=view((2**20,)), segments=("reset", view((2**20,), "bool"))), 128, 2 * 128),
+        (dict(x=(view((2**20,)),) * 2, **RECURRENCE), 256, 2 * 256),
+        (dict(x=view((2**24,))), 2048, 2048),
+        (dict(x=view((5, 8192))), 1, 0),
+        (dict(x=view((5, 8193))), 2, 5 * 2),
     ],
 )
-def test_the_workspace_of_a_chain(call, units, words):
+def test_the_workspace_of_tiles(call, units, words):
     made = planned(**call)
-    assert made.config.grid and scalars(made) == (math.prod(call["x"].shape[:-1]), units, words, 0, 0)
+    shape = call["x"].shape if hasattr(call["x"], "shape") else call["x"][0].shape
+    assert made.config.grid and scalars(made) == (math.prod(shape[:-1]), units, words, 0, 0)
     assert made.workspace_words == words
     assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
 
 
 def test_blocks_stay_where_there_are_more_tiles_than_fit():
     made = planned(view((2**28,)))
-    assert made.config.block == 288 and made.config.blocks_per_sm == 2 and made.grid == 132 * 2
+    assert made.config.block == 832 and made.config.blocks_per_sm == 1 and made.grid == 132
     assert planned(view((5 * 8192,))).grid == 5
-    assert make_plan(request(view((2**28,))), Target(90, 10)).grid == 20
+    assert make_plan(request(view((2**28,))), Target(90, 10)).grid == 10
 
 
-def test_blocks_share_rows_only_where_rows_are_few_or_uneven():
-    slots = 132 * 2
-    for rows, shared in [(1, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
-        made = planned(view((rows, 32768)))
-        assert (made.config.grid, made.workspace_words > 0) == (shared, shared), rows
-        assert made.grid == slots if rows >= slots else rows * 4
+@pytest.mark.parametrize("rows", [1, 2, 131, 132, 133, 10_000])
+@pytest.mark.parametrize("length, units", [(5000, 1), (8192, 1), (32768, 4), (40_000, 5)])
+def test_blocks_take_tiles_by_ticket_however_many_rows_there_are(length, units, rows):
+    made = planned(view((rows, length)))
+    assert made.config.family == "tiles" and made.config.grid
+    assert made.grid == min(rows * units, 132)
+    assert made.workspace_bytes == config.HEADER_BYTES + 8 * made.workspace_words
+    assert made.workspace_words == (rows * units if units > 1 else 0)
+
+
+def test_blocks_share_strips_of_columns_only_where_these_are_few_or_uneven():
+    slots = 132 * 4
+    for strips, shared in [(2, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
+        made = planned(view((32768, 32 * strips)), axis=0)
+        assert made.config.family == "columns" and made.config.blocks_per_sm == 4
+        assert constants(made, "ColumnThreads") == (8,) and made.config.items == 4
+        assert (made.config.grid, made.workspace_words > 0) == (shared, shared), strips
+        assert made.grid == min(128 * strips if shared else strips, slots)
 
 
 def test_the_carry_climbs_no_more_levels_than_the_row_has():
@@ -176,9 +228,9 @@ def test_the_carry_climbs_no_more_levels_than_the_row_has():
     assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
 
 
-def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned_or_dense():
-    staged = {
-        name: planned(view(shape, **where)).config.staged
+def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
+    plans = {
+        name: planned(view(shape, **where))
         for name, (shape, where) in {
             "row": ((2**20,), {}),
             "rows": ((9, 10000), {}),
@@ -186,40 +238,85 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_whole_and_aligned_or_dense():
             "misaligned": ((2**20,), {"pointer": 4}),
             "no whole tile": ((5000,), {}),
             "strided": ((2**20,), {"strides": (2,)}),
+            "broadcast": ((9, 10000), {"strides": (1, 0)}),
         }.items()
     }
-    assert [name for name, bulk in staged.items() if bulk] == ["row", "rows", "odd rows", "misaligned"]
-    assert not make_plan(request(view((9, 10001))), Target(80, 108)).config.staged
-    old = make_plan(request(view((2**20,))), Target(80, 108)).config
-    assert not old.staged and old.shared_bytes == plan.SHARED_REST + 2 * (8 * 4 + 8) + plan.STAGES * 16
+    assert all(made.config.family == "tiles" and not made.config.staged for made in plans.values())
+    assert [name for name, made in plans.items() if sent(made)] == [
+        "row",
+        "rows",
+        "odd rows",
+        "misaligned",
+        "no whole tile",
+    ]
+    assert all(str(made.config.values[0]).endswith(", true>") == bool(sent(made)) for made in plans.values())
+    assert not sent(make_plan(request(view((9, 10001))), Target(80, 108)))
+    old = make_plan(request(view((2**20,))), Target(80, 108))
+    assert not sent(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
+    # Three groups: a float for each warp, twice. Tiles on their way: barriers, slot, carry and aggregate.
+    assert old.config.shared_bytes == plan.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
+
+
+def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit():
+    tile, on_its_way, group = 8192 * 4, 48 + 16 + 4, 2 * 8 * 4
+    made = planned(view((2**20,)))
+    assert constants(made, "Groups", "Stages", "FlagStages") == (3, 7, 1)  # 4 tiles of 32 KiB ahead
+    assert made.config.shared_bytes == plan.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
+    masked = planned(view((2**20,)), mask=view((2**20,), "bool"))
+    assert constants(masked, "Groups", "Stages", "FlagStages") == (3, 6, 2)
+    assert masked.config.shared_bytes == plan.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
+    shifted = planned(view((2**20,), pointer=4))
+    assert constants(shifted, "Groups", "Stages") == (3, 7)
+    assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * plan.BULK_BYTES
+    half = planned(view((5, 4096)))
+    assert constants(half, "Warps", "Groups", "Stages") == (4, 6, 14)  # 8 of 16 KiB
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("key", ["int8", "int32", "int64"])
+def test_flags_are_sent_for_where_they_leave_a_tile_for_each_group(dtype, key):
+    """A stage for the flags of a tile is that of its values times the ratio of the item sizes; there are two."""
+    length = 2**20
+    call = dict(segments=("keys", view((length,), key)), mask=view((length,), "bool"))
+    made = planned(view((length,), dtype), dtype=dtype, **call)
+    room = 227 - 3 * 32 - 1  # KiB, beside the tiles of three groups and what else there is
+    flags = 2 * 32 * (DTYPES[key].itemsize + 1) / DTYPES[dtype].itemsize
+    assert sent(made) == ((0, 2, 3) if flags < room else (0,))
+    assert constants(made, "FlagStages") == (2 if flags < room else 1,)
+    assert constants(made, "Stages") >= constants(made, "Groups")
+    assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
 
 
 @pytest.mark.parametrize(
-    "call, expected, staged",
+    "call, expected, sent_for",
     [
-        (dict(x=view((9, 10001))), ("Shifted", "Shifted"), True),
-        (dict(x=view((9, 10001)), reverse=True), ("ShiftedMirrored", "ShiftedMirrored"), True),
-        (dict(x=view((9, 4097))), ("Shifted", "Shifted"), True),  # less than a tile
-        (dict(x=view((9, 5000))), ("Vector", "Vector"), False),
-        (dict(x=view((9, 10000), strides=(10001, 1))), ("Shifted", "Vector"), True),
-        (dict(x=view((9, 10000), strides=(10004, -1), pointer=9999 * 4)), ("Mirrored", "Vector"), True),
-        (dict(x=view((9, 10000), strides=(10000, -1), pointer=10000 * 4)), ("ShiftedMirrored", "Vector"), True),
-        (dict(x=view((9, 10001), strides=(10004, 1))), ("Vector", "Shifted"), True),
-        (dict(x=view((9, 10000)), out=view((9, 10000), pointer=4)), ("Vector", "Shifted"), True),
-        (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Element"), True),
-        (dict(x=view((9, 10001), strides=(20002, 2))), ("Element", "Shifted"), False),
-        (dict(x=view((9, 10001), strides=(1, 0))), ("Uniform", "Shifted"), False),
-        (dict(x=view((2**20,), "float32", pointer=8), dtype="float64"), ("Shifted", "Vector"), True),  # 8 of 16 bytes
-        (dict(x=view((9, 10001), "complex128")), ("Vector", "Vector"), True),
+        # The mask is array 2; where its rows are aligned to 16 bytes, it is sent for too.
+        (dict(x=view((9, 10001))), ("Shifted", "Shifted"), (0,)),
+        (dict(x=view((9, 10001)), reverse=True), ("ShiftedMirrored", "ShiftedMirrored"), (0,)),
+        (dict(x=view((9, 4097))), ("Shifted", "Shifted"), (0,)),  # less than a tile
+        (dict(x=view((9, 5000))), ("Vector", "Vector"), (0,)),  # masks of 5000 bytes begin at multiples of 8
+        (dict(x=view((9, 5008))), ("Vector", "Vector"), (0, 2)),
+        (dict(x=view((9, 10000)), reverse=True), ("Mirrored", "Mirrored"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(10001, 1))), ("Shifted", "Vector"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(10004, -1), pointer=9999 * 4)), ("Mirrored", "Vector"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(10000, -1), pointer=10000 * 4)), ("ShiftedMirrored", "Vector"), (0, 2)),
+        (dict(x=view((9, 10001), strides=(10004, 1))), ("Vector", "Shifted"), (0,)),
+        (dict(x=view((9, 10000)), out=view((9, 10000), pointer=4)), ("Vector", "Shifted"), (0, 2)),
+        (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Element"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(20000, 2))), ("Element", "Vector"), (2,)),
+        (dict(x=view((9, 10001), strides=(20002, 2))), ("Element", "Shifted"), ()),
+        (dict(x=view((9, 10001), strides=(1, 0))), ("Uniform", "Shifted"), ()),
+        (dict(x=view((2**20,), "float32", pointer=8), dtype="float64"), ("Shifted", "Vector"), (0, 2)),  # 8 of 16 bytes
+        (dict(x=view((9, 10001), "complex128")), ("Vector", "Vector"), (0,)),
     ],
 )
-def test_rows_that_are_dense_may_begin_anywhere(call, expected, staged):
+def test_rows_that_are_dense_may_begin_anywhere(call, expected, sent_for):
     mask = view(call["x"].shape, "bool")
     made = planned(**call, mask=mask)
-    assert accesses(made)[:2] == expected and made.config.staged == staged
+    assert accesses(made)[:2] == expected and sent(made) == sent_for
     assert accesses(made)[2] in ("Vector", "Mirrored", "Element")
     old = make_plan(request(**call), Target(80, 108))
-    assert not any("Shifted" in access for access in accesses(old))
+    assert not any("Shifted" in access for access in accesses(old)) and not sent(old)
 
 
 def test_values_are_shifted_all_or_none():
@@ -233,17 +330,28 @@ def test_values_are_shifted_all_or_none():
         ("Element", "Element"),
         ("Uniform", "Shifted"),
     ]
-    assert [made.config.staged for made in plans] == [True, True, True, False, True]
+    assert [sent(made) for made in plans] == [(0, 1), (0, 1), (0, 1), (), (1,)]
+    assert {constants(made, "Stages") for made in plans[:3]} == {(7,)}
     rooms = [made.config.shared_bytes - plans[0].config.shared_bytes for made in plans[:3]]
-    assert rooms == [0, *[plan.STAGES * 2 * plan.BULK_BYTES] * 2]
+    assert rooms == [0, *[7 * 2 * plan.BULK_BYTES] * 2]
 
 
-def test_a_plan_knows_where_its_values_end():
-    assert spans(planned(view((9, 10001)))) == [(0, 9 * 10001 * 4)]
-    assert spans(planned(view((9, 10001)), reverse=True)) == [(-40000, 8 * 40004 + 4)]
-    assert spans(planned(view((9, 1000), strides=(-2000, -2)))) == [(-8 * 8000 - 999 * 8, 4)]
-    assert spans(planned(view((9, 10000)), include_initial=True)) == [(0, 9 * 40000)]
-    assert spans(planned((view((9, 1), strides=(3, 1)), view((9, 10000))), **RECURRENCE)) == [(0, 100), (0, 9 * 40000)]
+def test_a_plan_knows_where_its_arrays_end():
+    nothing = (0, 0)
+
+    def ends(made, *expected):
+        assert spans(made) == [*expected, *[nothing] * (len(spans(made)) - len(expected))]
+
+    ends(planned(view((9, 10001))), *[(0, 9 * 10001 * 4)] * 2)
+    ends(planned(view((9, 10001)), reverse=True), *[(-40000, 8 * 40004 + 4)] * 2)
+    ends(planned(view((9, 1000), strides=(-2000, -2))), (-8 * 8000 - 999 * 8, 4), (0, 9 * 4000))
+    ends(planned(view((9, 10000)), include_initial=True), (0, 9 * 40000), (0, 9 * 40004))
+    pair = planned((view((9, 1), strides=(3, 1)), view((9, 10000))), **RECURRENCE)
+    ends(pair, (0, 100), (0, 9 * 40000), (0, 9 * 40000))
+    masked = planned(view((9, 10000)), mask=view((10000,), "bool"), segments=("keys", view((9, 10000), "int64")))
+    ends(masked, (0, 9 * 40000), (0, 9 * 40000), (0, 10000), (0, 9 * 80000))
+    offsets = planned(view((9, 10000)), segments=("offsets", view((7,), "int64")))
+    ends(offsets, (0, 9 * 40000), (0, 9 * 40000))
 
 
 def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
@@ -252,8 +360,15 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
         config = planned(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
         taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
         assert taken <= H200.shared_bytes, (dtype, masked)
-    small = make_plan(request(view((2**20,))), Target(120, 170, shared_bytes=100 * 1024)).config
-    assert small.blocks_per_sm == 1 and small.shared_bytes + plan.SHARED_RESERVED <= 100 * 1024
+    small = Target(120, 170, shared_bytes=100 * 1024)
+    for dtype, segments in itertools.product(DTYPES, (None, "keys", "offsets")):
+        for length in (1500, 3000, 2**20):
+            array = view((3, length), "int64") if segments == "keys" else view((9,), "int64")
+            call = dict(segments=segments and (segments, array), mask=view((3, length), "bool"))
+            made = make_plan(request(view((3, length), dtype), op="mul", **call), small)
+            assert constants(made, "Stages")[0] > 0 if made.config.family == "tiles" else length == 1500
+            taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
+            assert taken <= small.shared_bytes, (dtype, segments, length)
 
 
 def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
@@ -279,7 +394,12 @@ def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
 def test_more_tiles_than_tickets_are_refused():
     with pytest.raises(ScanValueError, match="x is too large"):
         planned(view((2**46,)))
-    assert planned(view((2**32, 8193))).config.grid is False
+    with pytest.raises(ScanValueError, match="x is too large"):
+        planned(view((2**31, 8193)))
+    with pytest.raises(ScanValueError, match=r"takes 4294967296 tiles, and at most 4293918720 are possible"):
+        planned(view((2**32, 8192)))
+    assert planned(view((2**31 - 2**20, 8193))).grid == 132
+    assert planned(view((2**25, 32768, 64)), axis=1).config.grid is False  # strips of their own take no tickets
 
 
 def test_axes_that_one_stride_walks_are_merged():

@@ -13,6 +13,7 @@ from plans import (
     PAIR,
     RECURRENCE,
     accesses,
+    constants,
     dim,
     dimensions,
     of_shape,
@@ -20,6 +21,7 @@ from plans import (
     ports,
     request,
     scalars,
+    sent,
     state_of,
 )
 from views import view
@@ -41,7 +43,11 @@ pytestmark = pytest.mark.usefixtures("tables")
         (["float32", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),
         (["float16", "float16"], LINEAR_RECURRENCE, Order(8, 4, 8)),  # 8,192 of 4
         (["float16", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),  # 8,192 of 6 are too many
-        (["float64", "float32"], LINEAR_RECURRENCE, Order(2, 4, 8)),  # the result is float32; 4,096 of 12
+        (
+            ["float64", "float32"],
+            LINEAR_RECURRENCE,
+            Order(4, 2, 8),
+        ),  # 6 bytes in the mean of value and result; 8,192 of 12
         (["float64", "float64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
         (["complex64", "complex64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
         (["complex128", "complex128"], LINEAR_RECURRENCE, Order(1, 4, 8)),
@@ -49,9 +55,10 @@ pytestmark = pytest.mark.usefixtures("tables")
         (["float32"] * 4, state_of(*["float32"] * 4), Order(4, 2, 8)),
         (["int8"] * 2, state_of("int8", "int8"), Order(16, 4, 8)),  # 16,384 of 2
         (["int8"] * 16, state_of(*["int8"] * 16), Order(16, 1, 4)),  # one vector is the least
-        (["int8"], INDEXED["max", "first"], Order(2, 8, 8)),  # the indices are results of 8 bytes
+        (["int8"], INDEXED["max", "first"], Order(4, 8, 8)),  # the indices are results of 8 bytes
         (["float64"], INDEXED["min", "last"], Order(2, 8, 8)),
-        (["int8"] * 2, state_of("int8", "int64"), Order(2, 8, 8)),
+        (["int8"] * 2, state_of("int8", "int64"), Order(4, 8, 8)),
+        (["int8", "float64"], state_of("int8", "int8"), Order(4, 2, 8)),  # 4,096 of 9 are too many
     ],
 )
 def test_units_shrink_to_32_KiB_of_values(dtypes, op, expected):
@@ -78,7 +85,7 @@ def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
 )
 def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
     made = planned(of_shape((length,), "float32", "float32"), **RECURRENCE)
-    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, units > 1, units)
+    assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
     assert dict(made.config.constants)["Warps"] == warps
 
 
@@ -92,7 +99,8 @@ def test_every_array_is_a_port():
     assert ports(made)[3:] == (ABSENT, Port("bfloat16", "Vector"), ABSENT, ABSENT)
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
     made = planned(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
-    assert made.config.values == (Port("boolean", "Vector"), Port("int64", "Mirrored"))
+    assert made.config.values == (Port("boolean", "Vector", sent=True), Port("int64", "Mirrored", sent=True))
+    assert str(made.config.values[1]) == "Port<int64, Access::kMirrored, true>"
     assert made.config.results == (Port("float32", "Shifted"), Port("int8", "Vector"))
     assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
 
@@ -182,31 +190,51 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
 
 
 @pytest.mark.parametrize(
-    "dtypes, op, marked, units, tables",
+    "dtypes, op, marked, units, words",
     [
-        # Of 2**20 elements: words of the aggregates of units and groups, of those of sections and of their carries.
-        (["float32"] * 2, LINEAR_RECURRENCE, False, 256, (256 * 2, 8 * 4, 4, 4)),
-        (["float32"], "logaddexp", False, 128, (128 * 2, 4 * 4, 4, 4)),
-        (["float32"], INDEXED["max", "first"], False, 256, (256 * 2, 8 * 2, 2, 2)),
-        (["float64"], INDEXED["max", "first"], False, 256, (256 * 4, 8 * 4, 4, 4)),
-        (["float32"], "add", True, 128, (128 * 2, 4 * 4, 4, 4)),
-        (["float32"], "max", True, 128, (128 * 2, 4 * 2, 2, 2)),
-        (["complex64"], "add", True, 256, (256 * 4, 8 * 8, 8, 8)),
-        (["complex128"], "add", True, 512, (512 * 8, 16 * 8, 8, 8)),
-        (["float64"] * 2, LINEAR_RECURRENCE, True, 512, (512 * 6, 16 * 6, 6, 6)),
-        (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, (512 * 6, 16 * 12, 12, 12)),
-        (["complex128"] * 2, LINEAR_RECURRENCE, True, 1024, (1024 * 12, 32 * 12, 12, 12)),
-        (["int32", "int8"], state_of("int32", "int8"), True, 256, (256 * 3, 8 * 3, 3, 3)),
-        (["int8"], state_of("int8"), False, 64, (64, 2, 1, 1)),
+        # Of 2**20 elements: units, and the words of the aggregate of one.
+        (["float32"] * 2, LINEAR_RECURRENCE, False, 256, 2),
+        (["float32"], "logaddexp", False, 128, 2),
+        (["float32"], INDEXED["max", "first"], False, 128, 2),
+        (["float64"], INDEXED["max", "first"], False, 256, 4),
+        (["float32"], "add", True, 128, 2),
+        (["float32"], "max", True, 128, 2),
+        (["complex64"], "add", True, 256, 4),
+        (["complex128"], "add", True, 1024, 8),
+        (["float64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
+        (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 1024, 12),
+        (["int32", "int8"], state_of("int32", "int8"), True, 256, 3),
+        (["int8"], state_of("int8"), False, 32, 1),
     ],
 )
-def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, tables):
+def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
     segments = ("reset", view((2**20,), "bool")) if marked else None
-    for rows in (1, 2):  # a table of each kind for all rows, filled up to an even number
-        words = sum(rows * table + rows * table % 2 for table in tables)
+    for rows in (1, 2):
         made = planned(of_shape((rows, 2**20), *dtypes), op, segments=segments)
-        assert made.config.grid and scalars(made) == (rows, units, words, 0, 0)
-        assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
+        assert made.config.grid and scalars(made) == (rows, units, rows * units * words, 0, 0)
+        assert made.workspace_bytes == config.HEADER_BYTES + 8 * rows * units * words
+
+
+@pytest.mark.parametrize(
+    "dtypes, op, tables",
+    [
+        # Of 256 units of 256 steps: words of the aggregates of units, groups, sections, and of the carries of these.
+        (["float32"], "add", (256, 8 * 2, 2, 2)),
+        (["float32"], "max", (256, 8, 1, 1)),
+        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 8 * 4, 4, 4)),
+        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 8 * 8, 8, 8)),
+        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 8 * 2, 2, 2)),
+        (["int8"], state_of("int8"), (256, 8, 1, 1)),
+    ],
+)
+def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
+    for across in (33, 64):
+        made = planned(of_shape((2**16, across), *dtypes), op, axis=0)
+        threads, items = constants(made, "ColumnThreads")[0], made.config.items
+        chains = -(-across // (threads * items)) * threads * items
+        words = sum(chains * table + chains * table % 2 for table in tables)  # filled up to an even number
+        assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words, 0, 0)
 
 
 def test_indices_have_32_bits_where_that_is_enough():
@@ -214,7 +242,7 @@ def test_indices_have_32_bits_where_that_is_enough():
     assert small.config.op == small.config.carry_op == "Extremum<float32, uint32, -1, true, false>"
     assert large.config.op == large.config.carry_op == "Extremum<float32, int64, -1, true, false>"
     assert (small.config.state_bytes, large.config.state_bytes) == (8, 16)
-    assert scalars(large)[1:3] == (2**20, 2**20 * 4 + 2**15 * 4 + 2**10 * 4 + 2**10 * 4)
+    assert scalars(small)[1:3] == (2**19, 2**19 * 2) and scalars(large)[1:3] == (2**19, 2**19 * 4)
     assert planned(view((2**32 - 1,)), INDEXED["min", "last"], include_initial=True).config.index == "int64"
 
 
@@ -232,11 +260,22 @@ def test_columns_of_a_state_of_one_byte():
         assert (config.family, config.items, config.state_bytes) == ("columns", items, 1)
 
 
-def test_uniform_values_take_next_to_no_shared_memory():
-    """A place in each stage, of one vector."""
+def held(made):
+    """Bytes of a stage for values, and of one for flags, of a block of tiles of 8 warps; those of a plan's kernel."""
+    groups, stages, flag_stages = constants(made, "Groups", "Stages", "FlagStages")
+    state, carry = made.config.state_bytes, made.config.carry_bytes
+    on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; what precedes it; an aggregate
+    starts = groups * 8 * 32 * 4 * (made.config.segments == "Offsets")
+    rest = plan.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way + starts
+    flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
+    assert groups == 3
+    return (made.config.shared_bytes - rest - flag_stages * flags) / stages
+
+
+def test_uniform_values_are_not_sent_for():
     b = view((9, 2**20))
-    tile = 8 * 4 * 32 * 4  # warps, vectors, lanes, items
-    held = {
+    tile = 8 * 4 * 32 * 4 * 4  # bytes: warps, vectors, lanes, items, item size
+    plans = {
         name: planned((a, b), **RECURRENCE)
         for name, a in {
             "full": b,
@@ -246,17 +285,19 @@ def test_uniform_values_take_next_to_no_shared_memory():
             "along": view((2**20,)),
         }.items()
     }
-    assert {name: accesses(made)[0] for name, made in held.items()} == {
-        "full": "Vector", "strided": "Element", "scalar": "Uniform", "row": "Uniform", "along": "Vector",
+    assert {name: (accesses(made)[0], sent(made)) for name, made in plans.items()} == {
+        "full": ("Vector", (0, 1)),
+        "strided": ("Element", ()),
+        "scalar": ("Uniform", (1,)),
+        "row": ("Uniform", (1,)),
+        "along": ("Vector", (0, 1)),
+    }
+    assert {name: held(made) for name, made in plans.items()} == {
+        "full": 2 * tile, "strided": 16, "scalar": tile, "row": tile, "along": 2 * tile,
     }  # fmt: skip
-    rest = plan.SHARED_REST + 2 * (8 * 8 + 16)  # aggregates of 8 warps, a carry; two of each
-    assert {name: (made.config.shared_bytes - rest) / plan.STAGES for name, made in held.items()} == {
-        "full": 8 * tile, "strided": 8 * tile, "scalar": 4 * tile + 16, "row": 4 * tile + 16, "along": 8 * tile,
-    }  # fmt: skip
-    assert [name for name, made in held.items() if not made.config.staged] == ["strided"]
-    assert dimensions(held["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
-    still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE).config
-    assert not still.staged and still.shared_bytes == rest + plan.STAGES * 2 * 16
+    assert dimensions(plans["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
+    still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE)
+    assert not sent(still) and held(still) == 16
 
 
 def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
@@ -371,8 +412,12 @@ def test_bits_of_segment_starts_lie_in_shared_memory():
     assert planned(view((2048,), "int8"), "max", segments=offsets).config.shared_bytes == 128 * 2 * 4
     for segments in (None, ("keys", view((1000,)))):
         assert planned(view((1000,)), segments=segments).config.shared_bytes == plan.ROWS_SHARED
-    plain, marked = (planned(view((2**20,)), segments=segments).config for segments in (None, offsets))
-    assert marked.shared_bytes - plain.shared_bytes == 8 * 32 * 4 + 2 * (8 * 4 + 8)  # and states with a mark
+    plain, marked = (planned(view((2**20,)), segments=segments) for segments in (None, offsets))
+    assert constants(plain, "Groups", "Stages") == (3, 7) and constants(marked, "Groups", "Stages") == (3, 6)
+    assert held(plain) == held(marked) == 8192 * 4
+    # Words of 3 * 8 * 32 threads; 9 tiles on their way, and 3 * 2 * 8 states, each with a mark; one stage less.
+    more = 3 * 8 * 32 * 4 + 3 * 2 * 8 * 4 + 9 * (88 - 68) - 68 - 32768
+    assert marked.config.shared_bytes - plain.config.shared_bytes == more
 
 
 def test_what_a_kernel_knows_of_segments():
@@ -400,9 +445,9 @@ def test_several_arrays_fit_in_the_shared_memory_of_an_sm():
     calls = [(["complex128"] * 2, LINEAR_RECURRENCE), (["float32", "complex64"], LINEAR_RECURRENCE)]
     calls += [([dtype] * n, state_of(*[dtype] * n)) for dtype, n in (("int8", 16), ("float32", 4), ("float64", 2))]
     for (dtypes, op), where in itertools.product(calls, segments):
-        config = planned(of_shape((2**20,), *dtypes), op, segments=where).config
-        taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
-        assert config.staged and taken <= H200.shared_bytes, (dtypes, where)
+        made = planned(of_shape((2**20,), *dtypes), op, segments=where)
+        taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
+        assert sent(made) == tuple(range(len(dtypes))) and taken <= H200.shared_bytes, (dtypes, where)
 
 
 @pytest.mark.parametrize("fields", [2, 4, 8, 16])
@@ -410,8 +455,9 @@ def test_several_arrays_fit_in_the_shared_memory_of_a_small_gpu(fields):
     small = Target(120, 170, shared_bytes=100 * 1024)
     arrays, op = of_shape((2**20,), *["int8"] * fields), state_of(*["int8"] * fields)
     for segments in (None, ("offsets", view((9,), "int64"))):
-        config = make_plan(request(arrays, op, segments=segments), small).config
-        assert config.shared_bytes + plan.SHARED_RESERVED <= small.shared_bytes
+        made = make_plan(request(arrays, op, segments=segments), small)
+        assert made.config.shared_bytes + plan.SHARED_RESERVED <= small.shared_bytes
+        assert constants(made, "Stages")[0] > 0 and sent(made) == tuple(range(fields))
 
 
 def test_a_kernel_is_compiled_once_for_many_segments_and_rows():

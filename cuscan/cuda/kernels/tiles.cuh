@@ -102,7 +102,7 @@ struct Tiles {
                 if (taken == kBatch) ticket = take_ticket(), taken = 0;  // while the stage is in use
                 turn = schedule.turn(ticket * kBatch + taken++);
             }
-            if (k >= kStages) shared.empty[s].wait(k / kStages - 1);
+            if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
@@ -114,7 +114,7 @@ struct Tiles {
                 full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
                 shared.flags[f].fill(full, row, geometry, first);
                 shared.values[s].fill(full, row, geometry, first);
-            } else {
+            } else if (turn.exists) {
                 shared.full[s].arrive();
             }
             shared.begun[k % kRing].arrive();

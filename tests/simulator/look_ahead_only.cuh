@@ -1,0 +1,35 @@
+// A kernel that is nothing but the walks of look_ahead.cuh: a block is a warp, a unit is an element, a row is a chain, and
+// result[u] is what precedes unit u of its row.
+#pragma once
+#include "../elements.cuh"
+#include "../look_ahead.cuh"
+#include "../schedule.cuh"
+
+namespace cuscan {
+
+template <class Config>
+void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
+                     const Geometry<Config>& geometry) {
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Carry = typename Element::Carry;
+    const int lane = target::thread_index();
+    const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
+    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels> chain(workspace->words(), geometry.units,
+                                                                              workspace->tag());
+    while (true) {
+        const Turn turn = schedule.turn(target::broadcast(lane == 0 ? target::atomic_increment(&workspace->ticket) : 0, 0));
+        if (!turn.exists) break;
+        const auto row = origin.at(geometry, turn.strip);
+        if (lane == 0) chain.publish(turn.strip, turn.unit, ((const State*)row.array[0])[turn.unit]);
+        Carry carry = initial;
+        const bool exists = chain.prefix(turn.strip, turn.unit, Config::kHasInitial, carry);
+        // All lanes know the same.
+        const Carry first = target::broadcast(exists ? carry : Element::identity(), 0);
+        if ((exists ? carry : Element::identity()) == first && lane == turn.unit % target::kWarp)
+            ((State*)row.array[1])[turn.unit] = first;
+    }
+    leave<true>(workspace, geometry.workspace_words);
+}
+
+}  // namespace cuscan
