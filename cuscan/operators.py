@@ -150,7 +150,7 @@ _ROWS = (
         "LogAddExp<{T}>",
         FLOAT,
         False,
-        True,
+        False,
         _add_exponentials,
         lambda _: (float("-inf"), 0),
         Fields(("top", "sum"), lift=lambda x: (x, 1), lower=lambda s: (s["top"] + np.log(s["sum"]),)),

@@ -155,12 +155,6 @@ struct Running : Elements<Config> {
         present = true;
         return Config::kExclusive ? shown : inner(value);
     }
-    // The same for a value that is relative to a term no less than the next one (relative.cuh).
-    CUSCAN_DEVICE InnerState add(const State& next) {
-        const State earlier = value;
-        value = Base::Op::add(value, next);
-        return Config::kExclusive ? earlier : value;
-    }
 
 private:
     static CUSCAN_DEVICE const InnerState& inner(const State& state) {

@@ -211,10 +211,6 @@ struct LogAddExp {
                                                : target::multiply_add(earlier.sum, part, later.sum);
         return {target::larger_or_nan(earlier.top, later.top), sum};
     }
-    // The same where the earlier top is no less than the later one, which is of one element.
-    static CUSCAN_DEVICE State add(State earlier, State later) {
-        return {earlier.top, earlier.sum + target::exponential(later.top - earlier.top)};
-    }
     template <class Result, class Value>
     static CUSCAN_DEVICE State lift(Value value) {
         return start(convert<T>(value));

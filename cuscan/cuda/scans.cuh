@@ -27,42 +27,4 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
-template <class Op>
-constexpr bool kIsLogSum = false;
-template <class T>
-constexpr bool kIsLogSum<LogAddExp<T>> = true;
-
-// Of log sums, whose bits are not defined: all those of a warp that count, kMany a lane, in every lane. They are taken
-// relative to the greatest term of all, so that none waits for the exponential of another.
-template <class Op, int kMany>
-CUSCAN_DEVICE typename Op::State warp_log_sum(const typename Op::State (&value)[kMany], const bool (&counts)[kMany],
-                                              int lane) {
-    using Number = typename Op::Initial;
-    Number top = FloatRange::lowest(), sum = 0;
-    CUSCAN_UNROLL
-    for (int i = 0; i < kMany; ++i)
-        if (counts[i]) top = target::larger_or_nan(top, value[i].top);
-    top = target::largest_in_warp(top);
-    const bool is_finite = top - top == Number(0);
-    const Number one = is_finite ? top : Number(0);
-    CUSCAN_UNROLL
-    for (int i = 0; i < kMany; ++i) {
-        const Number part = value[i].sum * target::exponential(value[i].top - one);
-        sum += counts[i] ? part : Number(0);
-    }
-    sum = target::broadcast(warp_inclusive_scan<Add<Number>, target::kWarp>(sum, lane), target::kWarp - 1);
-    return {top, is_finite ? sum : Number(1)};
-}
-// What lanes 0 to `last` hold, in every lane.
-template <class Op, class T>
-CUSCAN_DEVICE T warp_total(const T& value, int lane, int last) {
-    if constexpr (kIsLogSum<Op>) {
-        const T values[1] = {value};
-        const bool counts[1] = {lane <= last};
-        return warp_log_sum<Op>(values, counts, lane);
-    } else {
-        return target::broadcast(warp_inclusive_scan<Op, target::kWarp>(value, lane), last);
-    }
-}
-
 }  // namespace cuscan

@@ -367,32 +367,6 @@ CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
 #endif
 }
 CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }
-// The largest of a warp's numbers, or a NaN where there is one, in every lane.
-CUSCAN_DEVICE float32 largest_in_warp(float32 value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    const int32 bits = value != value ? 0x7fffffff : int32(float_to_bits(value));
-    const int32 most = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));  // integers in the order of the numbers
-    return bits_to_float(uint32(most ^ (most >> 31 & 0x7fffffff)));
-#else
-    CUSCAN_UNROLL
-    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
-    return broadcast(value, kWarp - 1);
-#endif
-}
-CUSCAN_DEVICE float64 largest_in_warp(float64 value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    const int64 bits = value != value ? 0x7fffffffffffffff : __double_as_longlong(value);
-    const int64 ordered = bits ^ (bits >> 63 & 0x7fffffffffffffff);
-    const int32 high = __reduce_max_sync(~0u, int32(ordered >> 32));
-    const uint32 low = __reduce_max_sync(~0u, int32(ordered >> 32) == high ? uint32(ordered) : 0u);
-    const int64 most = int64(high) << 32 | low;
-    return __longlong_as_double(most ^ (most >> 63 & 0x7fffffffffffffff));
-#else
-    CUSCAN_UNROLL
-    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
-    return broadcast(value, kWarp - 1);
-#endif
-}
 CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
 CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
 

@@ -292,11 +292,6 @@ T larger_or_nan(T a, T b) {
     return a >= b || a != a ? a : b;
 }
 template <class T>
-T largest_in_warp(T value) {
-    for (int distance = 1; distance < kWarp; distance *= 2) value = larger_or_nan(value, shuffle_up(value, distance));
-    return broadcast(value, kWarp - 1);
-}
-template <class T>
 T distance(T a, T b) {
     return std::abs(a - b);
 }
