@@ -31,7 +31,6 @@ class Monoid:
         states: how elements become states, and states results, in NumPy.
         inputs: what errors call the arrays of elements.
         exact: whether it is made of what IEEE 754 rounds, so that the kernels and NumPy give the same bits.
-        heavy: whether a combination takes so many registers that a thread does better with half as many elements.
         indexed: whether a state knows where its element stands.
         segments_have_initial: whether each segment starts from the initial value, or only the first of a row.
         on_bool: the operator that stands for this one where the result is bool.
@@ -49,7 +48,6 @@ class Monoid:
     states: States = field(default=SCALAR, compare=False)
     inputs: tuple[str, ...] = ("x",)
     exact: bool = True
-    heavy: bool = False
     indexed: bool = False
     segments_have_initial: bool = True
     on_bool: str | None = None

@@ -41,9 +41,7 @@ def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not layout_of(request).contiguous:
         return COLUMNS
-    order = CONTIGUOUS[max(spec.dtype.itemsize for spec in (*request.values, request.result))]
-    if request.op.heavy:
-        order = replace(order, vectors=max(order.vectors // 2, 1))
+    order = CONTIGUOUS[max(_itemsizes(request))]
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)

@@ -102,7 +102,20 @@ struct WarpTile {
 
     template <class Port>
     struct Output {
-        Vector<typename Port::Type, kItems> vector;
+        using Type = typename Port::Type;
+        Vector<Type, kItems> vector;
+        float32 last;
+
+        // Results one by one; two of 16 bits become a word at once.
+        template <class Number>
+        CUSCAN_DEVICE void take(int i, Number result) {
+            if constexpr (kIsHalf<Type> && kItems % 2 == 0) {
+                if (i % 2 == 1) vector.word[i / 2] = Halves<Type>::word(last, convert<float32>(result));
+                last = convert<float32>(result);
+            } else {
+                vector.item[i] = convert<Type>(result);
+            }
+        }
     };
     using Outputs = Pack<Output, typename Config::Results>;
     // The results of vector r. `visit` sees each item's number and state, unless sums are packed: then nobody asks for them.
@@ -114,9 +127,7 @@ struct WarpTile {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
-                for_each_result<Config>([&](auto k, auto port) {
-                    output.at(k).vector.item[i] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-                });
+                for_each_result<Config>([&](auto k, auto) { output.at(k).take(i, Config::Op::lower(state, k)); });
                 visit(i, state);
             }
         }
