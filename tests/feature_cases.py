@@ -150,6 +150,7 @@ class Case:
     axis: int = -1
     sms: int = 4
     arch: int = 90
+    shared_bytes: int = 228 * 1024  # of an SM
     draw: Draw = NUMBERS
     masked: bool = False
     segments: str = ""
@@ -174,7 +175,7 @@ class Case:
                 mask=rng.random(shape) < 0.7 if self.masked else None,
                 initial=initial,
                 out=None if self.in_place is None else values[self.in_place],
-                target=Target(self.arch, self.sms),
+                target=Target(self.arch, self.sms, self.shared_bytes),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
             )

@@ -11,7 +11,7 @@ from feature_cases import Case, draws, of_family
 from operator_examples import AFFINE, MATRIX_PRODUCT
 from simulator import CODE, SimulationError
 from test_simulated_features import drawn, initial_of, tied
-from test_simulated_recurrence import steps
+from test_simulated_recurrence import TURNS, steps
 
 from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
@@ -69,6 +69,7 @@ CASES = {
     "last": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "last-columns": of_family("columns-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "beyond": of_family("tiles-shared", "", UPRIGHT, draw=upright),
+    "rows-of-one-tile": TURNS,
     "carry-in-tiles": of_family("tiles-shared", "", LINEAR_RECURRENCE, **CARRY_IN),
     "carry-in": of_family("columns-own", "", LINEAR_RECURRENCE, **CARRY_IN),
     "bytes": of_family("tiles-shared", "", "add", draw=draws("uint8"), call={"dtype": "uint8"}),
@@ -205,6 +206,14 @@ MISTAKES = (
         "if constexpr (false)",
     ),
     Mistake("the-last-elements-cleared", "beyond", "warp_tile.cuh", "i >= left) items", "i + 1 >= left) items"),
+    Mistake(
+        "a-group-looks-at-the-stage-before-the-slot",
+        "rows-of-one-tile",
+        "kernels/tiles.cuh",
+        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+        "shared.full[s].wait_together(k / kStages);\n"
+        "            shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+    ),
     Mistake(
         "carry-of-another-row",
         "carry-in-tiles",

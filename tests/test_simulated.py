@@ -319,8 +319,8 @@ def packed_sums() -> list[Case]:
     return [
         *cases,
         *in_place,
-        Case("sums-uint8-real", (2 * 16384 + 77,), "uint8", call={"dtype": "uint8"}, **real),
-        Case("sums-int8-real-mirrored", (3 * 16384,), "int8", call={"dtype": "int8", "reverse": True}, **real),
+        Case("sums-uint8-real", (2 * 32768 + 77,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("sums-int8-real-mirrored", (3 * 32768,), "int8", call={"dtype": "int8", "reverse": True}, **real),
         Case("sums-int16-real-before-bulk-copies", (2, 9000), "int16", arch=80, call={"dtype": "int16"}, **real),
     ]
 
@@ -428,7 +428,7 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-mirrored", (2 * 8192 + 64,), masked=True, call={"reverse": True}, **real),
         Case("real-tiles-before-bulk-copies", (2 * 8192 + 77,), masked=True, arch=80, **real),
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
-        Case("real-tiles-uint8", (2 * 16384,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("real-tiles-uint8", (2 * 32768,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
         Case("real-narrow-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
         Case("real-narrow-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
