@@ -28,13 +28,13 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 
-# A shape for each kernel family and way to share the work out. "own": rows enough that each is a block's own. Older
-# hardware has no bulk copies: its tiles stay in registers.
+# A shape for each kernel family and way to share the work out. "own": strips enough that each is a block's own.
+# "alone": one block takes all tiles. Older hardware has no bulk copies: its tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
-    "tiles-own": {"shape": (18, 1700), "sms": 1},
+    "tiles-alone": {"shape": (18, 1700), "sms": 1},
     "tiles-older": {"shape": (3, 1700), "arch": 80},
     "columns": {"shape": (4, 50, 9), "axis": 1},
     "columns-shared": {"shape": (2, 700, 9), "axis": 1},

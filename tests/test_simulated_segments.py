@@ -90,7 +90,7 @@ def long_chains() -> list[Case]:
         Case("chain-of-groups-offsets", "add", (70 * 512 + 3,), segments="offsets-empty"),
         Case("chain-of-groups-reset", "add", (70 * 512 + 4,), segments="reset-none", call={"reverse": True}),
         Case("chain-of-groups-keys", "add", (70 * 512 + 4,), segments="keys", initial=1.5, call={"exclusive": True}),
-        Case("own-chains-of-groups", "add", (18, 35 * 512), sms=1, segments="offsets-random", call={"reverse": True}),
+        Case("many-chains-of-groups", "add", (18, 35 * 512), sms=1, segments="offsets-random", call={"reverse": True}),
         Case("chain-of-column-groups", "add", (35 * 256 + 9, 4), 0, segments="offsets-empty", call={"reverse": True}),
         Case("own-chains-of-column-groups", "add", (8, 35 * 256 + 9, 4), 1, sms=1, segments="keys-full"),
         Case("wide-columns", "add", (600, 70), 0, segments="offsets-random"),
