@@ -139,7 +139,7 @@ LAYOUTS: dict[str, Any] = {
 # ---- cases ---------------------------------------------------------------------------------------
 
 # One shape for each kernel family and way to share the work out. Tiles are shared by all blocks, or one block takes all
-# ("alone"); strips of columns are shared or, where there are more than a GPU has room for blocks, each is a block's own.
+# ("alone"). Strips of columns are shared or, where there are enough for all blocks, each block has its own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},

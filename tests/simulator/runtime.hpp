@@ -169,7 +169,7 @@ private:
     Random random_;
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
-    uint64_t turns_ = 0;  // the time that did not pass in sleep
+    uint64_t turns_ = 0;             // the time that did not pass in sleep
     std::vector<uint32_t> waiting_;  // blocks to start, the next one last
     std::vector<std::unique_ptr<Block>> resident_;
     std::vector<std::unique_ptr<Fiber>> fibers_;

@@ -96,6 +96,7 @@ struct Tiles {
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             const Turn turn = ended == 0 ? schedule.turn(take_ticket()) : Turn{false, 0, 0};  // while the stage is in use
+            // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
             if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             const auto row = origin.at(geometry, turn.strip);
