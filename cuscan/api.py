@@ -91,7 +91,7 @@ def scan(
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 
-    The GPU algorithm is the single-pass scan with decoupled look-back (Merrill & Garland 2016).
+    The GPU algorithm is a single-pass scan, after decoupled look-back (Merrill & Garland 2016).
     """
     flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
     views, roles, structure = _adopt_values(x, op)

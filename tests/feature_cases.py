@@ -28,13 +28,13 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 
-# A shape for each kernel family and way to share the work out. "own": rows enough that each is a block's own. Older
-# hardware has no bulk copies: its tiles stay in registers.
+# A shape for each kernel family and way to share the work out. "own": strips enough that each is a block's own.
+# "alone": one block takes all tiles. Older hardware has no bulk copies: its tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
-    "tiles-own": {"shape": (18, 1700), "sms": 1},
+    "tiles-alone": {"shape": (18, 1700), "sms": 1},
     "tiles-older": {"shape": (3, 1700), "arch": 80},
     "columns": {"shape": (4, 50, 9), "axis": 1},
     "columns-shared": {"shape": (2, 700, 9), "axis": 1},
@@ -150,6 +150,7 @@ class Case:
     axis: int = -1
     sms: int = 4
     arch: int = 90
+    shared_bytes: int = 228 * 1024  # of an SM
     draw: Draw = NUMBERS
     masked: bool = False
     segments: str = ""
@@ -174,7 +175,7 @@ class Case:
                 mask=rng.random(shape) < 0.7 if self.masked else None,
                 initial=initial,
                 out=None if self.in_place is None else values[self.in_place],
-                target=Target(self.arch, self.sms),
+                target=Target(self.arch, self.sms, self.shared_bytes),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
             )

@@ -355,17 +355,17 @@ class Way(NamedTuple):
     axis: int
 
 
-# Each begins with what `way_of` says of it, but that rows of 16-byte items are always aligned. Rows of "-own" are so
-# many that each is one block's own.
+# Each begins with what `way_of` says of it, but that rows of 16-byte items are always aligned. Strips of "-own" are
+# so many that each is one block's own.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
     "thread_rows": lambda order, columns: Way((1000, 5 * order.items + 3), 1),
     "warp_rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
-    "tiles one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
+    "tiles-shared one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
     "tiles-shared": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
     "tiles-shared bulk": lambda order, columns: Way((2, 3 * order.unit + 64), 1),
-    "tiles-own": lambda order, columns: Way((H200.sm_count, order.unit + 48), 1),
+    "tiles-shared rows": lambda order, columns: Way((2 * H200.sm_count, order.unit + 48), 1),
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
     "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 41), 1),

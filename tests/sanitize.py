@@ -98,7 +98,7 @@ def every_access() -> Iterator[Case]:
 def every_size() -> Iterator[Case]:
     for dtype, op, kind in (
         ("bool", "xor", "tiles-shared bulk"),
-        ("uint8", "max", "tiles-own"),
+        ("uint8", "max", "tiles-shared rows"),
         ("int16", "mul", "columns-shared wide"),
         ("bfloat16", "add", "tiles-shared bulk"),
         ("float16", "min", "rows"),
@@ -106,7 +106,7 @@ def every_size() -> Iterator[Case]:
         ("complex64", "mul", "columns-own"),
         ("float16", "add", "narrow-shared"),
         ("int64", "max", "narrow-shared wide"),
-        ("complex128", "add", "tiles-own"),
+        ("complex128", "add", "tiles-shared rows"),
     ):
         shape, axis = way(kind, dtype)
         yield scan(f"{kind}, {op} of {dtype}", shape, dtype, op, masked=True, axis=axis, dtype=dtype)

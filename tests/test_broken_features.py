@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import simulator
 from feature_cases import Case, draws, of_family
 from operator_examples import AFFINE, MATRIX_PRODUCT
 from simulator import CODE, SimulationError
 from test_simulated_features import drawn, initial_of, tied
-from test_simulated_recurrence import steps
+from test_simulated_recurrence import TURNS, steps
 
+from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 
 pytestmark = pytest.mark.skipif(
@@ -23,6 +25,22 @@ MAX = INDEXED["max", "first"]
 CARRY_IN = {"draw": steps(), "initial": "rows"}
 MATRICES = {"draw": drawn(MATRIX_PRODUCT), "initial": initial_of(MATRIX_PRODUCT)}
 
+# Fails where it is given what is no element: elements are not negative, unlike all that nobody has written.
+UPRIGHT = Operator(
+    "upright",
+    """
+    if (earlier < 0 || later < 0) simulator::grid->fail("the operator got what is no element");
+    return earlier < later ? later : earlier;
+    """,
+    0,
+    numpy=np.maximum,
+)
+
+
+def upright(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[np.ndarray, ...]:
+    return (np.sort(rng.integers(0, 10**9, shape, np.int32), axis),)
+
+
 # Calls that work, by name.
 CASES = {
     "reset": of_family("tiles-shared", "", "add", segments="reset"),
@@ -30,6 +48,9 @@ CASES = {
     "reset-exclusive": of_family("tiles-shared", "", "add", segments="reset", initial=2.0, call=EXCLUSIVE),
     "reset-matrices": of_family("tiles-shared", "", MATRIX_PRODUCT.operator(), segments="reset", **MATRICES),
     "keys": of_family("tiles-shared", "", "add", segments="keys"),
+    "keys-tiles": Case("", "add", (160 * 128,), segments="keys", units=(1, 1)),
+    "keys-older": of_family("tiles-older", "", "add", segments="keys"),
+    "keys-one-by-one": Case("", "add", (3, 3 * 512 + 401), segments="keys"),
     "keys-columns": of_family("columns-shared", "", "add", segments="keys"),
     "keys-columns-carry": of_family("columns-shared", "", LINEAR_RECURRENCE, segments="keys", **CARRY_IN),
     "offsets": of_family("tiles-shared", "", "add", segments="offsets-each"),
@@ -48,6 +69,9 @@ CASES = {
     "recurrence": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
     "last": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "last-columns": of_family("columns-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
+    "beyond": of_family("tiles-shared", "", UPRIGHT, draw=upright),
+    "rows-of-one-tile": TURNS,
+    "carry-in-tiles": of_family("tiles-shared", "", LINEAR_RECURRENCE, **CARRY_IN),
     "carry-in": of_family("columns-own", "", LINEAR_RECURRENCE, **CARRY_IN),
     "bytes": of_family("tiles-shared", "", "add", draw=draws("uint8"), call={"dtype": "uint8"}),
     "bytes-masked": of_family("tiles-shared", "", "add", draw=draws("int8"), masked=True, call={"dtype": "int8"}),
@@ -68,6 +92,10 @@ class Mistake:
 
 
 COMBINE = "later.restarts ? later.value : Op::combine(earlier.value, later.value)"
+FLAGS_READ = """\
+            tile.load_flags(source, row, geometry, length, first, lane);
+            tile.load_values(source, row, geometry, length, first, lane);
+            if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);"""
 MISTAKES = (
     Mistake("restart-ignored", "reset", "segments.cuh", COMBINE, "Op::combine(earlier.value, later.value)"),
     Mistake("restart-forgotten", "reset", "segments.cuh", "earlier.restarts | later.restarts", "later.restarts"),
@@ -112,7 +140,88 @@ MISTAKES = (
         "combine(value, segment_started)",
     ),
     Mistake("keys-of-the-vector-before", "keys", "warp_tile.cuh", "before = vector.item[i];", ""),
-    Mistake("keys-of-the-next", "keys", "warp_tile.cuh", "step, position - 1)", "step, position)"),
+    Mistake(
+        "keys-of-the-next",
+        "keys",
+        "warp_tile.cuh",
+        "element<kArray>(reader.lane * kItems + r * kStride - 1)",
+        "element<kArray>(reader.lane * kItems + r * kStride)",
+    ),
+    Mistake(
+        "keys-of-the-next-in-memory",
+        "keys-older",
+        "warp_tile.cuh",
+        "element<kArray>(r * kStride - 1)",
+        "element<kArray>(r * kStride)",
+    ),
+    Mistake(
+        "a-tile-begins-with-its-own-key", "keys-tiles", "warp_tile.cuh", "element<kArray>(-1)", "element<kArray>(0)"
+    ),
+    Mistake(
+        "the-key-before-a-tile-looked-for-in-the-stage",
+        "keys-tiles",
+        "warp_tile.cuh",
+        "const bool starts = r == 0 &&",
+        "const bool starts = false &&",
+    ),
+    Mistake(
+        "keys-filled-one-by-one-are-not-waited-for",
+        "keys-one-by-one",
+        "kernels/tiles.cuh",
+        "Tile::kElements, lane);\n                group_meets(group);",
+        "Tile::kElements, lane);",
+    ),
+    Mistake(
+        "keys-not-filled-one-by-one",
+        "keys-one-by-one",
+        "kernels/tiles.cuh",
+        "source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);",
+        "",
+    ),
+    Mistake(
+        "flags-sent-for-while-others-are-read",
+        "reset-chain",
+        "kernels/tiles.cuh",
+        "shared.flags_empty[f].wait(k / kFlagStages - 1);",
+        ";",
+    ),
+    Mistake(
+        "flags-given-back-before-they-are-read",
+        "reset-chain",
+        "kernels/tiles.cuh",
+        FLAGS_READ,
+        "\n".join([FLAGS_READ.splitlines()[-1], *FLAGS_READ.splitlines()[:-1]]),
+    ),
+    Mistake(
+        "flags-of-another-tile",
+        "reset-chain",
+        "kernels/tiles.cuh",
+        "shared.flags[k % kFlagStages], row",
+        "shared.flags[0], row",
+    ),
+    Mistake(
+        "nothing-cleared-beyond-the-end",
+        "beyond",
+        "warp_tile.cuh",
+        "if constexpr (Config::kClearsBeyond)",
+        "if constexpr (false)",
+    ),
+    Mistake("the-last-elements-cleared", "beyond", "warp_tile.cuh", "i >= left) items", "i + 1 >= left) items"),
+    Mistake(
+        "a-group-looks-at-the-stage-before-the-slot",
+        "rows-of-one-tile",
+        "kernels/tiles.cuh",
+        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+        "shared.full[s].wait_together(k / kStages);\n"
+        "            shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+    ),
+    Mistake(
+        "carry-of-another-row",
+        "carry-in-tiles",
+        "kernels/tiles.cuh",
+        "Element::start(origin.at(geometry, strip), initial)",
+        "Element::start(origin, initial)",
+    ),
     Mistake("keys-of-the-chunk-before", "keys-columns", "column_share.cuh", "before = key;", ""),
     Mistake("first-key-differs", "keys-columns-carry", "column_share.cuh", "&& first + s > 0 &&", "&&"),
     Mistake("index-from-the-wrong-end", "index", "elements.cuh", "elements() - 1 - position", "elements() - position"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import simulator
 from interval import INTERVAL, Example
-from simulator import CODE, DeviceCode, Simulation, SimulationError, new_workspace, prepare, small_units
+from simulator import DeviceCode, Memory, Simulation, SimulationError, new_workspace, prepare, small_units
+from test_interval import CHAINS_ALONE, look_ahead
 
 from cuscan.config import Target
 
@@ -16,18 +17,26 @@ pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-# Shape, axis and SMs. Rows are aligned, so that tiles are copied in bulk, but those of tiles-shifted.
+GPU, ONE_SM = Target(90, 4), Target(90, 1)
+TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512)  # a block of tiles has 3 stages for 12 groups
+
+# Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
+# strips enough that each is a block's own.
 SHAPES = {
-    "rows": ((1, 101), -1, 4),
-    "thread-rows": ((151, 27), -1, 4),
-    "warp-rows": ((41, 123), -1, 4),
-    "tiles": ((2, 70 * 256 + 4), -1, 4),
-    "tiles-own": ((12, 34 * 256 + 4), -1, 1),
-    "tiles-shifted": ((5, 3 * 256 + 5), -1, 4),
-    "columns": ((35 * 256 + 9, 6), 0, 4),
-    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
-    "narrow": ((69 * 256 + 10, 2), 0, 4),
+    "rows": ((1, 101), -1, GPU),
+    "thread-rows": ((151, 27), -1, GPU),
+    "warp-rows": ((41, 123), -1, GPU),
+    "tiles": ((2, 70 * 256 + 4), -1, GPU),
+    "tiles-tight": ((5, 20 * 256 + 4), -1, TIGHT),
+    "tile-a-row": ((60, 200), -1, ONE_SM),
+    "tiles-shifted": ((5, 3 * 256 + 5), -1, GPU),
+    "tiles-misaligned": ((5, 3 * 256 + 4), -1, GPU),
+    "columns": ((35 * 256 + 9, 6), 0, GPU),
+    "columns-own": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
+    "narrow": ((69 * 256 + 10, 2), 0, GPU),
 }
+# Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
+WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 8
 
 
@@ -41,6 +50,11 @@ class Mistake:
     old: str
     new: str
 
+
+GIVEN_BACK = """\
+            tile.store(source, row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_group > 0,
+                       warp_in_group > 0 ? join<Op>(has_carry, prefix, before) : prefix);
+            release(shared.empty[s]);"""
 
 MISTAKES = (
     Mistake(
@@ -94,45 +108,82 @@ MISTAKES = (
         "aggregate-published-before-it-is-complete",
         "tiles",
         "kernels/tiles.cuh",
-        "for (int w = 1; w < Config::kWarps; ++w) all",
-        "for (int w = 1; w + 1 < Config::kWarps; ++w) all",
+        "for (int w = 1; w < Config::kWarps; ++w)",
+        "for (int w = 1; w + 1 < Config::kWarps; ++w)",
     ),
     Mistake(
-        "tiles-without-a-barrier",
+        "a-group-does-not-meet",
         "tiles",
         "kernels/tiles.cuh",
-        "target::barrier_sync<kWorkersMeet>(Layout::kWorkers);\n            if (leader) lead",
-        "if (leader) lead",
+        "totals[warp_in_group] = total;\n            group_meets(group);",
+        "totals[warp_in_group] = total;",
+    ),
+    Mistake("groups-meet-together", "tiles", "kernels/tiles.cuh", "barrier_sync(1 + group,", "barrier_sync(1,"),
+    Mistake(
+        "a-warp-overwrites-the-totals-of-the-tile-before",
+        "tile-a-row",
+        "kernels/tiles.cuh",
+        "warp_aggregate[group][turns % 2]",
+        "warp_aggregate[group][0]",
     ),
     Mistake(
-        "workers-do-not-wait-for-the-walker",
+        "groups-do-not-wait-for-the-walker",
         "tiles",
         "kernels/tiles.cuh",
-        "sync<kPrefixed>(k - 1);",
-        "arrive<kPrefixed>(k - 1);",
-    ),
-    Mistake(
-        "the-walker-does-not-wait-for-workers",
-        "tiles-own",
-        "kernels/tiles.cuh",
-        "sync<kScanned>(k);",
-        "arrive<kScanned>(k);",
-    ),
-    Mistake(
-        "one-ticket-too-few",
-        "tiles",
-        "kernels/tiles.cuh",
-        "shared.ticket[(k + 1) % kStages] = next_ticket;",
-        "shared.ticket[k % kStages] = next_ticket;",
-    ),
-    Mistake("one-stage-too-few", "tiles", "kernels/tiles.cuh", "shared.stage[k % kStages]", "shared.stage[k % 2]"),
-    Mistake(
-        "nobody-waits-for-the-bulk-copy",
-        "tiles",
-        "kernels/tiles.cuh",
-        "stage(k).wait(sent >> k % kStages);",
+        "shared.prefixed[r].wait_together(k / kRing);",
         "",
     ),
+    Mistake(
+        "the-walker-does-not-wait-for-the-slot",
+        "tiles-tight",
+        "kernels/tiles.cuh",
+        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot tile",
+        "if (k < kRing) shared.begun[r].wait_together(k / kRing);\n            const TileSlot tile",
+    ),
+    Mistake(
+        "a-group-does-not-wait-for-the-slot",
+        "tiles-tight",
+        "kernels/tiles.cuh",
+        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+        "if (k < kRing) shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+    ),
+    Mistake(
+        "nobody-waits-for-the-bulk-copy", "tiles", "kernels/tiles.cuh", "shared.full[s].wait_together(k / kStages);", ""
+    ),
+    Mistake(
+        "a-stage-filled-while-it-is-read",
+        "tiles-tight",
+        "kernels/tiles.cuh",
+        "if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);",
+        "",
+    ),
+    Mistake(
+        "a-stage-given-back-before-it-is-read-again",
+        "tiles-tight",
+        "kernels/tiles.cuh",
+        GIVEN_BACK,
+        "\n".join([GIVEN_BACK.splitlines()[-1], *GIVEN_BACK.splitlines()[:-1]]),
+    ),
+    Mistake(
+        "the-loader-waits-for-tiles-that-nobody-had",
+        "tiles-tight",
+        "kernels/tiles.cuh",
+        "k >= kStages && ended == 0",
+        "k >= kStages",
+    ),
+    Mistake("a-tile-too-few-on-the-ring", "tiles-tight", "kernels/tiles.cuh", "kStages + Config::kGroups;", "kStages;"),
+    Mistake("only-one-group-is-told-the-end", "tiles", "kernels/tiles.cuh", "ended < kGroups", "ended < 1"),
+    Mistake("every-group-ends-the-tickets", "tiles", "kernels/tiles.cuh", "ended == 0 ? schedule", "true ? schedule"),
+    Mistake(
+        "the-workspace-renewed-one-ticket-too-early",
+        "tiles",
+        "kernels/tiles.cuh",
+        "+ target::block_count() &&",
+        "+ target::block_count() - 1 &&",
+    ),
+    Mistake("the-workspace-never-renewed", "tile-a-row", "kernels/tiles.cuh", "!Workspace::tags_wrap(tag))", "false)"),
+    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
+    Mistake("tag-not-changed", "tiles", "workspace.cuh", "        epoch = tag;\n", ""),
     Mistake(
         "what-ends-beyond-an-array-sent-for",
         "tiles-shifted",
@@ -140,7 +191,94 @@ MISTAKES = (
         " && from + pieces.bytes <= geometry.span[kArray].end",
         "",
     ),
-    Mistake("shifted-tiles-read-as-if-aligned", "tiles-shifted", "stage.cuh", "if (sent) item", "if (false) item"),
+    Mistake(
+        "what-begins-before-an-array-sent-for",
+        "tiles-misaligned",
+        "stage.cuh",
+        "from >= geometry.span[kArray].lowest && ",
+        "",
+    ),
+    Mistake(
+        "the-last-piece-of-a-tile-not-sent-for",
+        "tiles-shifted",
+        "stage.cuh",
+        "kSize + kPiece - 1) / kPiece * kPiece - place",
+        "kSize) / kPiece * kPiece - place",
+    ),
+    Mistake(
+        "all-but-the-last-filled-one-by-one",
+        "tiles-shifted",
+        "stage.cuh",
+        "i = start + lane; i < end;",
+        "i = start + lane; i + 1 < end;",
+    ),
+    Mistake(
+        "all-but-the-first-filled-one-by-one",
+        "tiles-misaligned",
+        "stage.cuh",
+        "i = start + lane; i < end;",
+        "i = start + lane + (start == 0); i < end;",
+    ),
+    Mistake(
+        "the-next-filled-one-by-one",
+        "tiles-shifted",
+        "stage.cuh",
+        "axis.stride[kArray], first + i)",
+        "axis.stride[kArray], first + i + 1)",
+    ),
+    Mistake(
+        "shifted-tiles-read-as-if-aligned",
+        "tiles-shifted",
+        "stage.cuh",
+        "if constexpr (is_shifted(Port::kAccess)) item +=",
+        "if constexpr (false) item +=",
+    ),
+    Mistake("a-chain-goes-on-in-the-next", "walk", "look_ahead.cuh", "if (chain != chain_) {", "if (chain_ > chain) {"),
+    Mistake("a-chain-begins-with-old-groups", "tiles", "look_ahead.cuh", "            next_group_ = 0;\n", ""),
+    Mistake(
+        "a-chain-begins-with-the-old-section", "walk", "look_ahead.cuh", "            has_section_ = has_carry;\n", ""
+    ),
+    Mistake("sections-forgotten", "walk", "look_ahead.cuh", "if (kLevels > 2 && count >= room) {", "if (false) {"),
+    Mistake(
+        "the-groups-behind-a-section-lost", "walk", "look_ahead.cuh", "total, 0, room, count - room", "total, 0, 0, 0"
+    ),
+    Mistake(
+        "own-and-other-swapped",
+        "walk",
+        "look_ahead.cuh",
+        "(choose(is_later, other, own)), convert<Carry>(choose(is_later, own, other))",
+        "(choose(is_later, own, other)), convert<Carry>(choose(is_later, other, own))",
+    ),
+    Mistake(
+        "the-wrong-half-given-away",
+        "walk-short",
+        "look_ahead.cuh",
+        "choose(is_later, part[2 * j], part[2 * j + 1])",
+        "choose(is_later, part[2 * j + 1], part[2 * j])",
+    ),
+    Mistake("one-group-is-not-taken", "tiles", "look_ahead.cuh", "&& whole > 0) take", "&& whole > 1) take"),
+    Mistake("the-unit-before-not-waited-for", "walk", "look_ahead.cuh", "j * kLanes >= end;", "j * kLanes + 1 >= end;"),
+    Mistake(
+        "the-walk-ahead-does-not-wait-for-all", "tiles", "look_ahead.cuh", "ballot(all) == ~0u", "ballot(all) != 0"
+    ),
+    Mistake(
+        "lanes-part-in-the-walk-ahead", "tiles", "look_ahead.cuh", "(target::ballot(all)", "(all || target::ballot(all)"
+    ),
+    Mistake(
+        "a-group-in-the-place-of-the-next",
+        "walk",
+        "look_ahead.cuh",
+        "lane_ >= place) groups_",
+        "lane_ > place) groups_",
+    ),
+    Mistake("a-group-too-many", "walk", "look_ahead.cuh", "int(group % kLanes) - 1)", "int(group % kLanes))"),
+    Mistake(
+        "units-of-the-group-before",
+        "walk-short",
+        "look_ahead.cuh",
+        "if (j == whole) units",
+        "if (j + 1 == whole) units",
+    ),
     Mistake("first-piece-stored-whole", "tiles-shifted", "shifted.cuh", "if (!begins) store_whole", "store_whole"),
     Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "? begins : ends", "? begins : false"),
     Mistake(
@@ -223,16 +361,16 @@ MISTAKES = (
     Mistake("group-that-ends-with-a-run-missed", "narrow", "grid_chain.cuh", "kLanes - kRun &&", "kLanes - 1 &&"),
     Mistake(
         "group-ended-too-early",
-        "tiles-own",
+        "columns-own",
         "block_chain.cuh",
         "place == kLanes - 1) end_group",
         "place == kLanes - 2) end_group",
     ),
     Mistake("group-before-forgotten", "columns-own", "block_chain.cuh", "group > 0) fold", "group > 1) fold"),
-    Mistake("unit-not-remembered", "tiles-own", "block_chain.cuh", "if (lane >= place)", "if (lane > place)"),
+    Mistake("unit-not-remembered", "columns-own", "block_chain.cuh", "if (lane >= place)", "if (lane > place)"),
     Mistake(
         "the-walk-does-not-wait-for-all",
-        "tiles",
+        "columns",
         "grid_chain.cuh",
         "while (target::ballot(units_here) != ~0u) {",
         "while (target::ballot(units_here) == 0) {",
@@ -240,17 +378,19 @@ MISTAKES = (
     Mistake("tags-are-not-looked-at", "columns", "chain_tables.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake(
         "lanes-part-in-the-walk",
-        "tiles",
+        "columns",
         "grid_chain.cuh",
         "while (target::ballot(units_here) != ~0u) {",
         "while (lane != 0 && target::ballot(units_here) != ~0u) {",
     ),
     Mistake(
-        "group-totals-not-published", "tiles", "grid_chain.cuh", "if (ends_group) publish_all", "if (false) publish_all"
+        "group-totals-not-published",
+        "columns",
+        "grid_chain.cuh",
+        "if (ends_group) publish_all",
+        "if (false) publish_all",
     ),
-    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
     Mistake("finished-not-reset", "columns", "workspace.cuh", "        finished = 0;\n", ""),
-    Mistake("tag-not-changed", "tiles", "workspace.cuh", "epoch = tag_now;", ""),
     Mistake(
         "one-item-too-many-stored",
         "rows",
@@ -263,16 +403,28 @@ MISTAKES = (
 
 def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     """Scans with and without an initial value, and their results."""
-    shape, axis, sms = SHAPES[family]
+    if family in WALKS:
+        return [look_ahead(*WALKS[family], initial) for initial in (False, True)]
+    shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
+    if family == "tiles-misaligned":
+        for example in examples:
+            example.value = _misaligned(example.value)
     with small_units(2, 2):
         return [
             (
-                prepare(example.value, INTERVAL, axis=axis, initial=example.initial, target=Target(90, sms)),
+                prepare(example.value, INTERVAL, axis=axis, initial=example.initial, target=gpu),
                 example.scanned(),
             )
             for example in examples
         ]
+
+
+def _misaligned(array: np.ndarray) -> np.ndarray:
+    """A copy that begins 8 bytes behind a multiple of 16."""
+    copy = Memory.empty(array.shape, array.strides, array.dtype, 8).array
+    copy[...] = array
+    return copy
 
 
 def check(family: str, code: DeviceCode) -> None:
@@ -281,18 +433,20 @@ def check(family: str, code: DeviceCode) -> None:
     nbytes = max(simulation.plan.workspace_bytes for simulation, _ in planned)
     for seed in range(SEEDS):
         workspace = new_workspace(nbytes)
+        chosen = {"stall_odds": 20, "stall_turns": 30_000} if seed == SEEDS - 1 else {}
         for simulation, expected in 2 * planned:
-            np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace), expected)
+            np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace, **chosen), expected)
+            np.testing.assert_array_equal(workspace.array[:2], 0)  # tickets, and blocks that are done
 
 
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize("family", [*SHAPES, *WALKS])
 def test_good_code_passes(family: str) -> None:
-    check(family, CODE)
+    check(family, CHAINS_ALONE)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_mistake_is_noticed(mistake: Mistake) -> None:
-    code = CODE.broken(mistake.header, mistake.old, mistake.new)
+    code = CHAINS_ALONE.broken(mistake.header, mistake.old, mistake.new)
     with pytest.raises(AssertionError) as caught:
         check(mistake.family, code)
     assert isinstance(caught.value, SimulationError) or "not equal" in str(caught.value)

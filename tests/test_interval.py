@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 # Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. Rows are aligned in some, so
-# that tiles are copied in bulk. "own": enough rows that each is a block's own.
+# that tiles are copied in bulk. "own": enough strips that each is a block's own; "alone": one block takes all tiles.
 FAMILIES = {
     "rows": ((40, 60), -1, 4),
     "thread-rows": ((150, 27), -1, 4),
@@ -33,8 +33,8 @@ FAMILIES = {
     "tiles-shared": ((3, 1300), -1, 4),
     "tiles-shifted": ((7, 1301), -1, 4),
     "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
-    "tiles-own": ((18, 35 * 256 + 2), -1, 1),
-    "tiles-own-shifted": ((9, 35 * 256 + 1), -1, 1),
+    "tiles-alone": ((18, 35 * 256 + 2), -1, 1),
+    "tiles-alone-shifted": ((9, 35 * 256 + 1), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
     "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
@@ -103,7 +103,7 @@ SEGMENT_OPTIONS = [
     {"carry"},
     {"carry", "reverse", "masked"},
 ]
-LONG = ("tiles-shared-groups", "tiles-own", "tiles-own-shifted", "columns-shared-groups", "columns-own")
+LONG = ("tiles-shared-groups", "tiles-alone", "tiles-alone-shifted", "columns-shared-groups", "columns-own")
 
 
 def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:

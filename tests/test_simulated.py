@@ -138,15 +138,15 @@ LAYOUTS: dict[str, Any] = {
 
 # ---- cases ---------------------------------------------------------------------------------------
 
-# One shape for each kernel family and way to share the work out: rows of several units are shared by all blocks, or,
-# where there are more rows than a GPU has room for blocks, each is a block's own.
+# One shape for each kernel family and way to share the work out. Tiles are shared by all blocks, or one block takes all
+# ("alone"). Strips of columns are shared or, where there are enough for all blocks, each block has its own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},
     "warp-rows": {"shape": (37, 203), "units": None},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
-    "tiles-own": {"shape": (18, 1700), "sms": 1},
+    "tiles-alone": {"shape": (18, 1700), "sms": 1},
     "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
     "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
     "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
@@ -209,7 +209,7 @@ def every_dtype() -> list[Case]:
             "rows",
             "thread-rows",
             "warp-rows",
-            "tiles-own",
+            "tiles-alone",
             "columns",
             "columns-shared",
             "columns-own",
@@ -252,7 +252,7 @@ def every_layout() -> list[Case]:
     # Without bulk copies tiles stay in registers; a length that is a multiple of 4 is what they would have taken.
     older = [
         of_family(family, "before-bulk-copies", arch=80, masked=True, shape=(FAMILIES[family]["shape"][0], 1700))
-        for family in ("tiles-shared", "tiles-own")
+        for family in ("tiles-shared", "tiles-alone")
     ]
     return layouts + in_place + masks + older
 
@@ -289,7 +289,7 @@ def packed_sums() -> list[Case]:
         {"reverse": True, "exclusive": True, "initial": 77},
         {"include_initial": True, "initial": 100},
     )
-    families = ("rows", "warp-rows", "tile-a-row", "tiles-shared", "tiles-own")
+    families = ("rows", "warp-rows", "tile-a-row", "tiles-shared", "tiles-alone")
     results = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16"}
     turns = itertools.cycle(itertools.product((False, True), flags))
     cases = [
@@ -319,8 +319,8 @@ def packed_sums() -> list[Case]:
     return [
         *cases,
         *in_place,
-        Case("sums-uint8-real", (2 * 16384 + 77,), "uint8", call={"dtype": "uint8"}, **real),
-        Case("sums-int8-real-mirrored", (3 * 16384,), "int8", call={"dtype": "int8", "reverse": True}, **real),
+        Case("sums-uint8-real", (2 * 32768 + 77,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("sums-int8-real-mirrored", (3 * 32768,), "int8", call={"dtype": "int8", "reverse": True}, **real),
         Case("sums-int16-real-before-bulk-copies", (2, 9000), "int16", arch=80, call={"dtype": "int16"}, **real),
     ]
 
@@ -346,7 +346,7 @@ def shifted_rows() -> list[Case]:
                 cases.append(Case(name, (3, length), dtype, op, call=chosen, **more))
     in_place = [
         of_family(family, f"shifted-in-place-{layout}-{dtype}", call, dtype=dtype, layout=layout, in_place=True, **more)
-        for family, more in {"tiles-shared": {"shape": (5, 1701)}, "tiles-own": {"shape": (18, 1701)}}.items()
+        for family, more in {"tiles-shared": {"shape": (5, 1701)}, "tiles-alone": {"shape": (18, 1701)}}.items()
         for layout in ("misaligned", "padded-rows", "negative")
         for dtype in ("uint8", "float16", "float32", "complex64")
         for call in ({"reverse": layout == "padded-rows", "dtype": dtype},)
@@ -392,9 +392,9 @@ def long_chains() -> list[Case]:
         Case("chain-of-3-sections", (2500 * 128,), **tiny),
         Case("chain-of-3-sections-complex128", (2049 * 32 + 5,), "complex128", **tiny),
         Case("chain-of-3-sections-initial", (2500 * 64,), "int64", call={"initial": 9}, **tiny),
-        Case("own-chains-of-33-units", (9, 33 * 128 - 1), sms=1, **tiny),
-        Case("own-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
-        Case("own-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
+        Case("many-chains-of-33-units", (9, 33 * 128 - 1), sms=1, **tiny),
+        Case("many-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
+        Case("many-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
         Case(
             "chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
@@ -428,7 +428,7 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-mirrored", (2 * 8192 + 64,), masked=True, call={"reverse": True}, **real),
         Case("real-tiles-before-bulk-copies", (2 * 8192 + 77,), masked=True, arch=80, **real),
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
-        Case("real-tiles-uint8", (2 * 16384,), "uint8", call={"dtype": "uint8"}, **real),
+        Case("real-tiles-uint8", (2 * 32768,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
         Case("real-narrow-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
         Case("real-narrow-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),

@@ -104,7 +104,10 @@ def lengths() -> list[Case]:
     ]
 
 
-CASES = [*every_form(), *every_dtype(), *in_place(), *lengths()]
+# Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
+TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
+
+CASES = [*every_form(), *every_dtype(), *in_place(), *lengths(), TURNS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,6 +119,11 @@ def compiled(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_recurrence(case: Case) -> None:
     case.check()
+
+
+def test_groups_take_turns() -> None:
+    constants = dict(TURNS.prepare()[0].plan.config.constants)
+    assert (constants["Groups"], constants["Stages"]) == (3, 7)
 
 
 @pytest.mark.parametrize("family", ["tile-a-row", "tiles-shared", "columns-shared"])

@@ -90,7 +90,7 @@ def long_chains() -> list[Case]:
         Case("chain-of-groups-offsets", "add", (70 * 512 + 3,), segments="offsets-empty"),
         Case("chain-of-groups-reset", "add", (70 * 512 + 4,), segments="reset-none", call={"reverse": True}),
         Case("chain-of-groups-keys", "add", (70 * 512 + 4,), segments="keys", initial=1.5, call={"exclusive": True}),
-        Case("own-chains-of-groups", "add", (18, 35 * 512), sms=1, segments="offsets-random", call={"reverse": True}),
+        Case("many-chains-of-groups", "add", (18, 35 * 512), sms=1, segments="offsets-random", call={"reverse": True}),
         Case("chain-of-column-groups", "add", (35 * 256 + 9, 4), 0, segments="offsets-empty", call={"reverse": True}),
         Case("own-chains-of-column-groups", "add", (8, 35 * 256 + 9, 4), 1, sms=1, segments="keys-full"),
         Case("wide-columns", "add", (600, 70), 0, segments="offsets-random"),
@@ -98,15 +98,33 @@ def long_chains() -> list[Case]:
 
 
 def real_tuning() -> list[Case]:
-    """The bits of a thread take a word of 32 and, for small dtypes, two."""
+    """The bits of a thread take a word of 32 and, for small dtypes, four."""
     return [
         Case(f"real-{kind}-{dtype}", "max", (2, 2 * n + 5), draw=draws(dtype), segments=kind, units=None, masked=True)
-        for dtype, n in (("float32", 8192), ("int8", 16384))
+        for dtype, n in (("float32", 8192), ("int8", 32768))
         for kind in (*KINDS, "offsets-each")
     ]
 
 
-CASES = [*every_kind_and_option(), *every_form(), *every_operator(), *long_chains(), *real_tuning()]
+def shared_memory() -> list[Case]:
+    """Keys of which a tile takes more than an SM has; tiles of which an SM holds fewer than it has groups of warps."""
+    few = {"units": None, "shared_bytes": 100 * 1024, "sms": 2}
+    return [
+        Case("keys-in-memory", "max", (2, 40_000), draw=draws("float16"), segments="keys-int64", units=None),
+        Case("keys-in-memory-masked", "max", (2, 40_000), draw=draws("int8"), segments="keys", masked=True, units=None),
+        Case("few-stages", "max", (2, 4 * 32768 + 5), draw=draws("int8"), segments="offsets", **few),
+        Case("few-stages-of-one", "add", (70, 1500), draw=draws("int32"), segments="reset", **few),
+    ]
+
+
+CASES = [
+    *every_kind_and_option(),
+    *every_form(),
+    *every_operator(),
+    *long_chains(),
+    *real_tuning(),
+    *shared_memory(),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,6 +136,14 @@ def compiled(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_segments(case: Case) -> None:
     case.check()
+
+
+def test_shared_memory_is_scarce() -> None:
+    for case in shared_memory():
+        config = case.prepare()[0].plan.config
+        constants = dict(config.constants)
+        assert config.values[0].sent and not config.segment_port.sent and not config.mask.sent
+        assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 
 # ---- offsets that are none -----------------------------------------------------------------------

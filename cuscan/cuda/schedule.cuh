@@ -2,7 +2,8 @@
 // columns of an array. Two ways to share strips out among the blocks of a persistent grid:
 //
 // * kGrid: many blocks work on a strip. Units are handed out by ticket, so the order of work is the order of tickets,
-//   however the hardware schedules blocks, and the carry goes through memory (grid_chain.cuh).
+//   however the hardware schedules blocks, and the carry goes through memory
+//   (grid_chain.cuh, look_ahead.cuh).
 // * else: there are strips enough for all blocks. A block takes a whole strip, unit after unit, and keeps the carry to
 //   itself (block_chain.cuh); then the strip that lies as many further as there are blocks.
 #pragma once

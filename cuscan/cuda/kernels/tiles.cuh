@@ -102,6 +102,7 @@ struct Tiles {
                 if (taken == kBatch) ticket = take_ticket(), taken = 0;  // while the stage is in use
                 turn = schedule.turn(ticket * kBatch + taken++);
             }
+            // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
             if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             const auto row = origin.at(geometry, turn.strip);
