@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
 from cuscan.layout import Dimension, Layout, span_of
-from cuscan.order import GROUP, SECTION
+from cuscan.order import FOLD, GROUP, SECTION
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
 
@@ -35,7 +35,7 @@ def assemble(
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
     index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = chain_words(chains, units, state, carry_state)
+    words = (chain_words if column is None else column_words)(chains, units, state, carry_state)
     ports = [_port(spec, access) for spec, access in zip(layout.arrays, accesses, strict=True)]
     values, results = len(request.values), len(request.results)
     mask, segment_port, row_initial, last = ports[values + results :]
@@ -127,6 +127,13 @@ def chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
     """64-bit words of the tile states of a launch (`ChainTables` in grid_chain.cuh); arguments in bytes."""
     groups, sections = -(-units // GROUP), -(-units // SECTION)
     tables = [units * -(-accumulator // 4), *(entries * -(-carry // 4) for entries in (groups, sections, sections))]
+    return sum((chains * words + 1) // 2 * 2 for words in tables)
+
+
+def column_words(chains: int, units: int, accumulator: int, carry: int) -> int:
+    """The same of columns (`ColumnTables` in column_chain.cuh)."""
+    groups, sections = -(-units // FOLD), -(-units // FOLD**2)
+    tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
     return sum((chains * words + 1) // 2 * 2 for words in tables)
 
 

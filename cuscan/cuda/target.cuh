@@ -9,6 +9,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
 #define CUSCAN_UNROLL _Pragma("unroll")
 #define CUSCAN_NO_UNROLL _Pragma("unroll 1")
+#define CUSCAN_UNROLL_FOUR _Pragma("unroll 4")
 
 namespace cuscan {
 
@@ -94,6 +95,15 @@ CUSCAN_DEVICE T rotate_up(const T& value) {
     return from_words<T>(words);
 }
 
+// The value of the lane whose number differs in the bits of `mask`.
+template <class T>
+CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_xor_sync(~0u, words.word[i], mask);
+    return from_words<T>(words);
+}
+
 // The value of lane `lane`, in every lane.
 template <class T>
 CUSCAN_DEVICE T broadcast(const T& value, int lane) {
@@ -101,6 +111,12 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
     CUSCAN_UNROLL
     for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], lane);
     return from_words<T>(words);
+}
+
+// The value of lane `source`, which is each lane's own choice.
+template <class T>
+CUSCAN_DEVICE T shuffle_from(const T& value, int source) {
+    return broadcast(value, source);
 }
 
 CUSCAN_DEVICE int first_set_bit(uint32 bits) { return __ffs(int(bits)) - 1; }
@@ -200,6 +216,43 @@ struct BulkBarrier {
                          shared_address(destination)),
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
+    }
+    CUSCAN_DEVICE void wait(uint32 phase) {
+        uint32 done = 0;
+        while (!done) {
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(shared_address(&state)), "r"(phase & 1)
+                         : "memory");
+        }
+    }
+};
+
+// A barrier in shared memory for threads and for their own asynchronous copies of up to 16 bytes. One thread calls init; a
+// phase is complete when `count` threads have arrived, those who `arrive_loaded` with all copies that they sent for. What
+// they wrote before they arrived is seen by those who wait for phase number `phase` (its parity is enough).
+struct Barrier {
+    uint64 state;
+
+    CUSCAN_DEVICE void init(uint32 count) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(count) : "memory");
+    }
+    CUSCAN_DEVICE void arrive() {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+    }
+    // sizeof(T) = 4, 8 or 16 bytes, source and destination aligned to them.
+    template <class T>
+    CUSCAN_DEVICE void load(T* destination, const T* source) {
+        if constexpr (sizeof(T) == 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source)
+                         : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(destination)), "l"(source),
+                         "n"(int(sizeof(T)))
+                         : "memory");
+    }
+    CUSCAN_DEVICE void arrive_loaded() {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
     }
     CUSCAN_DEVICE void wait(uint32 phase) {
         uint32 done = 0;

@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "ballot"};
+constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "shuffle_xor", "shuffle_from", "broadcast", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -129,7 +129,7 @@ void Grid::run() {
         if (clock_ - last_progress_ > schedule_.patience)
             report("hang: no thread got on in %llu turns", (unsigned long long)schedule_.patience);
         if (random_.one_in(schedule_.stall_odds)) stall(warp);
-        if (random_.one_in(4)) deliver();
+        for (size_t copies = on_their_way_.size() / 16 + random_.one_in(4); copies > 0; --copies) deliver();
         if (block.exited == threads_) retire(block);
     }
     grid = nullptr;
@@ -159,7 +159,7 @@ void Grid::deliver() {
     on_their_way_.pop_back();
     memcpy(copy.destination, copy.source, copy.bytes);
     copy.phase->expected -= copy.bytes;
-    if (copy.phase->expected == 0) ++copy.phase->completed;
+    copy.phase->settle();
 }
 
 void Grid::stall(Warp& warp) {
@@ -226,6 +226,12 @@ void Grid::exchange(Warp& warp) {
                 break;
             case Collective::kRotateUp:
                 fiber.offer = given[(lane + kWarp - argument) % kWarp];
+                break;
+            case Collective::kShuffleXor:
+                fiber.offer = given[lane ^ argument];
+                break;
+            case Collective::kShuffleFrom:
+                fiber.offer = given[fiber.offer.source % kWarp];
                 break;
             case Collective::kBroadcast:
                 fiber.offer = given[argument % kWarp];

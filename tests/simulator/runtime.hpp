@@ -55,7 +55,7 @@ struct Random {  // splitmix64
 constexpr int kBarriers = 16;  // of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kBallot };
+enum class Collective { kShuffleUp, kRotateUp, kShuffleXor, kShuffleFrom, kBroadcast, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
@@ -63,6 +63,7 @@ struct Offer {
     int argument;
     int count;
     uint32_t word[kWords];
+    int source;  // of kShuffleFrom, each lane's own
 
     bool fits(const Offer& other) const { return kind == other.kind && argument == other.argument && count == other.count; }
 };
@@ -97,9 +98,15 @@ struct Block {
     int exited;
 };
 
-// What a bulk copy reports to: `completed` counts the loads whose expected bytes have all arrived.
+// What a copy reports to: `completed` counts the loads whose expected bytes have all arrived, and as many threads as must.
 struct BulkPhase {
-    uint32_t completed, expected;
+    uint32_t completed, expected, threads, arrived;
+
+    void settle() {
+        if (expected != 0 || arrived != threads) return;
+        ++completed;
+        arrived = 0;
+    }
 };
 
 struct BulkCopy {

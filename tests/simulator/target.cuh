@@ -10,6 +10,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const
 #define CUSCAN_UNROLL
 #define CUSCAN_NO_UNROLL
+#define CUSCAN_UNROLL_FOUR
 
 namespace cuscan {
 
@@ -98,6 +99,21 @@ T broadcast(const T& value, int lane) {
     return exchanged(value, simulator::Collective::kBroadcast, lane);
 }
 
+template <class T>
+T shuffle_xor(const T& value, int mask) {
+    return exchanged(value, simulator::Collective::kShuffleXor, mask);
+}
+template <class T>
+T shuffle_from(const T& value, int source) {
+    static_assert(sizeof(T) <= sizeof(simulator::Offer::word), "a larger value than lanes exchange");
+    simulator::Offer offer{simulator::Collective::kShuffleFrom, 0, Words<T>::kCount, {}, source};
+    memcpy(offer.word, &value, sizeof(T));
+    simulator::grid->meet(offer);
+    T other;
+    memcpy(&other, offer.word, sizeof(T));
+    return other;
+}
+
 inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
 inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
 inline void sync_warp() { ballot(true); }
@@ -178,6 +194,31 @@ struct BulkBarrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
+    void wait(uint32 phase) {
+        while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
+    }
+};
+
+// Threads that have arrived count when all their copies have: the phase ends when nothing is missing of either.
+struct Barrier {
+    simulator::BulkPhase state;
+
+    void init(uint32 count) { state = {0, 0, count, 0}; }
+    void arrive() {
+        ++state.arrived;
+        state.settle();
+        simulator::grid->progress();
+        simulator::grid->maybe_suspend(2);
+    }
+    template <class T>
+    void load(T* destination, const T* source) {
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
+        check_aligned(destination, sizeof(T));
+        check_aligned(source, sizeof(T));
+        state.expected += sizeof(T);
+        simulator::grid->send_for(destination, source, sizeof(T), state);
+    }
+    void arrive_loaded() { arrive(); }
     void wait(uint32 phase) {
         while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
     }

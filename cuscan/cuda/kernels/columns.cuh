@@ -1,13 +1,12 @@
 // columns: the scanned axis is not the contiguous one. Neighbouring threads take neighbouring columns (kItems of them
 // each), kSteps elements along the axis a thread; kChunks threads above each other make a unit. The order of the scan, per
-// column: the steps of a thread one by one, the chunks of a unit by warp_inclusive_scan, the units along the chain.
+// column: the steps of a thread one by one, the chunks of a unit in pairs, the units as column_chain.cuh has it.
 //
 // A strip is as many columns as a block has side by side. A block holds kPlaces units at a time: of different rows, or,
 // where many blocks share a strip (schedule.cuh), consecutive ones of one row.
 #pragma once
-#include "../block_chain.cuh"
+#include "../column_chain.cuh"
 #include "../column_share.cuh"
-#include "../grid_chain.cuh"
 #include "../schedule.cuh"
 
 namespace cuscan {
@@ -34,6 +33,7 @@ struct Columns {
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
     using Share = ColumnShare<Config>;
+    using Pairs = PairedLanes<Op, Config::kChunks, State>;
     static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
 
     ColumnsShared<Config>& shared;
@@ -42,7 +42,7 @@ struct Columns {
     const typename Element::Initial& initial;
     const Geometry<Config>& geometry;
     const int thread, chunk, place;  // of the columns, of the steps, of the units of this block
-    BlockChains<State, Carry, CarryOp, Config::kLevels, kItems> block_chain;
+    ColumnCarry<Carry, CarryOp, Config::kHasInitial> carries[kItems];  // of the columns whose chunks this thread scans
 
     CUSCAN_DEVICE uint32 side_by_side() const { return uint32((geometry.column.size + kWidth - 1) / kWidth); }  // strips
     CUSCAN_DEVICE Turn turn(uint32 number) const {
@@ -105,34 +105,47 @@ struct Columns {
         const int my_column = group % Config::kColumnThreads * kItems, my_place = group / Config::kColumnThreads;
         auto& line = shared.exchange[my_place][my_chunk];
 
-        State inclusive[kItems], aggregate[kItems];
-        Carry carry[kItems];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            inclusive[i] = warp_inclusive_scan<Op, Config::kChunks>(line[my_column + i], my_chunk);
-            carry[i] = start(turn, my_place, my_column + i);
-            if constexpr (Config::kLevels > 0) aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
-        }
-        bool has_carry = Config::kHasInitial;
         const uint32 my_unit = unit(turn, my_place);
-        if constexpr (Config::kGrid) {
-            if (my_unit < geometry.units) {
-                GridChains<State, Carry, CarryOp, Config::kLevels, kItems> chain(
-                    workspace, geometry.rows * side_by_side() * kWidth, geometry.units, turn.strip * kWidth + my_column);
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i)
-                    if (my_chunk == 0) chain.publish(i, my_unit, aggregate[i]);
-                has_carry = chain.prefix(my_unit, aggregate, has_carry, carry);
-            }
-        } else if constexpr (Config::kLevels > 0) {
-            has_carry = block_chain.prefix(my_unit, aggregate, has_carry, carry);
-        }
+        const bool has_prefix = Config::kHasInitial || my_unit > 0;
+        State total[kItems];
+        PairedFold<Op, Pairs::kLevels, State> left[kItems];
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
-            const State prefix = convert<State>(carry[i]);
-            const State exclusive = target::shuffle_up(inclusive[i], 1);
-            line[my_column + i] = my_chunk > 0 ? join<Op>(has_carry, prefix, exclusive) : prefix;
+            const Pairs pairs(line[my_column + i], my_chunk);
+            total[i] = pairs.total;
+            left[i] = pairs.left;
         }
+        Carry carry[kItems];
+        if constexpr (Config::kGrid) {
+            walk(turn, my_place, my_column, my_unit, total, carry);
+        } else {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) {
+                if (my_unit == 0) carries[i].sections = start(turn, my_place, my_column + i);
+                carry[i] = carries[i].before(my_unit);
+                carries[i].pass(my_unit, convert<Carry>(total[i]));
+            }
+        }
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            line[my_column + i] = left[i].before(my_chunk, has_prefix, convert<State>(carry[i]));
+    }
+    // What precedes a unit that blocks share with others. A lane has a column, so every kItems-th has the same.
+    CUSCAN_DEVICE void walk(const Turn& turn, int my_place, int my_column, uint32 my_unit, const State (&total)[kItems],
+                            Carry (&carry)[kItems]) const {
+        if (my_unit >= geometry.units) return;
+        const int own = target::thread_index() % kItems;
+        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(
+            ColumnTables<State, Carry>(workspace, geometry.rows * side_by_side() * kWidth, geometry.units));
+        walk.begin(turn.strip * kWidth + my_column, start(turn, my_place, my_column + own));
+        State mine = total[0];
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i)
+            if (i == own) mine = total[i];
+        walk.publish(my_unit, mine);
+        const Carry found = walk.prefix(my_unit, mine);
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(found, i);
     }
 
     CUSCAN_DEVICE void store(const Turn& turn, const Share& share) const {
