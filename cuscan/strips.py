@@ -13,7 +13,7 @@ from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
 WARPS = 8  # that fold, and as many that finish
-LOADERS = 2
+LOADERS = 4
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
 _STAGE_REST = 128  # bytes of a stage beside its tile, and of the results beside theirs, at most
 
@@ -105,7 +105,7 @@ def _make(
     stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
-    walkers, teams = -(-columns // LANES), 1 if own else 2
+    walkers, teams = -(-columns // LANES), 1 if own else 4
     across = min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2))
     constants = {
         "Columns": columns,
