@@ -132,7 +132,8 @@ def chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
 
 def column_words(chains: int, units: int, accumulator: int, carry: int) -> int:
     """The same of columns (`ColumnTables` in column_chain.cuh)."""
-    tables = [units * -(-accumulator // 4), -(-units // FOLD) * -(-carry // 4)]
+    groups, sections = -(-units // FOLD), -(-units // FOLD**2)
+    tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
     return sum((chains * words + 1) // 2 * 2 for words in tables)
 
 

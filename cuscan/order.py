@@ -19,7 +19,7 @@ never on what follows.
 Along any other axis (a `paired` order) steps 2 to 4 are:
 
 2. 32 runs make a unit. Their totals are combined in pairs, those of the pairs in pairs, and so on;
-3. in the wider carry type, 16 units make a group and 256 groups a section: from left to right within a
+3. in the wider carry type, 16 units make a group and 16 groups a section: from left to right within a
    group, a section, and over sections.
 
 What precedes a unit is (sections before . groups before) . units before; what precedes a run is that,
@@ -34,8 +34,7 @@ from dataclasses import dataclass
 LANES = 32
 GROUP = 32  # units
 SECTION = GROUP * 32  # units
-FOLD = 16  # units of a group of a paired order
-FOLD_GROUPS = 256  # of a section
+FOLD = 16  # units of a group, and groups of a section, of a paired order
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_STAGES, STRIP_TILE_BYTES, 
 WARPS = 8  # that fold, and as many that finish
 LOADERS = 4
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
-_STAGE_REST = 128  # bytes of a stage beside its tile, and of the results beside theirs, at most
+WORD_BYTES = 4  # of a bank of shared memory
+_STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
 
 
 class Strips(NamedTuple):
@@ -50,7 +51,7 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
     for width in STRIP_BYTES:
         columns = width // max(sizes)
         strips = product(batch) * -(-column.size // columns)
-        rows = max(min(STRIP_TILE_BYTES // (width * len(request.values)), COLUMNS.unit), WARPS * COLUMNS.items)
+        rows = min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         if columns > WARPS * LANES or columns > 2 * column.size or layout.axis.size < rows or idles(strips, slots):
             continue
         made = _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=True)
@@ -100,18 +101,20 @@ def _make(
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     in_place = len(values) == len(results) == 1 and request.values[0].dtype == request.result.dtype
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    totals = (rows // COLUMNS.items + units - 1) * columns
+    depth, across = _piece(columns, sizes, state, own)
+    totals = (rows // COLUMNS.items // depth + units - 1) * columns
+    walkers, teams = -(-columns // LANES), 1 if own else 3
+    totals += walkers * LANES
     stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
     stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
-    walkers, teams = -(-columns // LANES), 1 if own else 4
-    across = min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2))
     constants = {
         "Columns": columns,
         "Rows": rows,
         "Steps": COLUMNS.items,
-        "Across": max(across, 1),
+        "Depth": depth,
+        "Across": across,
         "Warps": WARPS,
         "Loaders": LOADERS,
         "Walkers": walkers,
@@ -122,9 +125,17 @@ def _make(
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    block = (LOADERS + 2 * WARPS + walkers * teams) * LANES
+    block = (LOADERS + 2 * WARPS + walkers * (teams + (not own))) * LANES
     shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
     return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
+
+
+def _piece(columns: int, sizes: list[int], state: int, own: bool) -> tuple[int, int]:
+    """Chunks and columns of a thread at a time: long runs, so that little is left to walk, where lanes meet no bank twice."""
+    across = max(WORD_BYTES // max(sizes), 1)
+    if not own and columns % across == 0 and columns // across % LANES == 0:
+        return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
+    return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
 
 
 def _flat_accesses(

@@ -26,7 +26,7 @@ SIDE_BYTES = 512
 
 # Strips of columns: their widths in bytes of the widest array, the best first; bytes of a tile, and tiles that a block holds
 # in shared memory, at most.
-STRIP_BYTES = (512, 256, 128)
+STRIP_BYTES = (256, 128)
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.backends.algebra import Algebra, Part
-from cuscan.order import FOLD_GROUPS, GROUP, LANES, SECTION, Order
+from cuscan.order import FOLD, GROUP, LANES, SECTION, Order
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -69,7 +69,7 @@ class PairedCarry:
     def pass_group(self, total: Array) -> None:
         self._groups = _join(self._combine, self._groups, Part(np.True_, total))
         self._passed += 1
-        if self._passed == FOLD_GROUPS:
+        if self._passed == FOLD:
             self._sections = self.before_group()
             self._groups, self._passed = Part(np.False_, total), 0
 

@@ -1,16 +1,17 @@
-// The carry along columns, from unit to unit: 16 units make a group, 256 groups a section, each folded from left to right in
+// The carry along columns, from unit to unit: 16 units make a group, 16 groups a section, each folded from left to right in
 // the wider Carry type. What precedes a unit is (sections before . groups before) . units before.
 //
-// Who walks down a column alone keeps that in a ColumnCarry. Where blocks share columns, they publish the totals of units,
-// and with the last unit of a group the group's. A block goes on from where it last was: it folds all groups in between, in
-// order. So nobody waits for what another has found, but for a group's total, which takes one step.
+// Who walks down a column alone keeps that in a ColumnCarry. Where blocks share columns, they publish the totals of units, with
+// the last unit of a group the group's, and with the last group of a section the section's. A block goes on from where it last
+// was, over the groups in between; or, where a tile is many units, over the sections. So nobody waits for what precedes another
+// unit, but for totals, which take two steps, or three.
 #pragma once
 #include "chain_tables.cuh"
 #include "scans.cuh"
 
 namespace cuscan {
 
-constexpr uint32 kGroupUnits = 16, kSectionGroups = 256;
+constexpr uint32 kGroupUnits = 16, kSectionGroups = 16;
 
 template <class Carry, class CarryOp, bool kHasInitial>
 struct ColumnCarry {
@@ -36,21 +37,23 @@ struct ColumnCarry {
     }
 };
 
-// The tables of a launch's `chains` (assemble.py counts the same): of the totals of units, and of groups. Neighbouring chains
-// are neighbours.
+// The tables of a launch's `chains` (assemble.py counts the same): of the totals of units, of groups, and of sections.
+// Neighbouring chains are neighbours.
 template <class State, class Carry>
 struct ColumnTables {
     uint64 chains;
-    uint32 units, groups;
-    uint64 *of_units, *of_groups;
+    uint32 units, groups, sections;
+    uint64 *of_units, *of_groups, *of_sections;
     uint32 tag;
 
     CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint64 chains, uint64 units)
         : chains(chains),
           units(uint32(units)),
           groups(uint32((units + kGroupUnits - 1) / kGroupUnits)),
+          sections((groups + kSectionGroups - 1) / kSectionGroups),
           of_units(workspace->words()),
-          of_groups(of_units + (chains * units * Tagged<State>::kWords + 1) / 2 * 2),  // pairs are accessed at once
+          of_groups(of_units + even(chains * units * Tagged<State>::kWords)),
+          of_sections(of_groups + even(chains * groups * Tagged<Carry>::kWords)),
           tag(workspace->tag()) {}
 
     template <class T>
@@ -61,13 +64,47 @@ struct ColumnTables {
     CUSCAN_DEVICE bool ready(const uint64* table, uint32 index, uint64 chain, T& total) const {
         return Tagged<T>::ready(table + (index * chains + chain) * Tagged<T>::kWords, tag, total);
     }
+
+private:
+    static CUSCAN_DEVICE uint64 even(uint64 words) { return (words + 1) / 2 * 2; }  // pairs are accessed at once
 };
 
-// A warp's view of a run of units of neighbouring columns: lane u * kColumns + c has unit u of the run and column c, and lanes
-// beyond them nothing of their own.
+// Two warps' views of runs of units of neighbouring columns: lane u * kColumns + c has unit u of the run and column c, and
+// lanes beyond them nothing of their own.
+template <class State, class Carry, class CarryOp, int kColumns, int kUnits>
+struct ColumnRun {
+    static_assert(kColumns * kUnits <= target::kWarp && kGroupUnits % kUnits == 0, "");
+    using Tables = ColumnTables<State, Carry>;
+
+    // The total of unit u of the run, in the lanes of its column.
+    static CUSCAN_DEVICE Carry of_unit(const State& total, int u) {
+        return convert<Carry>(target::shuffle_from(total, u * kColumns + lane() % kColumns));
+    }
+    // `total`, and the run's units.
+    static CUSCAN_DEVICE Carry with_run(bool exists, Carry total, const State& own) {
+        CUSCAN_UNROLL
+        for (int u = 0; u < kUnits; ++u) total = join<CarryOp>(exists || u > 0, total, of_unit(own, u));
+        return total;
+    }
+    // By the first: as soon as the run's totals are known. A run that is a group needs no others.
+    static CUSCAN_DEVICE void publish(Tables& tables, uint64 first_chain, uint32 unit, const State& total) {
+        const uint64 chain = first_chain + lane() % kColumns;
+        if constexpr (kUnits == kGroupUnits) {
+            publish_group(tables, chain, unit / kGroupUnits, with_run(false, Carry(), total));
+        } else if (lane() < kColumns * kUnits && unit + lane() / kColumns < tables.units) {
+            tables.publish(tables.of_units, unit + lane() / kColumns, chain, total);
+        }
+    }
+    static CUSCAN_DEVICE void publish_group(Tables& tables, uint64 chain, uint32 group, const Carry& total) {
+        if (lane() < kColumns && group + 1 < tables.groups) tables.publish(tables.of_groups, group, chain, total);
+    }
+    static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
+};
+
+// The second finds what precedes the runs.
 template <class State, class Carry, class CarryOp, int kColumns, int kUnits, bool kHasInitial>
 class ColumnWalk {
-    static_assert(kColumns * kUnits <= target::kWarp && kGroupUnits % kUnits == 0, "");
+    using Run = ColumnRun<State, Carry, CarryOp, kColumns, kUnits>;
     static constexpr int kIndices = target::kWarp / kColumns;  // entries of each column that a warp looks at at once
     static constexpr int kLooks = 8;                           // that travel together, at most
 
@@ -81,45 +118,84 @@ public:
         carry_.sections = initial;
         seen_ = 0;
     }
-    CUSCAN_DEVICE void publish(uint32 unit, const State& total) {
-        if (kUnits < kGroupUnits && lane_ < kColumns * kUnits && unit + lane_ / kColumns < tables_.units)
-            tables_.publish(tables_.of_units, unit + lane_ / kColumns, chain_, total);
-    }
     // What precedes this lane's unit; nothing does if there is neither an earlier unit nor an initial value. `unit` is the
-    // run's first, `total` this lane's unit's.
-    CUSCAN_DEVICE Carry prefix(uint32 unit, const State& total) {
-        const uint32 place = unit % kGroupUnits, group = unit / kGroupUnits;
-        Looks<State, (kGroupUnits - kUnits + kIndices - 1) / kIndices> of_units;
-        Looks<Carry, 4> of_groups;
-        of_units.begin(*this, tables_.of_units, unit - place, place);  // the first looks travel together
-        of_groups.begin(*this, tables_.of_groups, seen_, group - seen_);
+    // run's first; own() waits for this lane's unit's total, which may be called for more than once.
+    template <class Own>
+    CUSCAN_DEVICE Carry prefix(uint32 unit, Own own) {
+        const bool near = !kBySections && unit - seen_ <= kNear;
+        if constexpr (kBySections)
+            over_sections(unit, own);
+        else if (near)
+            over_units(unit);
+        else
+            over_groups(unit, own);
+        const State total = own();
+        Carry before = carry_.sections;
+        CUSCAN_UNROLL
+        for (int u = 0; u < kUnits; ++u) {
+            if (u == lane_ / kColumns) before = carry_.before(unit + u);
+            carry_.pass(unit + u, Run::of_unit(total, u));
+        }
+        if (near && (unit + kUnits) % kGroupUnits == 0)
+            Run::publish_group(tables_, chain_, unit / kGroupUnits, carry_.units);
+        seen_ = unit + kUnits;
+        return before;
+    }
 
+private:
+    static constexpr uint32 kNear = 2 * kGroupUnits;
+    static constexpr int kGroupLooks = (kGroupUnits - kUnits + kIndices - 1) / kIndices;  // at the rest of a group
+    static constexpr bool kBySections = kUnits > 2;
+
+    // The units before `unit` in its group; and with the run's the group's total.
+    template <class Looks, class Own>
+    CUSCAN_DEVICE Carry fold_group(Looks& of_units, uint32 unit, Own own) {
         Carry units;
         of_units.each(*this, [&](uint32 at, const State& value) {
             units = join<CarryOp>(at > 0, units, convert<Carry>(value));
         });
-        Carry own_units = units;
-        bool own_has_units = place > 0;
-        CUSCAN_UNROLL
-        for (int u = 0; u < kUnits; ++u) {
-            if (u == lane_ / kColumns) {
-                own_units = units;
-                own_has_units = place + u > 0;
-            }
-            const Carry next = convert<Carry>(target::shuffle_from(total, u * kColumns + lane_ % kColumns));
-            units = join<CarryOp>(place + u > 0, units, next);
-        }
-        if (place + kUnits == kGroupUnits && group + 1 < tables_.groups && lane_ < kColumns)
-            tables_.publish(tables_.of_groups, group, chain_, units);
-
-        of_groups.each(*this, [&](uint32 at, const Carry& value) { carry_.pass_group(seen_ + at, value); });
-        seen_ = group;
-        const Carry carry = carry_.before_group(group);
-        return own_has_units ? join<CarryOp>(carry_.precedes_group(group), carry, own_units) : carry;
+        const uint32 place = unit % kGroupUnits;
+        if (kUnits < kGroupUnits && place + kUnits == kGroupUnits)
+            Run::publish_group(tables_, chain_, unit / kGroupUnits, Run::with_run(place > 0, units, own()));
+        return units;
     }
 
-private:
-    // A look at up to kMost times kIndices entries of a table at a time.
+    // To what precedes `unit`, in carry_: from unit number seen_ on; or from its group, or its section.
+    CUSCAN_DEVICE void over_units(uint32 unit) {
+        Looks<State, 8> of_units(*this, tables_.of_units, seen_, unit);
+        of_units.each(*this, [&](uint32 at, const State& value) { carry_.pass(seen_ + at, convert<Carry>(value)); });
+    }
+    template <class Own>
+    CUSCAN_DEVICE void over_groups(uint32 unit, Own own) {
+        const uint32 group = unit / kGroupUnits, from = seen_ / kGroupUnits;
+        Looks<State, kGroupLooks> of_units(*this, tables_.of_units, group * kGroupUnits, unit);
+        Looks<Carry, 4> of_groups(*this, tables_.of_groups, from, group);
+        const Carry units = fold_group(of_units, unit, own);
+        of_groups.each(*this, [&](uint32 at, const Carry& value) { carry_.pass_group(from + at, value); });
+        carry_.units = units;
+    }
+    template <class Own>
+    CUSCAN_DEVICE void over_sections(uint32 unit, Own own) {
+        const uint32 group = unit / kGroupUnits, section = group / kSectionGroups;
+        const uint32 from = seen_ / (kGroupUnits * kSectionGroups);
+        Looks<State, kGroupLooks> of_units(*this, tables_.of_units, group * kGroupUnits, unit);
+        Looks<Carry, kGroupLooks> of_groups(*this, tables_.of_groups, section * kSectionGroups, group);
+        Looks<Carry, 1> of_sections(*this, tables_.of_sections, from, section);
+        const Carry units = fold_group(of_units, unit, own);
+        Carry groups;
+        of_groups.each(*this, [&](uint32 at, const Carry& value) { groups = join<CarryOp>(at > 0, groups, value); });
+        if ((unit + kUnits) % (kGroupUnits * kSectionGroups) == 0 && section + 1 < tables_.sections) {
+            const Carry total = join<CarryOp>(true, groups, Run::with_run(unit % kGroupUnits > 0, units, own()));
+            if (lane_ < kColumns) tables_.publish(tables_.of_sections, section, chain_, total);
+        }
+        of_sections.each(*this, [&](uint32 at, const Carry& value) {
+            carry_.sections = join<CarryOp>(kHasInitial || from + at > 0, carry_.sections, value);
+        });
+        carry_.groups = groups;
+        carry_.units = units;
+    }
+
+    // Looks at entries of a table, from one to another, up to kMost times kIndices at a time.
     template <class T, int kMost>
     struct Looks {
         static constexpr int kBatch = kMost < 1 ? 1 : kMost < kLooks ? kMost : kLooks;
@@ -128,10 +204,8 @@ private:
         T total[kBatch];
         bool here[kBatch];
 
-        CUSCAN_DEVICE void begin(const ColumnWalk& walk, const uint64* entries, uint32 from, uint32 number) {
-            table = entries;
-            first = from;
-            count = number;
+        CUSCAN_DEVICE Looks(const ColumnWalk& walk, const uint64* entries, uint32 from, uint32 to)
+            : table(entries), first(from), count(to - from) {
             look(walk, 0);
         }
         // Calls take(i, entry i of this lane's column) in order, when they are there.
@@ -170,8 +244,8 @@ private:
 
     ColumnTables<State, Carry> tables_;
     uint64 chain_;
-    ColumnCarry<Carry, CarryOp, kHasInitial> carry_;  // before group seen_
-    uint32 seen_;
+    ColumnCarry<Carry, CarryOp, kHasInitial> carry_;  // before number seen_
+    uint32 seen_;                                     // of the units
     const int lane_;
 };
 

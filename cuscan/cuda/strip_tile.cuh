@@ -1,6 +1,7 @@
 // A tile of columns in shared memory, and what each of a block's warps does with it. A tile is kRows rows of kColumns
 // columns: a strip of a wider array, whose rows come in scan order; or, kFlat, whole rows, which lie as they do in memory
-// (flat_tile.cuh). A chunk is kSteps rows. A warp has a run of chunks, which it alone reads, overwrites and stores.
+// (flat_tile.cuh). A chunk is kSteps rows, a run kDepth chunks, a power of two: so much of kAcross columns a thread takes at
+// a time. A warp has some runs, or some columns of one, that it alone reads, overwrites and stores.
 #pragma once
 #include "elements.cuh"
 #include "flat_tile.cuh"
@@ -10,21 +11,25 @@ namespace cuscan {
 template <class Config>
 struct StripLayout {
     static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kSteps = Config::kSteps;
-    static constexpr int kChunks = kRows / kSteps, kElements = kRows * kColumns;
-    static constexpr int kAcross = Config::kAcross, kAbreast = kColumns / kAcross;  // columns of a thread, threads of a row
-    static constexpr int kOfWarp = kChunks / Config::kWarps;                        // chunks
-    static constexpr int kUnitChunks = target::kWarp;
-    static constexpr int kUnits = kChunks > kUnitChunks ? kChunks / kUnitChunks : 1;   // of a tile
-    static constexpr int kParts = kChunks < kUnitChunks ? kUnitChunks / kChunks : 1;  // tiles of a unit
-    static constexpr int kOfUnit = kChunks / kUnits;                                  // chunks of a unit in a tile
-    static_assert(kChunks % Config::kWarps == 0 && kColumns % kAcross == 0, "");
+    static constexpr int kDepth = Config::kDepth, kRunRows = kSteps * kDepth;
+    static constexpr int kRuns = kRows / kRunRows, kElements = kRows * kColumns;
+    static constexpr int kAcross = Config::kAcross, kWarps = Config::kWarps;
+    static constexpr int kWarpsAbreast = kRuns < kWarps ? kWarps / kRuns : 1;
+    static constexpr int kWarpRuns = kRuns < kWarps ? 1 : kRuns / kWarps;
+    static constexpr int kWarpColumns = kColumns / kWarpsAbreast;
+    static constexpr int kUnitRuns = target::kWarp / kDepth;
+    static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // of a tile
+    static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
+    static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
+    static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
+    static_assert(kWarpColumns % kAcross == 0, "");
 
     using State = typename Elements<Config>::State;
-    // For each chunk and column. Units are a row further apart than they need, so that lanes that walk through several
-    // units meet no bank twice.
+    // For each run and column. Units are a row further apart than they need, so that lanes that walk through several units
+    // meet no bank twice.
     struct Exchange {
-        State state[(kChunks + kUnits - 1) * kColumns];
-        CUSCAN_DEVICE State& at(int chunk, int column) { return state[(chunk + chunk / kUnitChunks) * kColumns + column]; }
+        State state[(kRuns + kUnits - 1) * kColumns];
+        CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
     };
 };
 
@@ -47,14 +52,15 @@ struct StripTile : Elements<Config> {
     using typename Base::Op;
     using typename Base::State;
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
-    static constexpr int kAcross = Layout::kAcross, kOfWarp = Layout::kOfWarp;
+    static constexpr int kAcross = Layout::kAcross, kDepth = Layout::kDepth, kRunRows = Layout::kRunRows;
     template <class T>
-    using Flat = FlatTile<T, kColumns, kAcross, kRows, kSteps, Config::kBack>;
+    using Flat = FlatTile<T, kColumns, kAcross, kRows, kRunRows, Config::kBack>;
     template <class Port>
     struct Buffer : StripBuffer<typename Port::Type, Layout::kElements> {};
     using Values = Pack<Buffer, typename Config::Values>;
     using Results = Pack<Buffer, typename Config::Results>;
-    using Share = Items<Config, kSteps, kAcross>;
+    using Share = Items<Config, kRunRows, kAcross>;
+    using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // of the chunks of a run
 
     const Geometry<Config>& geometry;
     Row<Config> at;  // row 0, column 0 of the tile
@@ -67,55 +73,62 @@ struct StripTile : Elements<Config> {
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             constexpr int kArray = decltype(k)::value;
-            each_vector<T, kThreads>(kArray, 0, kRows, thread, values.at(k).item,
+            each_vector<T, kThreads, kRows, kColumns>(kArray, 0, 0, thread, values.at(k).item,
                                      [&](auto* shared, auto* global) { arrived.load(shared, global); },
                                      [&](T& shared, T& global) { shared = global; });
         });
     }
-    // What the chunks of the warp add up to, column by column.
+    // What the runs of the warp add up to, column by column.
     CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {
-        each_piece(warp, [&](int chunk, int column) {
+        each_piece(warp, [&](int run, int column) {
             Share share;
-            read(values, chunk, column, share);
+            read(values, run, column, share);
             CUSCAN_UNROLL
             for (int c = 0; c < kAcross; ++c) {
-                State total = share.get(0, c, 0);
+                Pairs pairs;
+                State total;
                 CUSCAN_UNROLL
-                for (int s = 1; s < kSteps; ++s) total = Op::combine(total, share.get(s, c, s));
-                totals.at(chunk, column + c) = total;
+                for (int d = 0; d < kDepth; ++d) total = pairs.push(d, of_chunk(share, d, c));
+                totals.at(run, column + c) = total;
             }
         });
     }
-    // The results of the warp's chunks, from what precedes each. They may take the place of the values.
-    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& prefix, int warp) const {
-        each_piece(warp, [&](int chunk, int column) {
+    // The results of the warp's runs, from what precedes each. They may take the place of the values.
+    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& prefixes, int warp) const {
+        each_piece(warp, [&](int run, int column) {
             Share share;
-            read(values, chunk, column, share);
-            Running<Config> running[kAcross];
-            CUSCAN_UNROLL
-            for (int c = 0; c < kAcross; ++c) {
-                running[c].present = Config::kHasInitial || position > 0 || chunk > 0;
-                running[c].value = prefix.at(chunk, column + c);
-            }
+            read(values, run, column, share);
+            const bool has_prefix = Config::kHasInitial || position > 0 || run > 0;
             Pack<Piece, typename Config::Results> piece;
             CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
             for (int c = 0; c < kAcross; ++c) {
-                const auto state = running[c].step(share.get(s, c, s), share.segment_started);
-                for_each_result<Config>([&](auto k, auto port) {
-                    piece.at(k).item[s][c] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-                });
-                if constexpr (Config::Last::kAccess != Access::kNone) {
-                    if (position + chunk * kSteps + s + 1 == geometry.axis.size && column + c < width) {
-                        Row<Config> here = at;
-                        here.advance(geometry.column, column + c);
-                        store_last(here, state);
+                const State prefix = prefixes.at(run, column + c);
+                Pairs pairs;
+                CUSCAN_UNROLL
+                for (int d = 0; d < kDepth; ++d) {
+                    Running<Config> running;
+                    running.present = has_prefix || d > 0;
+                    running.value = pairs.before(d, has_prefix, prefix);
+                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
+                    CUSCAN_UNROLL
+                    for (int s = d * kSteps; s < (d + 1) * kSteps; ++s) {
+                        const auto state = running.step(share.get(s, c, s), share.segment_started);
+                        for_each_result<Config>([&](auto k, auto port) {
+                            piece.at(k).item[s][c] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                        });
+                        if constexpr (Config::Last::kAccess != Access::kNone) {
+                            if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < width) {
+                                Row<Config> here = at;
+                                here.advance(geometry.column, column + c);
+                                store_last(here, state);
+                            }
+                        }
                     }
                 }
             }
             for_each_result<Config>([&](auto k, auto port) {
                 using T = typename decltype(port)::Type;
-                Flat<T>::write(results.at(k).item, chunk, column, piece.at(k).item);
+                Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
             });
         });
     }
@@ -123,10 +136,10 @@ struct StripTile : Elements<Config> {
         for_each_result<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            constexpr int kTaken = kOfWarp * kSteps;
-            const int first = Config::kBack ? kRows - (warp + 1) * kTaken : warp * kTaken;
-            each_vector<T, target::kWarp>(kArray, first, kTaken, lane, results.at(k).item,
-                                          [&](auto* shared, auto* global) { target::store_streaming(global, *shared); },
+            constexpr int kTaken = Layout::kWarpRuns * kRunRows;
+            const int first = first_run(warp) * kRunRows;
+            each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(kArray, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
+                                          [&](auto* shared, auto* global) { *global = *shared; },
                                           [&](T& shared, T& global) { global = shared; });
         });
     }
@@ -134,23 +147,22 @@ struct StripTile : Elements<Config> {
 private:
     template <class Port>
     struct Piece {
-        typename Port::Type item[kSteps][kAcross];
+        typename Port::Type item[kRunRows][kAcross];
     };
 
     // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of some of the tile's rows, as
     // they lie in the tile; and single(item, item) for the items of those of which only a part exists.
-    template <class T, int kThreads, class Whole, class Single>
-    CUSCAN_DEVICE void each_vector(int array, int first_row, int count, int thread, T* tile, Whole whole,
+    template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
+    CUSCAN_DEVICE void each_vector(int array, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
         using Vector = typename StripBuffer<T, 1>::Vector;
-        constexpr int kItems = StripBuffer<T, 1>::kItems;
+        constexpr int kItems = StripBuffer<T, 1>::kItems, kVectors = kCount * kBreadth / kItems;
         T* const memory = (T*)at.array[array];
-        const int vectors = count * kColumns / kItems;
         if constexpr (Config::kFlat) {
             T* const lowest = Flat<T>::lowest(memory);
             const int begin = Flat<T>::begin(rows), end = begin + rows * kColumns;
             CUSCAN_UNROLL_FOUR
-            for (int i = thread; i < vectors; i += kThreads) {
+            for (int i = thread; i < kVectors; i += kThreads) {
                 const int item = first_row * kColumns + i * kItems;
                 if (item >= begin && item + kItems <= end) {
                     whole((Vector*)(tile + item), (Vector*)(lowest + item));
@@ -160,35 +172,44 @@ private:
                 }
             }
         } else {
-            constexpr int kOfRow = kColumns / kItems;
+            constexpr int kOfRow = kBreadth / kItems;
             const int64 along = geometry.axis.stride[array];
             CUSCAN_UNROLL_FOUR
-            for (int i = thread; i < vectors; i += kThreads) {
-                const int row = first_row + i / kOfRow, column = i % kOfRow * kItems;
+            for (int i = thread; i < kVectors; i += kThreads) {
+                const int row = first_row + i / kOfRow, column = left + i % kOfRow * kItems;
                 if (row < rows && column < width)
                     whole((Vector*)(tile + row * kColumns + column), (Vector*)((char*)(memory + column) + row * along));
             }
         }
     }
 
-    // Calls use(chunk, column) for each piece of this thread: a chunk, and the first of kAcross columns.
+    static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
+    static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
+
+    // Calls use(run, column) for each piece of this thread: a run, and the first of kAcross columns.
     template <class Use>
     static CUSCAN_DEVICE void each_piece(int warp, Use use) {
-        constexpr int kPieces = kOfWarp * Layout::kAbreast;
+        constexpr int kAbreast = Layout::kWarpColumns / kAcross;
         CUSCAN_NO_UNROLL
-        for (int i = target::thread_index() % target::kWarp; i < kPieces; i += target::kWarp)
-            use(warp * kOfWarp + i / Layout::kAbreast, i % Layout::kAbreast * kAcross);
+        for (int i = target::thread_index() % target::kWarp; i < Layout::kWarpRuns * kAbreast; i += target::kWarp)
+            use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross);
     }
-    CUSCAN_DEVICE void read(const Values& values, int chunk, int column, Share& share) const {
-        share.clear(geometry, position + chunk * kSteps, typename Base::Initial());
+    CUSCAN_DEVICE void read(const Values& values, int run, int column, Share& share) const {
+        share.clear(geometry, position + run * kRunRows, typename Base::Initial());
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
-            T item[kSteps][kAcross];
-            Flat<T>::read(values.at(k).item, chunk, column, item);
+            T item[kRunRows][kAcross];
+            Flat<T>::read(values.at(k).item, run, column, item);
             CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
+            for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
             for (int c = 0; c < kAcross; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];
         });
+    }
+    static CUSCAN_DEVICE State of_chunk(const Share& share, int chunk, int c) {
+        State total = share.get(chunk * kSteps, c, chunk * kSteps);
+        CUSCAN_UNROLL
+        for (int s = chunk * kSteps + 1; s < (chunk + 1) * kSteps; ++s) total = Op::combine(total, share.get(s, c, s));
+        return total;
     }
 };
 

@@ -244,7 +244,7 @@ struct Barrier {
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {
         if constexpr (sizeof(T) == 16)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source)
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source)
                          : "memory");
         else
             asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(destination)), "l"(source),

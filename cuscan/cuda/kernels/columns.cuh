@@ -135,15 +135,16 @@ struct Columns {
                             Carry (&carry)[kItems]) const {
         if (my_unit >= geometry.units) return;
         const int own = target::thread_index() % kItems;
-        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(
-            ColumnTables<State, Carry>(workspace, geometry.rows * side_by_side() * kWidth, geometry.units));
-        walk.begin(turn.strip * kWidth + my_column, start(turn, my_place, my_column + own));
+        ColumnTables<State, Carry> tables(workspace, geometry.rows * side_by_side() * kWidth, geometry.units);
+        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
+        const uint64 first_chain = turn.strip * kWidth + my_column;
         State mine = total[0];
         CUSCAN_UNROLL
         for (int i = 1; i < kItems; ++i)
             if (i == own) mine = total[i];
-        walk.publish(my_unit, mine);
-        const Carry found = walk.prefix(my_unit, mine);
+        ColumnRun<State, Carry, CarryOp, kItems, 1>::publish(tables, first_chain, my_unit, mine);
+        walk.begin(first_chain, start(turn, my_place, my_column + own));
+        const Carry found = walk.prefix(my_unit, [&] { return mine; });
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(found, i);
     }

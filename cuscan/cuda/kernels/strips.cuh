@@ -3,8 +3,9 @@
 // has one task, and every stage a barrier for each:
 //
 // * loaders send for a tile, as soon as its stage is free;
-// * folders add up the tile's chunks;
-// * walkers find what precedes each chunk. A lane has a column of a unit;
+// * folders add up the tile's runs;
+// * summers, where blocks share strips, add those up, and publish the totals of units;
+// * walkers find what precedes the tile, from when it is sent for, and what precedes each run. A lane has a column of a unit;
 // * finishers write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
@@ -23,9 +24,10 @@ struct StripsShared {
 
     struct Stage {
         typename Tile::Values values;
-        typename Tile::Exchange exchange;  // totals of chunks, then what precedes them
+        typename Tile::Exchange exchange;  // totals of runs, then what precedes them
+        typename Tile::State total[target::kWarp * Config::kWalkers];  // of the units, by the walkers' lanes
         Turn turn;
-        target::Barrier arrived, folded, prefixed, free;
+        target::Barrier known, arrived, folded, summed, prefixed, free;
     };
     Stage stages[Config::kStages];
     typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
@@ -84,8 +86,10 @@ struct Strips {
     CUSCAN_DEVICE void begin() {
         if (target::thread_index() == 0) {
             for (Stage& stage : shared.stages) {
+                stage.known.init(1);
                 stage.arrived.init(kLoaders * target::kWarp + 1);
                 stage.folded.init(kWarps);
+                stage.summed.init(kWalkers);
                 stage.prefixed.init(kWalkers);
                 stage.free.init(kWarps);
             }
@@ -93,16 +97,23 @@ struct Strips {
         target::sync_block();
     }
 
+    CUSCAN_DEVICE uint32 take_ticket(uint32 k) const {
+        return Config::kGrid ? target::atomic_increment(&workspace->ticket) : k;
+    }
     CUSCAN_DEVICE void run_loader(int loader) {
         const int thread = loader * target::kWarp + lane();
+        uint32 ticket = 0;
+        if (thread == 0) ticket = take_ticket(0);
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (thread == 0) {
                 // A block that took tickets far ahead of its work would hold up all others.
                 if (Config::kGrid && k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                stage.turn = turn(Config::kGrid ? target::atomic_increment(&workspace->ticket) : k);
+                stage.turn = turn(ticket);
+                stage.known.arrive();
                 stage.arrived.arrive();
+                ticket = take_ticket(k + 1);  // travels meanwhile
             }
             target::barrier_sync<kLoading>(kLoaders * target::kWarp);
             const Turn now = stage.turn;
@@ -168,8 +179,8 @@ struct Strips {
         PairedFold<Op, 5, State> pairs;
         State total;
         CUSCAN_UNROLL
-        for (int c = 0; c < Layout::kOfUnit; ++c) {
-            State& chunk = stage.exchange.at(unit * Layout::kOfUnit + c, column);
+        for (int c = 0; c < Layout::kPartRuns; ++c) {
+            State& chunk = stage.exchange.at(unit * Layout::kPartRuns + c, column);
             const State own = chunk;
             if (exists) chunk = pairs.before(c, has_prefix, prefix);
             total = pairs.push(c, own);
@@ -177,29 +188,56 @@ struct Strips {
         return total;
     }
 
-    CUSCAN_DEVICE void run_sharing_walker(int walker, int team) {
+    using Tables = ColumnTables<State, Carry>;
+    CUSCAN_DEVICE Tables tables() const {
+        return Tables(workspace, geometry.rows * side_by_side() * Layout::kColumns, geometry.units);
+    }
+    CUSCAN_DEVICE uint64 first_chain(const Turn& turn, int walker) const {
+        return turn.strip * Layout::kColumns + walker * kSlice;
+    }
+    CUSCAN_DEVICE void run_summer(int walker) {
         const Place place = this->place(walker);
-        const int column = place.exists ? place.column : 0, own_unit = place.exists ? place.unit : 0;
-        const ColumnTables<State, Carry> tables(workspace, geometry.rows * side_by_side() * Layout::kColumns, geometry.units);
-        ColumnWalk<State, Carry, CarryOp, kSlice, kUnits, Config::kHasInitial> walk(tables);
-        uint64 strip = ~uint64(0);
-        for (uint32 k = team;; k += kTeams) {
+        const int column = place.exists ? place.column : 0, unit = place.exists ? place.unit : 0;
+        Tables tables = this->tables();
+        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
-            if (!now.exists) return arrive(stage.prefixed);
-            if (now.strip != strip) walk.begin(now.strip * Layout::kColumns + walker * kSlice, start(now, column));
-            strip = now.strip;
-            PairedFold<Op, 5, State> pairs;
-            State total;
-            CUSCAN_UNROLL
-            for (int c = 0; c < Layout::kOfUnit; ++c)
-                total = pairs.push(c, stage.exchange.at(own_unit * Layout::kOfUnit + c, column));
-            const uint32 unit = now.unit * kUnits;
-            walk.publish(unit, total);
-            const State prefix = convert<State>(walk.prefix(unit, total));
-            put_prefixes(stage, own_unit, column, place.exists, Config::kHasInitial || unit + own_unit > 0, prefix);
+            if (now.exists) {
+                PairedFold<Op, 5, State> pairs;
+                State total;
+                CUSCAN_UNROLL
+                for (int r = 0; r < Layout::kPartRuns; ++r)
+                    total = pairs.push(r, stage.exchange.at(unit * Layout::kPartRuns + r, column));
+                ColumnRun<State, Carry, CarryOp, kSlice, kUnits>::publish(tables, first_chain(now, walker),
+                                                                          now.unit * kUnits, total);
+                stage.total[walker * target::kWarp + lane()] = total;
+            }
+            arrive(stage.summed);
+            ends += !now.exists;
+        }
+    }
+    CUSCAN_DEVICE void run_sharing_walker(int walker, int team) {
+        const Place place = this->place(walker);
+        const int column = place.exists ? place.column : 0, own_unit = place.exists ? place.unit : 0;
+        ColumnWalk<State, Carry, CarryOp, kSlice, kUnits, Config::kHasInitial> walk(tables());
+        uint64 strip = ~uint64(0);
+        for (uint32 k = team;; k += kTeams) {
+            Stage& stage = this->stage(k);
+            stage.known.wait(phase(k));
+            const Turn now = stage.turn;
+            if (now.exists) {
+                if (now.strip != strip) walk.begin(first_chain(now, walker), start(now, column));
+                strip = now.strip;
+                const uint32 unit = now.unit * kUnits;
+                const State prefix = convert<State>(walk.prefix(unit, [&] {
+                    stage.summed.wait(phase(k));
+                    return stage.total[walker * target::kWarp + lane()];
+                }));
+                put_prefixes(stage, own_unit, column, place.exists, Config::kHasInitial || unit + own_unit > 0, prefix);
+            }
             arrive(stage.prefixed);
+            if (!now.exists) return;
         }
     }
 
@@ -242,10 +280,12 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
         kernel.run_finisher(warp);
     } else {
         warp -= Kernel::kWarps;
-        if constexpr (Config::kGrid)
-            kernel.run_sharing_walker(warp % Kernel::kWalkers, warp / Kernel::kWalkers);
-        else
+        if constexpr (!Config::kGrid)
             kernel.run_own_walker(warp);
+        else if (warp < Kernel::kWalkers)
+            kernel.run_summer(warp);
+        else
+            kernel.run_sharing_walker(warp % Kernel::kWalkers, warp / Kernel::kWalkers - 1);
     }
     target::sync_block();  // all have read the workspace
     leave<Config::kGrid>(workspace, geometry.workspace_words);
