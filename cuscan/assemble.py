@@ -28,14 +28,17 @@ def assemble(
     shared_bytes: int = 0,
     units: int = 1,
     chains: int = 0,
+    strips: int = 0,
     staged: bool = False,
 ) -> ScanPlan:
-    """A plan; `chains` of `units` each go through memory if there are any."""
+    """A plan; `chains` of `units` each go through memory if there are any, `strips` of them beside each other."""
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
     index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = (chain_words if column is None else column_words)(chains, units, state, carry_state)
+    words = chain_words(chains, units, state, carry_state)
+    if strips:
+        words = column_words(strips, chains, units, state, carry_state)
     ports = [_port(spec, access) for spec, access in zip(layout.arrays, accesses, strict=True)]
     values, results = len(request.values), len(request.results)
     mask, segment_port, row_initial, last = ports[values + results :]
@@ -130,11 +133,11 @@ def chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
     return sum((chains * words + 1) // 2 * 2 for words in tables)
 
 
-def column_words(chains: int, units: int, accumulator: int, carry: int) -> int:
+def column_words(strips: int, chains: int, units: int, accumulator: int, carry: int) -> int:
     """The same of columns (`ColumnTables` in column_chain.cuh)."""
     groups, sections = -(-units // FOLD), -(-units // FOLD**2)
     tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
-    return sum((chains * words + 1) // 2 * 2 for words in tables)
+    return (strips + 1) // 2 * 2 + sum((chains * words + 1) // 2 * 2 for words in tables)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:

@@ -231,6 +231,7 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         shared_bytes=places * chunks * ((threads * items + 1) * state + 4) + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
+        strips=rows * side_by_side if shared else 0,
     )
 
 
@@ -260,6 +261,7 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         shared_bytes=strips.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
         chains=0 if strips.own else count * strips.columns,
+        strips=0 if strips.own else count,
     )
 
 

@@ -10,7 +10,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout, accesses_of
 from cuscan.order import FOLD, LANES
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
+from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
 WARPS = 8  # that fold, and as many that finish
 LOADERS = 4
@@ -48,19 +48,19 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
     whole = all(column.size * size % VECTOR_BYTES == 0 for size in sizes)
     if set(accesses[:arrays]) != {"Vector"} or not whole:
         return None
-    for width in STRIP_BYTES:
-        columns = width // max(sizes)
-        strips = product(batch) * -(-column.size // columns)
-        rows = min(STRIP_TILE_BYTES // width, COLUMNS.unit)
-        if columns > WARPS * LANES or columns > 2 * column.size or layout.axis.size < rows or idles(strips, slots):
+    rows_of = product(batch)
+    for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
+        columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
+        count = rows_of * -(-column.size // columns)
+        own = not idles(count, slots)
+        if not own:  # strips alike, for as many blocks each
+            columns = _alike(column.size, columns, max(sizes))
+        if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
             continue
-        made = _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=True)
+        made = _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=own)
         if made:
             return made
-    columns, rows = STRIP_BYTES[-1] // max(sizes), COLUMNS.unit
-    if layout.axis.size < rows or columns > 2 * column.size:
-        return None
-    return _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=False)
+    return None
 
 
 def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int) -> Strips | None:
@@ -130,17 +130,21 @@ def _make(
     return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
 
 
+def _alike(columns: int, most: int, widest: int) -> int:
+    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a walker."""
+    step = VECTOR_BYTES // widest * -(-most // LANES)
+    return -(-columns // -(-columns // most) // step) * step
+
+
 def _piece(columns: int, sizes: list[int], state: int, own: bool) -> tuple[int, int]:
-    """Chunks and columns of a thread at a time: long runs, so that little is left to walk, where lanes meet no bank twice."""
+    """Chunks and columns of a thread at a time: long runs leave little to walk, if lanes meet no bank twice."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
         return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
     return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
 
 
-def _flat_accesses(
-    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
-) -> tuple[str, ...]:
+def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int) -> tuple[str, ...]:
     """The access to dense columns in the order of memory."""
     # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
     backwards = [step < 0 for step in layout.axis.strides]
@@ -151,7 +155,9 @@ def _flat_accesses(
     steps = [-step if back else step for step, back in zip(column.strides, backwards, strict=True)]
     flat = Dimension(layout.axis.size * column.size, tuple(steps))
     found = accesses_of(layout._replace(offsets=tuple(starts)), flat, others, 1, VECTOR_BYTES)
-    forward = ("Vector" if access == "Mirrored" and back else access for access, back in zip(found, backwards, strict=True))
+    forward = (
+        "Vector" if access == "Mirrored" and back else access for access, back in zip(found, backwards, strict=True)
+    )
     return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
 
 

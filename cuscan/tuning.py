@@ -24,9 +24,10 @@ COLUMNS = Order(items=8, vectors=1, warps=1, paired=True)
 STRETCH_BYTES = 32 * 1024
 SIDE_BYTES = 512
 
-# Strips of columns: their widths in bytes of the widest array, the best first; bytes of a tile, and tiles that a block holds
-# in shared memory, at most.
+# Strips of columns: their widths in bytes of the widest array, the best first; bytes of a tile of it, and tiles that a
+# block holds in shared memory, at most.
 STRIP_BYTES = (256, 128)
+STRIP_BYTES_OF_TWO = (512, 256, 128)  # of several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 

@@ -37,10 +37,11 @@ FAMILIES = {
     "tiles-own-shifted": ((9, 35 * 256 + 1), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
-    "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
+    "columns-shared-groups": ((3, 35 * 256 + 9, 5), 1, 4),
     "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
-    "narrow": ((2, 5 * 256 + 10, 3), 1, 4),
-    "narrow-groups": ((69 * 256 + 10, 2), 0, 4),
+    "strips": ((2, 5 * 256 + 10, 8), 1, 4),
+    "strips-groups": ((69 * 256 + 10, 2), 0, 4),
+    "strips-own": ((2, 5 * 256 + 10, 96), 1, 1),
 }
 OPTIONS = list(itertools.product((False, True), repeat=4))
 

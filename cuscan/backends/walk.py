@@ -117,7 +117,10 @@ def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Par
     for level in reversed(range(len(blocks))):
         number = runs[:, 0, 0] >> level
         before = _join(combine, before, Part((runs >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)]))
-    return Part(np.broadcast_to(before.exists, runs.shape[:1] + before.value.shape[1:])[:, None, None], before.value[:, None, None])
+    return Part(
+        np.broadcast_to(before.exists, runs.shape[:1] + before.value.shape[1:])[:, None, None],
+        before.value[:, None, None],
+    )
 
 
 def walk(algebra: Algebra, blocked: Array, prefix: Part) -> Array:

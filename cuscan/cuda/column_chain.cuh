@@ -1,13 +1,14 @@
 // The carry along columns, from unit to unit: 16 units make a group, 16 groups a section, each folded from left to right in
 // the wider Carry type. What precedes a unit is (sections before . groups before) . units before.
 //
-// Who walks down a column alone keeps that in a ColumnCarry. Where blocks share columns, they publish the totals of units, with
-// the last unit of a group the group's, and with the last group of a section the section's. A block goes on from where it last
-// was, over the groups in between; or, where a tile is many units, over the sections. So nobody waits for what precedes another
-// unit, but for totals, which take two steps, or three.
+// Who walks down a column alone keeps that in a ColumnCarry. Where blocks share columns, they publish the totals of units,
+// with the last unit of a group the group's, and with the last group of a section the section's. A block goes on from where
+// it last was, over the groups in between; or, where a tile is many units, over the sections. So nobody waits for what
+// precedes another unit, but for totals, which take two steps, or three.
 #pragma once
 #include "chain_tables.cuh"
 #include "scans.cuh"
+#include "schedule.cuh"
 
 namespace cuscan {
 
@@ -37,8 +38,36 @@ struct ColumnCarry {
     }
 };
 
-// The tables of a launch's `chains` (assemble.py counts the same): of the totals of units, of groups, and of sections.
-// Neighbouring chains are neighbours.
+// The strips that a block shares with others. The tiles of a strip are handed out by ticket, in order, so whoever has one
+// waits for none that has not begun. The counters are the first words of the workspace; like all others they carry the tag
+// of their launch.
+struct SharedStrips {
+    Workspace* workspace;
+    uint64 strips, strip;
+    uint32 tiles;  // of a strip
+
+    CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 tiles)
+        : workspace(workspace), strips(strips), strip(target::block_index() % strips), tiles(tiles) {}
+    // By one thread of the block, one after the other.
+    CUSCAN_DEVICE Turn first() {
+        begin();
+        return next();
+    }
+    CUSCAN_DEVICE Turn next() {
+        for (;;) {
+            const uint32 tile = uint32(target::atomic_increment(workspace->words() + strip));
+            if (tile < tiles || strip + target::block_count() >= strips) return {tile < tiles, strip, tile};
+            strip += target::block_count();
+            begin();
+        }
+    }
+
+private:
+    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(workspace->tag()) << 32); }
+};
+
+// The tables of a launch's `chains` (assemble.py counts the same), behind a counter for each strip: of the totals of units,
+// of groups, and of sections. Neighbouring chains are neighbours.
 template <class State, class Carry>
 struct ColumnTables {
     uint64 chains;
@@ -46,12 +75,12 @@ struct ColumnTables {
     uint64 *of_units, *of_groups, *of_sections;
     uint32 tag;
 
-    CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint64 chains, uint64 units)
+    CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint64 strips, uint64 chains, uint64 units)
         : chains(chains),
           units(uint32(units)),
           groups(uint32((units + kGroupUnits - 1) / kGroupUnits)),
           sections((groups + kSectionGroups - 1) / kSectionGroups),
-          of_units(workspace->words()),
+          of_units(workspace->words() + even(strips)),
           of_groups(of_units + even(chains * units * Tagged<State>::kWords)),
           of_sections(of_groups + even(chains * groups * Tagged<Carry>::kWords)),
           tag(workspace->tag()) {}
@@ -151,9 +180,8 @@ private:
     template <class Looks, class Own>
     CUSCAN_DEVICE Carry fold_group(Looks& of_units, uint32 unit, Own own) {
         Carry units;
-        of_units.each(*this, [&](uint32 at, const State& value) {
-            units = join<CarryOp>(at > 0, units, convert<Carry>(value));
-        });
+        of_units.each(*this,
+                      [&](uint32 at, const State& value) { units = join<CarryOp>(at > 0, units, convert<Carry>(value)); });
         const uint32 place = unit % kGroupUnits;
         if (kUnits < kGroupUnits && place + kUnits == kGroupUnits)
             Run::publish_group(tables_, chain_, unit / kGroupUnits, Run::with_run(place > 0, units, own()));
@@ -219,7 +247,7 @@ private:
                     if (at >= count) break;
                     while (target::ballot(here[i]) != ~0u) {
                         target::pause();
-                        if (!here[i]) here[i] = look_at(walk, at, total[i]);
+                        look(walk, base);
                     }
                     CUSCAN_UNROLL
                     for (int j = 0; j < kIndices; ++j) {
@@ -231,14 +259,15 @@ private:
         }
 
     private:
+        // Beyond the end are the last entry's doubles: a branch would make the loads wait for each other.
         CUSCAN_DEVICE void look(const ColumnWalk& walk, uint32 base) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kBatch; ++i) here[i] = look_at(walk, base + i * kIndices, total[i]);
-        }
-        CUSCAN_DEVICE bool look_at(const ColumnWalk& walk, uint32 at, T& value) const {
+            if (count == 0) return;
             const uint32 index = walk.lane_ / kColumns;
-            if (index >= kIndices || at + index >= count) return true;
-            return walk.tables_.ready(table, first + at + index, walk.chain_, value);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kBatch; ++i) {
+                const uint32 at = base + i * kIndices + (index < kIndices ? index : 0), last = count - 1;
+                here[i] = walk.tables_.ready(table, first + (at < last ? at : last), walk.chain_, total[i]);
+            }
         }
     };
 

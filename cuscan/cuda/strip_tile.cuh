@@ -63,8 +63,8 @@ struct StripTile : Elements<Config> {
     using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // of the chunks of a run
 
     const Geometry<Config>& geometry;
-    Row<Config> at;  // row 0, column 0 of the tile
-    int64 position;  // of row 0 along the axis
+    Row<Config> at;   // row 0, column 0 of the tile
+    int64 position;   // of row 0 along the axis
     int rows, width;  // that exist
 
     // The thread's part of what the tile's values are sent for with; `thread` of kThreads.
@@ -73,9 +73,9 @@ struct StripTile : Elements<Config> {
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             constexpr int kArray = decltype(k)::value;
-            each_vector<T, kThreads, kRows, kColumns>(kArray, 0, 0, thread, values.at(k).item,
-                                     [&](auto* shared, auto* global) { arrived.load(shared, global); },
-                                     [&](T& shared, T& global) { shared = global; });
+            each_vector<T, kThreads, kRows, kColumns>(
+                kArray, 0, 0, thread, values.at(k).item, [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                [&](T& shared, T& global) { shared = global; });
         });
     }
     // What the runs of the warp add up to, column by column.
@@ -138,9 +138,9 @@ struct StripTile : Elements<Config> {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             constexpr int kTaken = Layout::kWarpRuns * kRunRows;
             const int first = first_run(warp) * kRunRows;
-            each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(kArray, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
-                                          [&](auto* shared, auto* global) { *global = *shared; },
-                                          [&](T& shared, T& global) { global = shared; });
+            each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
+                kArray, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
+                [&](auto* shared, auto* global) { *global = *shared; }, [&](T& shared, T& global) { global = shared; });
         });
     }
 

@@ -182,6 +182,8 @@ CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
 CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
+CUSCAN_DEVICE uint64 atomic_increment(uint64* address) { return atomicAdd(address, 1ull); }
+CUSCAN_DEVICE void atomic_raise(uint64* address, uint64 least) { atomicMax(address, least); }
 // Between two looks at a word that is not there yet: leaves the memory to those who will write it.
 CUSCAN_DEVICE void pause() { __nanosleep(40); }
 CUSCAN_DEVICE void fence() { __threadfence(); }

@@ -229,6 +229,15 @@ inline uint32 atomic_increment(uint32* address) {
     simulator::grid->progress();
     return (*address)++;
 }
+inline uint64 atomic_increment(uint64* address) {
+    simulator::grid->maybe_suspend(2);
+    simulator::grid->progress();
+    return (*address)++;
+}
+inline void atomic_raise(uint64* address, uint64 least) {
+    simulator::grid->maybe_suspend(2);
+    if (*address < least) *address = least;
+}
 inline void pause() { simulator::grid->suspend(); }
 inline void fence() { simulator::grid->maybe_suspend(2); }
 

@@ -5,7 +5,8 @@
 // * loaders send for a tile, as soon as its stage is free;
 // * folders add up the tile's runs;
 // * summers, where blocks share strips, add those up, and publish the totals of units;
-// * walkers find what precedes the tile, from when it is sent for, and what precedes each run. A lane has a column of a unit;
+// * walkers find what precedes the tile, from when it is sent for, and what precedes each run. A lane has a column of a
+// unit;
 // * finishers write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
@@ -24,7 +25,7 @@ struct StripsShared {
 
     struct Stage {
         typename Tile::Values values;
-        typename Tile::Exchange exchange;  // totals of runs, then what precedes them
+        typename Tile::Exchange exchange;                              // totals of runs, then what precedes them
         typename Tile::State total[target::kWarp * Config::kWalkers];  // of the units, by the walkers' lanes
         Turn turn;
         target::Barrier known, arrived, folded, summed, prefixed, free;
@@ -47,8 +48,8 @@ struct Strips {
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     // The warps, in this order; teams of walkers take turns.
     static constexpr int kWalkers = Config::kWalkers, kTeams = Config::kTeams;
-    static constexpr int kSlice = Layout::kColumns < target::kWarp ? Layout::kColumns : target::kWarp;  // of a walker
-    static_assert(kUnits == 1 || kWalkers == 1, "");
+    static constexpr int kSlice = Layout::kColumns / kWalkers;  // of a walker
+    static_assert(kSlice * kWalkers == Layout::kColumns && kSlice <= target::kWarp && (kUnits == 1 || kWalkers == 1), "");
     static constexpr int kLoading = 1;  // the number of the loaders' own barrier
 
     StripsShared<Config>& shared;
@@ -64,17 +65,34 @@ struct Strips {
     CUSCAN_DEVICE uint32 side_by_side() const {
         return uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
     }
-    CUSCAN_DEVICE Turn turn(uint32 number) const {
+    CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
+    // Which tiles the block works on, one after the other; for one of its threads.
+    CUSCAN_DEVICE auto schedule() const {
         const uint32 tiles = uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
-        return Schedule<Config::kGrid>{geometry.rows * side_by_side(), tiles, side_by_side()}.turn(number);
+        if constexpr (Config::kGrid)
+            return SharedStrips(workspace, strips(), tiles);
+        else
+            return OwnStrips{{strips(), tiles, side_by_side()}, 0};
     }
-    CUSCAN_DEVICE int64 first_column(const Turn& turn) const { return int64(turn.strip % side_by_side()) * Layout::kColumns; }
+    struct OwnStrips {
+        Schedule<false> schedule;
+        uint32 taken;
+        CUSCAN_DEVICE Turn first() { return next(); }
+        CUSCAN_DEVICE Turn next() { return schedule.turn(taken++); }
+    };
+    CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
+        return int64(turn.strip % side_by_side()) * Layout::kColumns;
+    }
     CUSCAN_DEVICE Tile tile(const Turn& turn) const {
         const int64 position = int64(turn.unit) * Layout::kRows, column = first_column(turn);
         Row<Config> first = origin.at(geometry, turn.strip / side_by_side());
         first.advance(geometry.column, column);
         first.advance(geometry.axis, position);
-        return {{}, geometry, first, position, clamp(geometry.axis.size - position, Layout::kRows),
+        return {{},
+                geometry,
+                first,
+                position,
+                clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
     template <class Barrier>
@@ -97,23 +115,19 @@ struct Strips {
         target::sync_block();
     }
 
-    CUSCAN_DEVICE uint32 take_ticket(uint32 k) const {
-        return Config::kGrid ? target::atomic_increment(&workspace->ticket) : k;
-    }
     CUSCAN_DEVICE void run_loader(int loader) {
         const int thread = loader * target::kWarp + lane();
-        uint32 ticket = 0;
-        if (thread == 0) ticket = take_ticket(0);
+        auto schedule = this->schedule();
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (thread == 0) {
                 // A block that took tickets far ahead of its work would hold up all others.
-                if (Config::kGrid && k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                stage.turn = turn(ticket);
+                if (Config::kGrid && k >= Config::kAhead)
+                    this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
+                stage.turn = k == 0 ? schedule.first() : schedule.next();
                 stage.known.arrive();
                 stage.arrived.arrive();
-                ticket = take_ticket(k + 1);  // travels meanwhile
             }
             target::barrier_sync<kLoading>(kLoaders * target::kWarp);
             const Turn now = stage.turn;
@@ -189,9 +203,7 @@ struct Strips {
     }
 
     using Tables = ColumnTables<State, Carry>;
-    CUSCAN_DEVICE Tables tables() const {
-        return Tables(workspace, geometry.rows * side_by_side() * Layout::kColumns, geometry.units);
-    }
+    CUSCAN_DEVICE Tables tables() const { return Tables(workspace, strips(), strips() * Layout::kColumns, geometry.units); }
     CUSCAN_DEVICE uint64 first_chain(const Turn& turn, int walker) const {
         return turn.strip * Layout::kColumns + walker * kSlice;
     }
