@@ -13,7 +13,7 @@ from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
 WARPS = 8  # that fold, and as many that finish
-LOADERS = 4
+OWN, SHARED = (4, 1), (4, 3)  # warps that load, and teams of walkers
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
@@ -103,7 +103,7 @@ def _make(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, teams = -(-columns // LANES), 1 if own else 3
+    walkers, (loaders, teams) = -(-columns // LANES), OWN if own else SHARED
     totals += walkers * LANES
     stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
     stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
@@ -116,7 +116,7 @@ def _make(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
-        "Loaders": LOADERS,
+        "Loaders": loaders,
         "Walkers": walkers,
         "Teams": teams,
         "Stages": stages,
@@ -125,7 +125,7 @@ def _make(
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    block = (LOADERS + 2 * WARPS + walkers * (teams + (not own))) * LANES
+    block = (loaders + 2 * WARPS + walkers * (teams + (not own))) * LANES
     shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
     return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
 

@@ -230,7 +230,7 @@ private:
         const uint64* table;
         uint32 first, count;
         T total[kBatch];
-        bool here[kBatch];
+        bool here;
 
         CUSCAN_DEVICE Looks(const ColumnWalk& walk, const uint64* entries, uint32 from, uint32 to)
             : table(entries), first(from), count(to - from) {
@@ -241,18 +241,18 @@ private:
         CUSCAN_DEVICE void each(const ColumnWalk& walk, Take take) {
             for (uint32 base = 0; base < count; base += kBatch * kIndices) {
                 if (base > 0) look(walk, base);
+                while (target::ballot(here) != ~0u) {
+                    target::pause();
+                    look(walk, base);
+                }
                 CUSCAN_UNROLL
                 for (int i = 0; i < kBatch; ++i) {
-                    const uint32 at = base + i * kIndices;
-                    if (at >= count) break;
-                    while (target::ballot(here[i]) != ~0u) {
-                        target::pause();
-                        look(walk, base);
-                    }
                     CUSCAN_UNROLL
                     for (int j = 0; j < kIndices; ++j) {
-                        const T value = target::shuffle_from(total[i], j * kColumns + walk.lane_ % kColumns);
-                        if (at + j < count) take(at + j, value);
+                        const uint32 at = base + i * kIndices + j;
+                        const int source = j * kColumns + walk.lane_ % kColumns;
+                        const T value = kIndices == 1 ? total[i] : target::shuffle_from(total[i], source);
+                        if (at < count) take(at, value);
                     }
                 }
             }
@@ -262,11 +262,13 @@ private:
         // Beyond the end are the last entry's doubles: a branch would make the loads wait for each other.
         CUSCAN_DEVICE void look(const ColumnWalk& walk, uint32 base) {
             if (count == 0) return;
-            const uint32 index = walk.lane_ / kColumns;
+            const uint32 index = walk.lane_ / kColumns, last = count - 1;
+            here = true;
             CUSCAN_UNROLL
             for (int i = 0; i < kBatch; ++i) {
-                const uint32 at = base + i * kIndices + (index < kIndices ? index : 0), last = count - 1;
-                here[i] = walk.tables_.ready(table, first + (at < last ? at : last), walk.chain_, total[i]);
+                const uint32 at = base + i * kIndices + (index < kIndices ? index : 0);
+                const bool this_one = walk.tables_.ready(table, first + (at < last ? at : last), walk.chain_, total[i]);
+                here = here && this_one;
             }
         }
     };

@@ -150,20 +150,28 @@ private:
         typename Port::Type item[kRunRows][kAcross];
     };
 
-    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of some of the tile's rows, as
-    // they lie in the tile; and single(item, item) for the items of those of which only a part exists.
+    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's rows, as
+    // they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of which only a part
+    // exists.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
     CUSCAN_DEVICE void each_vector(int array, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
         using Vector = typename StripBuffer<T, 1>::Vector;
-        constexpr int kItems = StripBuffer<T, 1>::kItems, kVectors = kCount * kBreadth / kItems;
+        constexpr int kItems = StripBuffer<T, 1>::kItems;
         T* const memory = (T*)at.array[array];
         if constexpr (Config::kFlat) {
+            constexpr int kVectors = kCount * kBreadth / kItems;
+            const int first = first_row * kColumns + thread * kItems;
             T* const lowest = Flat<T>::lowest(memory);
+            if (rows == kRows) {
+                CUSCAN_UNROLL_EIGHT
+                for (int i = 0; i < (kVectors - thread + kThreads - 1) / kThreads; ++i)
+                    whole((Vector*)(tile + first) + i * kThreads, (Vector*)(lowest + first) + i * kThreads);
+                return;
+            }
             const int begin = Flat<T>::begin(rows), end = begin + rows * kColumns;
-            CUSCAN_UNROLL_FOUR
-            for (int i = thread; i < kVectors; i += kThreads) {
-                const int item = first_row * kColumns + i * kItems;
+            CUSCAN_NO_UNROLL
+            for (int item = first; item < first_row * kColumns + kCount * kBreadth; item += kThreads * kItems) {
                 if (item >= begin && item + kItems <= end) {
                     whole((Vector*)(tile + item), (Vector*)(lowest + item));
                 } else {
@@ -172,13 +180,18 @@ private:
                 }
             }
         } else {
-            constexpr int kOfRow = kBreadth / kItems;
+            constexpr int kOfRow = kBreadth / kItems, kStep = kThreads / kOfRow;  // rows at a time; some threads may be over
+            const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
+            if (row >= kStep || column >= width) return;
+            const int last = rows - first_row < kCount ? rows - first_row : kCount;
             const int64 along = geometry.axis.stride[array];
-            CUSCAN_UNROLL_FOUR
-            for (int i = thread; i < kVectors; i += kThreads) {
-                const int row = first_row + i / kOfRow, column = left + i % kOfRow * kItems;
-                if (row < rows && column < width)
-                    whole((Vector*)(tile + row * kColumns + column), (Vector*)((char*)(memory + column) + row * along));
+            T* shared = tile + (first_row + row) * kColumns + column;
+            char* global = (char*)(memory + column) + (first_row + row) * along;
+            CUSCAN_UNROLL_EIGHT
+            for (int r = row; r < last; r += kStep) {
+                whole((Vector*)shared, (Vector*)global);
+                shared += kStep * kColumns;
+                global += kStep * along;
             }
         }
     }

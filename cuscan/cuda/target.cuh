@@ -9,7 +9,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
 #define CUSCAN_UNROLL _Pragma("unroll")
 #define CUSCAN_NO_UNROLL _Pragma("unroll 1")
-#define CUSCAN_UNROLL_FOUR _Pragma("unroll 4")
+#define CUSCAN_UNROLL_EIGHT _Pragma("unroll 8")
 
 namespace cuscan {
 

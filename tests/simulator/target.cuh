@@ -10,7 +10,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const
 #define CUSCAN_UNROLL
 #define CUSCAN_NO_UNROLL
-#define CUSCAN_UNROLL_FOUR
+#define CUSCAN_UNROLL_EIGHT
 
 namespace cuscan {
 

@@ -122,10 +122,10 @@ struct Strips {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (thread == 0) {
-                // A block that took tickets far ahead of its work would hold up all others.
+                stage.turn = k == 0 ? schedule.first() : schedule.next();
+                // A block that sent for tiles far ahead of its work would hold up all others.
                 if (Config::kGrid && k >= Config::kAhead)
                     this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                stage.turn = k == 0 ? schedule.first() : schedule.next();
                 stage.known.arrive();
                 stage.arrived.arrive();
             }
