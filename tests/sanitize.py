@@ -66,7 +66,6 @@ def every_access() -> Iterator[Case]:
         "warp_rows",
         "tiles-shared bulk",
         "columns wide",
-        "columns-shared wide",
         "strips-shared pairs",
         "strips-shared wide",
     ):
@@ -95,7 +94,7 @@ def every_size() -> Iterator[Case]:
     for dtype, op, kind in (
         ("bool", "xor", "tiles-shared bulk"),
         ("uint8", "max", "tiles-own"),
-        ("int16", "mul", "columns-shared wide"),
+        ("int16", "mul", "columns-shared"),
         ("bfloat16", "add", "tiles-shared bulk"),
         ("float16", "min", "rows"),
         ("int64", "add", "tiles-shared"),

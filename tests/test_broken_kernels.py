@@ -213,7 +213,7 @@ MISTAKES = (
     ),
     Mistake(
         "blocks-of-runs-swapped",
-        "columns",
+        "strips",
         "scans.cuh",
         "Op::combine(block[level], total)",
         "Op::combine(total, block[level])",
@@ -236,8 +236,8 @@ MISTAKES = (
         "the-walk-over-columns-does-not-wait",
         "strips",
         "column_chain.cuh",
-        "while (target::ballot(here[i]) != ~0u) {",
-        "while (target::ballot(here[i]) == 0) {",
+        "while (target::ballot(here) != ~0u) {",
+        "while (target::ballot(here) == 0) {",
     ),
     Mistake(
         "group-passed-too-early",

@@ -140,11 +140,14 @@ SPILLS = {
     ("tiles-odd", 2): 16,  # masked, sm_100
     ("tiles-odd", 8): 96,
     ("rows-long", 8): 96,
+    ("columns-block", 8): 64,  # masked, sm_90
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
-    ("columns-grid", 8): 160,
-    ("narrow-two", 2): 64,
-    ("narrow-sixteen", 8): 40,  # by NVRTC 13; none by 12.9
+    ("strips-shared", 2): 192,  # of those who walk, as in the next
+    ("strips-shared", 8): 64,
+    ("strips-sixteen", 2): 32,
+    ("strips-sixteen", 4): 16,
+    ("strips-sixteen", 8): 64,
 }
 MISALIGNED_SPILLS = 64
 

@@ -135,7 +135,7 @@ template <class State, class Carry, class CarryOp, int kColumns, int kUnits, boo
 class ColumnWalk {
     using Run = ColumnRun<State, Carry, CarryOp, kColumns, kUnits>;
     static constexpr int kIndices = target::kWarp / kColumns;  // entries of each column that a warp looks at at once
-    static constexpr int kLooks = 8;                           // that travel together, at most
+    static constexpr int kLooks = sizeof(State) > 4 ? 3 : 5;   // that travel together, at most
 
 public:
     CUSCAN_DEVICE ColumnWalk(const ColumnTables<State, Carry>& tables)
@@ -174,6 +174,7 @@ public:
 private:
     static constexpr uint32 kNear = 2 * kGroupUnits;
     static constexpr int kGroupLooks = (kGroupUnits - kUnits + kIndices - 1) / kIndices;  // at the rest of a group
+    static constexpr int kFewLooks = kGroupLooks < 4 ? kGroupLooks : 4;
     static constexpr bool kBySections = kUnits > 2;
 
     // The units before `unit` in its group; and with the run's the group's total.
@@ -190,14 +191,14 @@ private:
 
     // To what precedes `unit`, in carry_: from unit number seen_ on; or from its group, or its section.
     CUSCAN_DEVICE void over_units(uint32 unit) {
-        Looks<State, 8> of_units(*this, tables_.of_units, seen_, unit);
+        Looks<State, (kNear + kIndices - 1) / kIndices> of_units(*this, tables_.of_units, seen_, unit);
         of_units.each(*this, [&](uint32 at, const State& value) { carry_.pass(seen_ + at, convert<Carry>(value)); });
     }
     template <class Own>
     CUSCAN_DEVICE void over_groups(uint32 unit, Own own) {
         const uint32 group = unit / kGroupUnits, from = seen_ / kGroupUnits;
         Looks<State, kGroupLooks> of_units(*this, tables_.of_units, group * kGroupUnits, unit);
-        Looks<Carry, 4> of_groups(*this, tables_.of_groups, from, group);
+        Looks<Carry, kFewLooks> of_groups(*this, tables_.of_groups, from, group);
         const Carry units = fold_group(of_units, unit, own);
         of_groups.each(*this, [&](uint32 at, const Carry& value) { carry_.pass_group(from + at, value); });
         carry_.units = units;
@@ -247,7 +248,7 @@ private:
                 }
                 CUSCAN_UNROLL
                 for (int i = 0; i < kBatch; ++i) {
-                    CUSCAN_UNROLL
+                    CUSCAN_UNROLL_EIGHT
                     for (int j = 0; j < kIndices; ++j) {
                         const uint32 at = base + i * kIndices + j;
                         const int source = j * kColumns + walk.lane_ % kColumns;

@@ -124,6 +124,16 @@ struct Columns {
             line[my_column + i] = left[i].before(my_chunk, has_prefix, convert<State>(carry[i]));
     }
 
+    // The column of this lane where a warp has a unit of kItems columns: every kItems-th lane has the same; and its total.
+    static CUSCAN_DEVICE int own() { return target::thread_index() % kItems; }
+    static CUSCAN_DEVICE State own(const Totals& total) {
+        State mine = total[0];
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i)
+            if (i == own()) mine = total[i];
+        return mine;
+    }
+
     CUSCAN_DEVICE void store(const Turn& turn, const Share& share) const {
         Running<Config> running[kItems];
         CUSCAN_UNROLL
@@ -141,17 +151,21 @@ struct Columns {
         find_segments(now);
         if (now.exists) load(now, share);
         if (Config::kSegments == Segments::kOffsets) target::sync_block();  // the boundaries are read; the next may come
-        ColumnCarry<Carry, CarryOp, Config::kHasInitial> carries[kItems];
+        ColumnCarry<Carry, CarryOp, Config::kHasInitial> mine;
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
             find_segments(next);
             if (next.exists) load(next, next_share);
             auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i) {
-                    if (unit == 0) carries[i].sections = start(now, my_place, my_column + i);
-                    carry[i] = carries[i].before(unit);
-                    carries[i].pass(unit, convert<Carry>(total[i]));
+                if constexpr (Config::kLevels == 0) {
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i) carry[i] = start(now, my_place, my_column + i);
+                } else {
+                    if (unit == 0) mine.sections = start(now, my_place, my_column + own());
+                    const Carry before = mine.before(unit);
+                    mine.pass(unit, convert<Carry>(own(total)));
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(before, i);
                 }
             };
             fold_steps(share);
@@ -170,7 +184,6 @@ struct Columns {
         const uint64 strips = geometry.rows * side_by_side();
         ColumnTables<State, Carry> tables(workspace, strips, strips * kWidth, geometry.units);
         ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
-        const int own = target::thread_index() % kItems;  // a lane has a column, so every kItems-th has the same
         const bool leader = target::thread_index() == 0;
         SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces));
         if (leader) shared.turn = schedule.first();
@@ -183,12 +196,9 @@ struct Columns {
             auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
                 if (unit >= geometry.units) return;
                 const uint64 first_chain = now.strip * kWidth + my_column;
-                if (strip != now.strip) walk.begin(first_chain, start(now, my_place, my_column + own));
+                if (strip != now.strip) walk.begin(first_chain, start(now, my_place, my_column + own()));
                 strip = now.strip;
-                State mine = total[0];
-                CUSCAN_UNROLL
-                for (int i = 1; i < kItems; ++i)
-                    if (i == own) mine = total[i];
+                const State mine = own(total);
                 ColumnRun<State, Carry, CarryOp, kItems, 1>::publish(tables, first_chain, unit, mine);
                 const Carry found = walk.prefix(unit, [&] { return mine; });
                 CUSCAN_UNROLL

@@ -5,13 +5,12 @@
 // * loaders send for a tile, as soon as its stage is free;
 // * folders add up the tile's runs;
 // * summers, where blocks share strips, add those up, and publish the totals of units;
-// * walkers find what precedes the tile, from when it is sent for, and what precedes each run. A lane has a column of a
-// unit;
+// * walkers find what precedes the tile, from when it is sent for, and each of its runs: a lane for a column of a unit;
 // * finishers write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
 //
-// Blocks have strips of their own (then a unit can be several tiles), or share them, by ticket (schedule.cuh).
+// Blocks have strips of their own (then a unit can be several tiles), or share them, by ticket (column_chain.cuh).
 #pragma once
 #include "../column_chain.cuh"
 #include "../schedule.cuh"
