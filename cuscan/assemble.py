@@ -7,7 +7,7 @@ from collections.abc import Collection
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
 from cuscan.layout import Dimension, Layout, span_of
-from cuscan.order import GROUP, SECTION
+from cuscan.order import FOLD, GROUP, SECTION
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
 
@@ -30,6 +30,7 @@ def assemble(
     shared_bytes: int = 0,
     units: int = 1,
     chains: int = 0,
+    strips: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
     staged: bool = False,
@@ -37,8 +38,9 @@ def assemble(
 ) -> ScanPlan:
     """A plan.
 
-    Blocks share strips if `chains` of `units` each go through memory, or if they take `tickets`; then
-    they publish so many `aggregates` and nothing else. Tiles of the arrays `sent` are sent for.
+    Blocks share strips if `chains` of `units` each go through memory, `strips` of them beside each
+    other; or if they take `tickets`: then they publish so many `aggregates` and nothing else. Tiles of
+    the arrays `sent` are sent for.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
@@ -46,7 +48,7 @@ def assemble(
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = aggregates * -(-state // 4) or chain_words(chains, units, state, carry_state)
+    words = aggregates * -(-state // 4) or column_words(strips, chains, units, state, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
@@ -139,11 +141,11 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
     return -(-end // align) * align
 
 
-def chain_words(chains: int, units: int, accumulator: int, carry: int) -> int:
-    """64-bit words of the tile states of a launch (`ChainTables` in grid_chain.cuh); arguments in bytes."""
-    groups, sections = -(-units // GROUP), -(-units // SECTION)
-    tables = [units * -(-accumulator // 4), *(entries * -(-carry // 4) for entries in (groups, sections, sections))]
-    return sum((chains * words + 1) // 2 * 2 for words in tables)
+def column_words(strips: int, chains: int, units: int, accumulator: int, carry: int) -> int:
+    """The same of columns (`ColumnTables` in column_chain.cuh)."""
+    groups, sections = -(-units // FOLD), -(-units // FOLD**2)
+    tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
+    return (strips + 1) // 2 * 2 + sum((chains * words + 1) // 2 * 2 for words in tables)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:

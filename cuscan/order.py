@@ -15,6 +15,16 @@ or the place among them. For scan position i along the axis:
 An element's result is ((carry . warps before) . (vectors before . lanes before)) . items up to it.
 Where nothing comes before, nothing is combined. The association of out[i] therefore depends on i,
 never on what follows.
+
+Along any other axis (a `paired` order) steps 2 to 4 are:
+
+2. 32 runs make a unit. Their totals are combined in pairs, those of the pairs in pairs, and so on;
+3. in the wider carry type, 16 units make a group and 16 groups a section: from left to right within a
+   group, a section, and over sections.
+
+What precedes a unit is (sections before . groups before) . units before; what precedes a run is that,
+then the blocks of 16, 8, 4, 2 and 1 runs that its number within the unit is made of, one by one. A
+kernel can walk down a column with one running value for each level.
 """
 
 from __future__ import annotations
@@ -24,6 +34,7 @@ from dataclasses import dataclass
 LANES = 32
 GROUP = 32  # units
 SECTION = GROUP * 32  # units
+FOLD = 16  # units of a group, and groups of a section, of a paired order
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,7 @@ class Order:
     items: int
     vectors: int
     warps: int
+    paired: bool = False
 
     @property
     def vector(self) -> int:
@@ -48,3 +60,8 @@ class Order:
     def unit(self) -> int:
         """Elements of one unit of the chain."""
         return self.warp_tile * self.warps
+
+    @property
+    def group(self) -> int:
+        """Units of one group."""
+        return FOLD if self.paired else GROUP

@@ -10,10 +10,10 @@ from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
-from cuscan.narrow import flat_accesses, narrow_of
 from cuscan.order import LANES, Order
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, CONTIGUOUS, IDLE, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES
+from cuscan.strips import strips_of
+from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES, idles
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
@@ -23,7 +23,6 @@ GROUPS = 15  # at most: each has a barrier of its own
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
 FLAG_STAGES = 2  # tiles whose flags it holds
-STAGES = 3  # tiles that a block of the narrow family holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies
@@ -54,7 +53,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not layout.contiguous:
-        return _plan_narrow(request, layout, target) or _plan_columns(request, layout, target)
+        return _plan_strips(request, layout, target) or _plan_columns(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
@@ -65,12 +64,6 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
 
 def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
     return max(THREADS_PER_SM[family, nbytes] // block, 1)
-
-
-def _share_strips(strips: int, slots: int) -> bool:
-    """Whether blocks do better to share strips: too few for `slots` blocks, or too uneven."""
-    waves = -(-strips // slots)
-    return strips < (1 - IDLE) * waves * slots
 
 
 def _check_tickets(tickets: int) -> None:
@@ -242,7 +235,7 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     slots = target.sm_count * blocks_per_sm
     side_by_side = -(-across.size // (threads * items))
     strips = -(-rows // places) * side_by_side
-    shared = units > 1 and _share_strips(strips, slots)
+    shared = units > 1 and idles(strips, slots)
     turns = rows * -(-units // places) * side_by_side if shared else strips
     if shared:
         _check_tickets(turns)
@@ -261,40 +254,37 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         shared_bytes=places * chunks * ((threads * items + 1) * state + 4) + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
+        strips=rows * side_by_side if shared else 0,
     )
 
 
-def _plan_narrow(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
-    """A few columns without gaps, in rows that fill a tile: narrow.cuh. None for all other scans."""
-    room = target.shared_bytes - SHARED_RESERVED - SHARED_REST
-    narrow = narrow_of(request, layout, room, STAGES) if target.arch >= BULK_ARCH else None
-    if narrow is None:
+def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
+    """Columns that move 16 bytes at a time: strips.cuh. None for all other scans."""
+    room = target.shared_bytes - SHARED_RESERVED
+    strips = strips_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
+    if strips is None:
         return None
-    batch = batch_of(layout, narrow.batch)
-    units, rows = -(-layout.axis.size // COLUMNS.unit), product(batch)
-    tiles = rows * -(-units // narrow.units)
-    _check_tickets(tiles)
-    block = (narrow.warps + narrow.walkers) * WARP
-    shared_bytes = narrow.shared_bytes + SHARED_REST
-    blocks_per_sm = _blocks_per_sm("narrow", max(_itemsizes(request)), block)
-    blocks_per_sm = max(min(blocks_per_sm, target.shared_bytes // (shared_bytes + SHARED_RESERVED)), 1)
-    accesses = flat_accesses(layout, narrow.column, batch, BULK_BYTES)
+    side_by_side = -(-strips.column.size // strips.columns)
+    count = product(strips.batch) * side_by_side
+    tiles = count * -(-layout.axis.size // strips.rows)
+    if not strips.own:
+        _check_tickets(tiles)
     return assemble(
         request,
         layout,
-        "narrow",
-        batch=batch,
-        column=narrow.column,
-        accesses=accesses,
+        "strips",
+        batch=strips.batch,
+        column=strips.column,
+        accesses=strips.accesses,
         items=VECTOR_BYTES // request.result.dtype.itemsize,
-        constants={**narrow.constants, "Stages": STAGES},
-        block=block,
-        blocks_per_sm=blocks_per_sm,
-        grid=min(tiles, target.sm_count * blocks_per_sm),
-        shared_bytes=shared_bytes,
-        units=units,
-        chains=rows * narrow.column.size,
-        staged=accesses[0] != "Element",
+        constants=strips.constants,
+        block=strips.block,
+        blocks_per_sm=1,
+        grid=min(count if strips.own else tiles, target.sm_count),
+        shared_bytes=strips.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        chains=0 if strips.own else count * strips.columns,
+        strips=0 if strips.own else count,
     )
 
 

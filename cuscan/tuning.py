@@ -19,18 +19,18 @@ CONTIGUOUS = {
 }
 
 # Any other axis: one order for all types.
-COLUMNS = Order(items=8, vectors=1, warps=1)
+COLUMNS = Order(items=8, vectors=1, warps=1, paired=True)
 
 # Dense rows: bytes of shared memory that a block fills, bytes of the rows that a thread takes side by side at most.
 STRETCH_BYTES = 32 * 1024
 SIDE_BYTES = 512
 
-# Blocks for narrow arrays, by the number of columns at most: the warps that scan, the warps that walk the chains, and
-# bytes of shared memory (of 227 KiB that an SM of sm_90 has for its blocks). Tiles of more columns have fewer units, so
-# larger ones are better there: less walking.
-NARROW = {8: (8, 4, 112 * 1024), 32: (16, 8, 225 * 1024)}
-NARROW_ELEMENTS = 1024  # of a warp, at most: 32 a thread, for one word of the mask
-NARROW_ACROSS = {False: 4, True: 2}  # columns of a thread, at most; with a mask: registers for 8 steps of each
+# Strips of columns: their widths in bytes of the widest array, the best first; bytes of a tile of it, and tiles that a
+# block holds in shared memory, at most.
+STRIP_BYTES = (256, 128)
+STRIP_BYTES_OF_TWO = (512, 256, 128)  # of several values
+STRIP_TILE_BYTES = 32 * 1024
+STRIP_STAGES = 8
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # widest of values and results; for columns, the bytes of a thread's states side by side.
@@ -50,11 +50,6 @@ THREADS_PER_SM = {
     ("warp_rows", 4): 640,
     ("warp_rows", 8): 512,
     ("warp_rows", 16): 512,
-    ("narrow", 1): 864,
-    ("narrow", 2): 864,
-    ("narrow", 4): 768,
-    ("narrow", 8): 768,
-    ("narrow", 16): 576,
     ("columns", 4): 1024,
     ("columns", 8): 768,
     ("columns", 16): 512,
@@ -64,3 +59,9 @@ THREADS_PER_SM = {
 # The share of time that blocks with strips of their own may idle at most: where the strips do not divide evenly among
 # the blocks, blocks share them.
 IDLE = 0.1
+
+
+def idles(strips: int, slots: int) -> bool:
+    """Whether blocks with strips of their own idle too long: too few for `slots` blocks, or too uneven."""
+    waves = -(-strips // slots)
+    return strips < (1 - IDLE) * waves * slots

@@ -369,11 +369,11 @@ WAYS = {
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
     "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 41), 1),
-    "columns-shared wide": lambda order, columns: Way((3 * columns.unit + 5, 64), 0),
     "columns-own": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
-    "narrow-shared": lambda order, columns: Way((3, 9 * columns.unit + 5, 3), 1),
-    "narrow-shared bulk": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
-    "narrow-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 16), 1),
+    "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),
+    "strips-shared pairs": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
+    "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 128), 1),
+    "strips-own": lambda order, columns: Way((H200.sm_count, columns.unit + 8, 256), 1),
 }
 
 

@@ -58,7 +58,7 @@ def long_chains() -> Iterator[Case]:
             name = f"tiles, a chain of {units} units of {dtype}"
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
     for units, dtype in ((40, "float32"), (1030, "float32"), (40, "complex128")):
-        for family, columns in (("columns", 33), ("narrow", 2)):
+        for family, columns in (("columns", 33), ("strips", 2)):
             name = f"{family}, a chain of {units} units of {dtype}"
             yield scan(name, (units * tuning.COLUMNS.unit + 5, columns), dtype, axis=0, exclusive=units > 1000)
 
@@ -71,8 +71,8 @@ def every_access() -> Iterator[Case]:
         "warp_rows",
         "tiles-shared bulk",
         "columns wide",
-        "columns-shared wide",
-        "narrow-shared bulk",
+        "strips-shared pairs",
+        "strips-shared wide",
     ):
         shape, axis = way(kind)
         wider, wide = (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1])
@@ -99,13 +99,13 @@ def every_size() -> Iterator[Case]:
     for dtype, op, kind in (
         ("bool", "xor", "tiles-shared bulk"),
         ("uint8", "max", "tiles-shared rows"),
-        ("int16", "mul", "columns-shared wide"),
+        ("int16", "mul", "columns-shared"),
         ("bfloat16", "add", "tiles-shared bulk"),
         ("float16", "min", "rows"),
         ("int64", "add", "tiles-shared"),
         ("complex64", "mul", "columns-own"),
-        ("float16", "add", "narrow-shared"),
-        ("int64", "max", "narrow-shared wide"),
+        ("float16", "add", "strips-shared"),
+        ("int64", "max", "strips-shared wide"),
         ("complex128", "add", "tiles-shared rows"),
     ):
         shape, axis = way(kind, dtype)

@@ -93,7 +93,7 @@ def test_columns_of_bytes(room, shape):
     length, width = shape
     room(2 * length * width + 2 * PIECE)
     x = filled(shape, np.int8, 1)
-    assert config_of(x, axis=0, dtype="int8").family == ("narrow" if width == 2 else "columns")
+    assert config_of(x, axis=0, dtype="int8").family == ("strips" if width == 2 else "columns")
     out = cuscan.scan(x, axis=0, dtype="int8")
     if width == 2:
         for column in (0, 1):

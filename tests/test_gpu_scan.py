@@ -43,7 +43,7 @@ from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.gpu
 
-SOME_WAYS = ["rows", "tiles-shared bulk", "columns wide", "columns-shared wide"]
+SOME_WAYS = ["rows", "tiles-shared bulk", "columns wide", "strips-shared wide"]
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
 

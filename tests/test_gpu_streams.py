@@ -27,7 +27,7 @@ CALLS = [
     ((9000, 6), {"axis": 0, "reverse": True}),
     ((3000, 50), {"exclusive": True}),
 ]
-every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "narrow", "rows"])
+every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "strips", "rows"])
 
 
 class Work:

@@ -15,7 +15,6 @@ from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_unit
 from textbook import restarts
 
 import cuscan
-from cuscan.assemble import chain_words
 from cuscan.config import Target
 from cuscan.order import GROUP, SECTION
 
@@ -37,10 +36,11 @@ FAMILIES = {
     "tiles-alone-shifted": ((9, 35 * 256 + 1), -1, 1),
     "columns": ((4, 50, 9), 1, 4),
     "columns-shared": ((2, 700, 9), 1, 4),
-    "columns-shared-groups": ((35 * 256 + 9, 5), 0, 4),
+    "columns-shared-groups": ((3, 35 * 256 + 9, 5), 1, 4),
     "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
-    "narrow": ((2, 5 * 256 + 10, 3), 1, 4),
-    "narrow-groups": ((69 * 256 + 10, 2), 0, 4),
+    "strips": ((2, 5 * 256 + 10, 8), 1, 4),
+    "strips-groups": ((69 * 256 + 10, 2), 0, 4),
+    "strips-own": ((2, 5 * 256 + 10, 96), 1, 1),
 }
 OPTIONS = list(itertools.product((False, True), repeat=4))
 
@@ -172,42 +172,22 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
 # ---- chains and nothing else ---------------------------------------------------------------------
 
 
-def alone(kernel: str, simulation: Simulation, units: int, words: int) -> Simulation:
-    """A launch of chain_only.cuh or look_ahead_only.cuh, made from the plan of a scan of the same types."""
+def alone(simulation: Simulation, units: int, words: int) -> Simulation:
+    """A launch of look_ahead_only.cuh, made from the plan of a scan of the same types."""
     plan = simulation.plan
     levels = (units > 1) + (units > GROUP) + (units > SECTION)
-    config = replace(plan.config, family=kernel, grid=True, levels=levels, block=32, shared_bytes=0, constants=())
+    config = replace(
+        plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
+    )
     spans = 2 * (len(config.ports) - 2)
     *dimensions, _, _, _, _ = plan.geometry[:-spans]
     geometry = (*dimensions, units, words, 0, 0, *plan.geometry[-spans:])
     return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
 
 
-def chain(units: int) -> Simulation:
-    return alone("chain_only", prepare(Example((units,)).value, INTERVAL), units, chain_words(1, units, 8, 8))
-
-
-ALONE = {f"kernels/{name}": (simulator.HERE / name).read_text() for name in ("chain_only.cuh", "look_ahead_only.cuh")}
-CHAINS_ALONE = DeviceCode({**HEADERS, **ALONE})
-
-
-@needs_compiler
-@pytest.mark.parametrize("units", [31, 33, 1023, 1025, 5000])
-def test_chain(units: int) -> None:
-    expected = Example((units,)).scanned(exclusive=True)
-    for seed in range(10):
-        np.testing.assert_array_equal(chain(units).run(seed, code=CHAINS_ALONE), expected)
-
-
-@needs_compiler
-@pytest.mark.parametrize("sections", [3, 36])
-def test_chain_whose_section_carries_are_late(sections: int) -> None:
-    """Walks over many section totals, and from the 33rd section on there is nothing to do but wait."""
-    units = sections * SECTION
-    carries = 2 * (units + units // GROUP + sections)  # the words before them
-    schedule = {"resident": 40, "stall_odds": 0, "stall_turns": 1_000_000, "patience": 10_000_000}
-    result = chain(units).run(code=CHAINS_ALONE, hold=(carries, carries + 2 * sections), **schedule)
-    np.testing.assert_array_equal(result, Example((units,)).scanned(exclusive=True))
+CHAINS_ALONE = DeviceCode(
+    {**HEADERS, "kernels/look_ahead_only.cuh": (simulator.HERE / "look_ahead_only.cuh").read_text()}
+)
 
 
 # Of the intervals' 16 bytes for aggregate and carry, a walk takes four groups at a time; of the short ones', eight.
@@ -219,7 +199,7 @@ def look_ahead(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulat
     scan = example_of((rows, units), initial=initial)
     simulation = prepare(scan.value, op, initial=scan.initial)
     words = rows * units * scan.value.itemsize // 4
-    return alone("look_ahead_only", simulation, units, words), scan.scanned(exclusive=True)
+    return alone(simulation, units, words), scan.scanned(exclusive=True)
 
 
 @needs_compiler

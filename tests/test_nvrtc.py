@@ -37,9 +37,11 @@ LAYOUTS = {
     "columns-block": ((32768, 32768), 0),
     "columns-grid": ((2**22, 41), 0),
     "columns-odd": ((29, 4099, 257), 1),
-    "narrow-two": ((2**22, 2), 0),
-    "narrow-three": ((7, 2**20, 3), 1),
-    "narrow-sixteen": ((2**22, 16), 0),
+    "strips-own": ((32768, 32768), 0),
+    "strips-shared": ((65536, 256), 0),
+    "strips-two": ((2**22, 2), 0),
+    "strips-three": ((7, 2**20, 3), 1),
+    "strips-sixteen": ((2**22, 16), 0),
 }
 
 
@@ -126,7 +128,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid", "narrow-three"):
+    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid", "strips-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -136,11 +138,14 @@ SPILLS = {
     ("tiles-odd", 2): 8,  # masked
     ("tiles-odd", 8): 172,
     ("rows-long", 8): 96,
+    ("columns-block", 8): 64,  # masked, sm_90
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
-    ("columns-grid", 8): 160,
-    ("narrow-two", 2): 64,
-    ("narrow-sixteen", 8): 40,  # by NVRTC 13; none by 12.9
+    ("strips-shared", 2): 192,  # of those who walk, as in the next
+    ("strips-shared", 8): 64,
+    ("strips-sixteen", 2): 32,
+    ("strips-sixteen", 4): 16,
+    ("strips-sixteen", 8): 64,
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
@@ -171,9 +176,11 @@ MISALIGNED_SPILLS = 64
         "tiles-odd",
         "columns-block",
         "columns-grid",
-        "narrow-two",
-        "narrow-three",
-        "narrow-sixteen",
+        "strips-own",
+        "strips-shared",
+        "strips-two",
+        "strips-three",
+        "strips-sixteen",
     ],
 )
 def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
@@ -207,7 +214,7 @@ def test_a_newer_gpu_gets_ptx():
     assert b".target sm_" in code
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid", "narrow-two"])
+@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid", "strips-two"])
 @pytest.mark.parametrize(
     "dtype, op", [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")]
 )

@@ -213,11 +213,11 @@ def test_blocks_take_tiles_by_ticket_however_many_rows_there_are(length, units, 
 def test_blocks_share_strips_of_columns_only_where_these_are_few_or_uneven():
     slots = 132 * 4
     for strips, shared in [(2, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
-        made = planned(view((32768, 32 * strips)), axis=0)
+        made = planned(view((32768, 32 * strips)), axis=0, include_initial=True)  # not for strips.cuh
         assert made.config.family == "columns" and made.config.blocks_per_sm == 4
         assert constants(made, "ColumnThreads") == (8,) and made.config.items == 4
         assert (made.config.grid, made.workspace_words > 0) == (shared, shared), strips
-        assert made.grid == min(128 * strips if shared else strips, slots)
+        assert made.grid == min(129 * strips if shared else strips, slots)  # the last result makes for another unit
 
 
 def test_the_carry_climbs_no_more_levels_than_the_row_has():
@@ -440,7 +440,7 @@ def test_transposed_arrays_scan_their_contiguous_axis_in_rows():
     assert made.config.family == "rows" and dimensions(made) == (dim(4, 4, 4), ONE, [dim(30, 16, 16)])
     made = planned(fortran, axis=2)
     assert made.config.family == "columns" and dimensions(made)[1] == dim(20, 4, 4)
-    assert order_of(request(fortran, axis=2)) == Order(8, 1, 1)
+    assert order_of(request(fortran, axis=2)) == Order(8, 1, 1, paired=True)
 
 
 def test_the_layout_of_the_result_decides():
@@ -489,13 +489,13 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
 
 
 def test_columns_by_hand():
-    made = planned(view((1000, 64)), axis=0)
+    made = planned(view((1000, 64)), axis=0, mask=view((64,), "bool"))
     constants = dict(made.config.constants)
     assert made.config.family == "columns" and made.config.items == 4 and made.config.grid
     assert (constants["Chunks"], constants["Steps"]) == (32, 8)
-    assert accesses(made) == ("Vector", "Vector", "None", *NONE)
+    assert accesses(made) == ("Vector", "Vector", "Vector", *NONE)
     assert scalars(made)[:2] == (1, 4)
-    assert made.workspace_words == 64 * (4 + 2 + 2 + 2)
+    assert made.workspace_words == 2 + 64 * (4 + 2 + 2)  # two strips
     short = planned(view((10, 64)), axis=0)
     assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
     uneven = planned(view((10, 63)), axis=0)
@@ -517,7 +517,7 @@ def test_blocks_of_columns_cover_every_column_and_unit(length, width):
     assert made.workspace_words >= (7 * width * units if made.config.grid else 0)
 
 
-def test_narrow_arrays_are_dense_and_fill_a_tile():
+def test_strips_are_columns_that_move_16_bytes_at_a_time():
     rows = 2**16
     families = {
         name: planned(x, axis=0).config.family
@@ -526,48 +526,40 @@ def test_narrow_arrays_are_dense_and_fill_a_tile():
             "merged": view((rows, 2, 3)),
             "32": view((rows, 32)),
             "33": view((rows, 33)),
+            "36": view((rows, 36)),
             "padded": view((rows, 2), strides=(3, 1)),
+            "padded by 16 bytes": view((rows, 64), strides=(68, 1)),
             "swapped": view((rows, 2), strides=(2, -1)),
+            "misaligned": view((rows, 64), pointer=4),
             "short": view((4095, 2)),
             "whole": view((4096, 2)),
+            "short strips": view((255, 64)),
         }.items()
     }
-    assert [name for name, family in families.items() if family == "narrow"] == ["pairs", "merged", "32", "whole"]
+    strips = ["pairs", "merged", "32", "36", "padded by 16 bytes", "whole"]
+    assert [name for name, family in families.items() if family == "strips"] == strips
     assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
+    beside = {"mask": view((2,), "bool")}, {"include_initial": True}
+    assert all(planned(view((rows, 2)), axis=0, **call).config.family == "columns" for call in beside)
 
 
-def test_a_tile_of_a_narrow_array_is_units_that_divide_a_group():
-    for columns, dtype in itertools.product(range(1, 33), ("uint8", "float32", "complex128")):
+def test_a_tile_of_whole_rows_is_units_that_divide_a_group():
+    for columns, dtype in itertools.product(range(2, 33), ("uint8", "float32", "float64")):
         made = planned(view((2, 2**15, columns), dtype), axis=1, dtype=dtype)
         constants = dict(made.config.constants)
-        if made.config.family != "narrow":  # one column is contiguous; of 18 large ones a unit is too much
-            assert columns == 1 or (dtype == "complex128" and columns > 17)
-            continue
-        assert 32 % constants["Units"] == 0
-        assert constants["Units"] * 256 * columns <= 1024 * constants["Warps"]
-        assert made.grid == min(2 * 128 // constants["Units"], 132 * made.config.blocks_per_sm)
-        assert made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED) <= H200.shared_bytes
+        assert made.config.family == "strips" and made.config.grid and constants["Flat"]
+        assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
+        assert made.grid == min(2 * 2**15 // constants["Rows"], 132)
+        assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
         assert made.workspace_words >= 2 * 128 * columns
 
 
-def test_narrow_tiles_are_sent_for_where_they_are_aligned():
-    def made(x, **call):
-        config = planned(x, axis=0, **call).config
-        return (
-            config.staged,
-            dict(config.constants)["ValueBack"],
-            dict(config.constants)["InPlace"],
-            config.results[0].access,
-        )
-
-    x = view((2**16, 3))
-    assert made(x) == (True, 0, 1, "Vector")
-    assert made(x, reverse=True) == (True, 1, 1, "Mirrored")
-    assert made(view((2**16, 3), pointer=4096 + 4)) == (False, 0, 1, "Vector")
-    assert made(x, out=view((2**16, 3), pointer=4096 + 4)) == (True, 0, 1, "Element")
-    assert made(x, dtype="int32") == (True, 0, 0, "Vector")
-    backwards = view((2**16, 3), strides=(-3, 1), pointer=4 * 3 * (2**16 - 1))
-    assert made(backwards, out=x) == (True, 1, 0, "Vector")
+def test_strips_are_a_blocks_own_where_they_are_enough():
+    own, shared = planned(view((2**15, 2**15)), axis=0), planned(view((2**16, 256)), axis=0)
+    assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)
+    assert (shared.config.grid, shared.grid) == (True, 132)
+    assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
+    assert shared.workspace_words == 8 + 256 * (256 + 2 * 16 + 2)  # counters of strips, units, groups, sections
 
 
 def test_a_kernel_is_compiled_once_for_many_sizes():

@@ -72,7 +72,7 @@ def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
     extra = dict(row_initial=view((9,)), return_last=True, segments=("keys", view((10_000,), "float64")))
     assert order_of(request((b, b), mask=view((10_000,), "bool"), **extra, **RECURRENCE)) == full
     assert order_of(request(b, segments=("keys", view((10_000,), "float64")))) is ORDER4
-    assert order_of(request((b, b), axis=0, **RECURRENCE)) == Order(8, 1, 1)
+    assert order_of(request((b, b), axis=0, **RECURRENCE)) == Order(8, 1, 1, paired=True)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
     broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
     assert accesses(broadcast)[5:] == ("Uniform", "None")
-    # 4 units of 64 columns: states of 2 words, carries of 4 in one group and one section.
-    assert scalars(made) == (1, 4, 64 * (4 * 2 + 4 + 4 + 4), 0, 0)
+    # 4 counters, 4 units of 64 columns: states of 2 words, carries of 4 in one group and one section.
+    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4 + 4), 0, 0)
     # 32 chunks of 8 threads of 2 columns, a pad, and a word.
     assert made.config.shared_bytes == 32 * ((8 * 2 + 1) * 8 + 4) + plan.SHARED_REST
 
@@ -215,21 +215,24 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
 @pytest.mark.parametrize(
     "dtypes, op, tables",
     [
-        # Of 256 units of 256 steps: words of the aggregates of units, groups, sections, and of the carries of these.
-        (["float32"], "add", (256, 8 * 2, 2, 2)),
-        (["float32"], "max", (256, 8, 1, 1)),
-        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 8 * 4, 4, 4)),
-        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 8 * 8, 8, 8)),
-        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 8 * 2, 2, 2)),
-        (["int8"], state_of("int8"), (256, 8, 1, 1)),
+        # Of 256 units of 256 steps: words of the totals of units, of 16 groups, and of a section.
+        (["float32"], "add", (256, 16 * 2, 2)),
+        (["float32"], "max", (256, 16, 1)),
+        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 16 * 4, 4)),
+        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 16 * 8, 8)),
+        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 16 * 2, 2)),
+        (["int8"], state_of("int8"), (256, 16, 1)),
     ],
 )
 def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
+    mask = view((2**16, 1), "bool")  # no array of strips.cuh
     for across in (33, 64):
-        made = planned(of_shape((2**16, across), *dtypes), op, axis=0)
+        made = planned(of_shape((2**16, across), *dtypes), op, axis=0, mask=mask)
         threads, items = constants(made, "ColumnThreads")[0], made.config.items
-        chains = -(-across // (threads * items)) * threads * items
-        words = sum(chains * table + chains * table % 2 for table in tables)  # filled up to an even number
+        strips = -(-across // (threads * items))
+        chains = strips * threads * items
+        words = strips + strips % 2  # a ticket each, filled up to an even number, as each table is
+        words += sum(chains * table + chains * table % 2 for table in tables)
         assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words, 0, 0)
 
 
@@ -245,14 +248,16 @@ def test_indices_have_32_bits_where_that_is_enough():
 @pytest.mark.parametrize("op, dtype", [(LINEAR_RECURRENCE, "complex128"), (state_of("int8", "int8"), "int8")])
 def test_columns_of_large_and_small_states(op, dtype):
     for width, segments in itertools.product((2, 3, 64), (None, ("keys", view((1000,), "int32")))):
-        config = planned(of_shape((1000, width), dtype, dtype), op, axis=0, segments=segments).config
+        asked = request(of_shape((1000, width), dtype, dtype), op, axis=0, segments=segments)
+        config = make_plan(asked, Target(80, 132)).config
         assert config.family == "columns" and config.blocks_per_sm * config.block in (512, 1024)
         assert config.items * DTYPES[dtype].itemsize <= 16
 
 
 def test_columns_of_a_state_of_one_byte():
     for width, items in ((2, 2), (3, 1), (16, 16), (64, 16)):
-        config = planned(view((1000, width), "int8"), state_of("int8"), axis=0).config
+        mask = view((width,), "bool")
+        config = planned(view((1000, width), "int8"), state_of("int8"), axis=0, mask=mask).config
         assert (config.family, config.items, config.state_bytes) == ("columns", items, 1)
 
 

@@ -150,8 +150,9 @@ FAMILIES = {
     "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
     "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
     "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
-    "narrow": {"shape": (2, 700, 3), "call": {"axis": 1}},
-    "narrow-pairs": {"shape": (1300, 2), "call": {"axis": 0}},
+    "strips": {"shape": (2, 700, 32), "call": {"axis": 1}},
+    "strips-own": {"shape": (300, 128), "call": {"axis": 0}, "sms": 1},
+    "strips-pairs": {"shape": (4500, 2), "call": {"axis": 0}},
 }
 
 
@@ -213,8 +214,9 @@ def every_dtype() -> list[Case]:
             "columns",
             "columns-shared",
             "columns-own",
-            "narrow",
-            "narrow-pairs",
+            "strips",
+            "strips-own",
+            "strips-pairs",
         )
         for dtype in DTYPES.values()
     ]
@@ -276,7 +278,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared", "narrow-pairs")
+        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared", "strips", "strips-own")
     ]
 
 
@@ -399,9 +401,9 @@ def long_chains() -> list[Case]:
         Case(
             "chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
         ),
-        Case("narrow-chain-of-40-units", (40 * 256 + 3, 3), call={"axis": 0}, seeds=5),
-        Case("narrow-chain-of-1030-units", (1030 * 256 + 2, 2), call={"axis": 0}, seeds=2),
-        Case("narrow-chain-of-2060-units-initial", (2060 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=2),
+        Case("strips-chain-of-40-units", (40 * 256 + 3, 3), call={"axis": 0}, seeds=5),
+        Case("strips-chain-of-1030-units", (1030 * 256 + 2, 2), call={"axis": 0}, seeds=2),
+        Case("strips-chain-of-2060-units-initial", (2060 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=2),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
         Case(
             "own-chains-of-1030-column-units",
@@ -430,13 +432,13 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
         Case("real-tiles-uint8", (2 * 32768,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
-        Case("real-narrow-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
-        Case("real-narrow-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
-        Case("real-narrow-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
-        Case("real-narrow-16", (5 * 512 + 9, 16), call={"axis": 0}, **real),
-        Case("real-narrow-32-float16", (3 * 256 + 8, 32), "float16", call={"axis": 0}, **real),
-        Case("real-narrow-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
-        Case("real-narrow-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
+        Case("real-strips-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
+        Case("real-strips-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
+        Case("real-strips-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
+        Case("real-strips-16", (5 * 512 + 9, 16), call={"axis": 0}, **real),
+        Case("real-strips-32-float16", (3 * 256 + 8, 32), "float16", call={"axis": 0}, **real),
+        Case("real-strips-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
+        Case("real-strips-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
     ]
 
 
@@ -471,13 +473,13 @@ def test_scan(case: Case) -> None:
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5])
 def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
-    """Tiles of narrow arrays hold as many units as fit."""
+    """Tiles of whole rows hold as many units as fit."""
     x = np.random.default_rng(columns).standard_normal((40 * 256 + 3, 5)).astype(np.float32)
     expected = cuscan.scan(x, axis=0)[:, :columns]
 
     with small_units():
         simulation = prepare(x[:, :columns].copy(), axis=0)
-    assert simulation.plan.config.family == ("narrow" if columns < 5 else "columns")
+    assert simulation.plan.config.family == "strips"
     assert_same(simulation.run(columns), expected)
 
 

@@ -13,14 +13,13 @@ import numpy as np
 
 from cuscan.backends.algebra import Algebra, Inputs, Part
 from cuscan.backends.convert import storage, to_accumulator, to_result
-from cuscan.backends.walk import Carry, block, prefixes, unblock, walk
+from cuscan.backends.walk import block, carry_of, prefixes, unblock, walk
 from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.initial import check_start
 from cuscan.interop.view import ArrayView, HostLibrary
-from cuscan.order import GROUP
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
@@ -133,10 +132,11 @@ def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], 
 def _scan_rows(request: ScanRequest, algebra: Algebra, inputs: Inputs, results: list[Array], last: Array) -> None:
     order = order_of(request)
     rows, length = results[0].shape
-    span = order.unit * GROUP
+    span = order.unit * order.group
     step = max(BLOCK // min(span, length), 1)
     for first in range(0, rows, step):
-        carry = Carry(algebra.combine, Part(np.bool_(request.has_initial), algebra.row_start(inputs, first, step)))
+        start = Part(np.bool_(request.has_initial), algebra.row_start(inputs, first, step))
+        carry = carry_of(order, algebra.combine, start)
         for position in range(0, length, span):
             window = slice(first, first + step), slice(position, position + span)
             shape = results[0][window].shape

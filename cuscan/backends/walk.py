@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.backends.algebra import Algebra, Part
-from cuscan.order import GROUP, LANES, SECTION, Order
+from cuscan.order import FOLD, GROUP, LANES, SECTION, Order
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -55,11 +55,37 @@ class Carry:
             self._groups = []
 
 
-def prefixes(combine: Combine, blocked: Array, carry: Carry) -> Part:
+class PairedCarry:
+    """The same of a paired order."""
+
+    def __init__(self, combine: Combine, initial: Part) -> None:
+        self._combine = combine
+        self._sections, self._groups = initial, Part(np.False_, initial.value)
+        self._passed = 0  # groups of this section
+
+    def before_group(self) -> Part:
+        return _join(self._combine, self._sections, self._groups) if self._passed else self._sections
+
+    def pass_group(self, total: Array) -> None:
+        self._groups = _join(self._combine, self._groups, Part(np.True_, total))
+        self._passed += 1
+        if self._passed == FOLD:
+            self._sections = self.before_group()
+            self._groups, self._passed = Part(np.False_, total), 0
+
+
+def carry_of(order: Order, combine: Combine, initial: Part) -> Carry | PairedCarry:
+    """The carry of an order, before the first group."""
+    return PairedCarry(combine, initial) if order.paired else Carry(combine, initial)
+
+
+def prefixes(combine: Combine, blocked: Array, carry: Carry | PairedCarry) -> Part:
     """What precedes each thread's items, for one group of units; the carry passes the group."""
     totals = blocked[0].copy()
     for item in blocked[1:]:
         totals = combine(totals, item)
+    if isinstance(carry, PairedCarry):
+        return _paired_prefixes(combine, totals, carry)
     lanes = _kogge_stone(combine, totals)
     vectors = _fold(combine, lanes[-1])
     warps = _fold(combine, vectors[-1])
@@ -73,6 +99,27 @@ def prefixes(combine: Combine, blocked: Array, carry: Carry) -> Part:
         combine,
         _join(combine, carries, _before(warps)),
         _join(combine, _before(vectors), _before(lanes)),
+    )
+
+
+def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Part:
+    blocks = [totals[:, 0, 0]]  # of 1, 2, 4, ... runs: (blocks, units, rows)
+    while len(blocks[-1]) > 1:
+        whole = blocks[-1][: len(blocks[-1]) // 2 * 2]
+        blocks.append(combine(whole[::2], whole[1::2]))
+    before_group = carry.before_group()
+    units = _fold(combine, blocks[-1][0].astype(before_group.value.dtype))
+    carry.pass_group(units[-1])
+
+    before = _join(combine, before_group, _before(units))
+    runs = np.arange(len(totals)).reshape(-1, 1, 1)
+    before = Part(before.exists, np.broadcast_to(before.value.astype(totals.dtype), blocks[0].shape))
+    for level in reversed(range(len(blocks))):
+        number = runs[:, 0, 0] >> level
+        before = _join(combine, before, Part((runs >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)]))
+    return Part(
+        np.broadcast_to(before.exists, runs.shape[:1] + before.value.shape[1:])[:, None, None],
+        before.value[:, None, None],
     )
 
 

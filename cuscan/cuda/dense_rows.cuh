@@ -14,7 +14,7 @@ struct Stretch {
     using Piece = Vector<uint32, 4>;            // whatever the elements are
 
     alignas(kBytes) unsigned char bytes[(kElements * sizeof(T) + 2 * kBytes - 1) / kBytes * kBytes + 2 * kMargin];
-    target::BulkBarrier barrier;
+    target::Barrier barrier;
 
     // Elements before the first whole piece, pieces, elements after the last.
     struct Cut {

@@ -27,4 +27,52 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
+// Totals in a row, combined in pairs, the pairs in pairs, and so on up to 2^kLevels. What precedes total number i is made of
+// the blocks that the bits of i stand for, the largest first. Totals come one after the other, from number 0 on.
+template <class Op, int kLevels, class T>
+struct PairedFold {
+    T block[kLevels > 0 ? kLevels : 1];
+
+    // Takes total number `number`; gives the largest block that ends with it.
+    CUSCAN_DEVICE T push(int number, T total) {
+        CUSCAN_UNROLL
+        for (int level = 0; level < kLevels; ++level) {
+            if ((number >> level & 1) == 0) {
+                block[level] = total;
+                return total;
+            }
+            total = Op::combine(block[level], total);
+        }
+        return total;
+    }
+    // `prefix`, if there is one, and the totals before number `number`.
+    CUSCAN_DEVICE T before(int number, bool has_prefix, T prefix) const {
+        CUSCAN_UNROLL
+        for (int level = kLevels - 1; level >= 0; --level) {
+            if (number >> level & 1) {
+                prefix = join<Op>(has_prefix, prefix, block[level]);
+                has_prefix = true;
+            }
+        }
+        return prefix;
+    }
+};
+
+// The same of totals that groups of kLanes lanes hold, one each.
+template <class Op, int kLanes, class T>
+struct PairedLanes {
+    static constexpr int kLevels = kLanes > 16 ? 5 : kLanes > 8 ? 4 : kLanes > 4 ? 3 : kLanes > 2 ? 2 : kLanes - 1;
+    PairedFold<Op, kLevels, T> left;  // the blocks before this lane
+    T total;                          // of all
+
+    CUSCAN_DEVICE PairedLanes(const T& own, int lane) : total(own) {
+        CUSCAN_UNROLL
+        for (int level = 0; level < kLevels; ++level) {
+            const T other = target::shuffle_xor(total, 1 << level);
+            left.block[level] = other;
+            total = lane >> level & 1 ? Op::combine(other, total) : Op::combine(total, other);
+        }
+    }
+};
+
 }  // namespace cuscan

@@ -3,9 +3,9 @@
 //
 // * kGrid: many blocks work on a strip. Units are handed out by ticket, so the order of work is the order of tickets,
 //   however the hardware schedules blocks, and the carry goes through memory
-//   (grid_chain.cuh, look_ahead.cuh).
+//   (look_ahead.cuh, column_chain.cuh).
 // * else: there are strips enough for all blocks. A block takes a whole strip, unit after unit, and keeps the carry to
-//   itself (block_chain.cuh); then the strip that lies as many further as there are blocks.
+//   itself; then the strip that lies as many further as there are blocks.
 #pragma once
 #include "workspace.cuh"
 

@@ -9,6 +9,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
 #define CUSCAN_UNROLL _Pragma("unroll")
 #define CUSCAN_NO_UNROLL _Pragma("unroll 1")
+#define CUSCAN_UNROLL_EIGHT _Pragma("unroll 8")
 
 namespace cuscan {
 
@@ -95,6 +96,15 @@ CUSCAN_DEVICE T rotate_up(const T& value) {
     const int source = (thread_index() + kWarp - 1) % kWarp;
     CUSCAN_UNROLL
     for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], source);
+    return from_words<T>(words);
+}
+
+// The value of the lane whose number differs in the bits of `mask`.
+template <class T>
+CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
+    Words<T> words = to_words(value);
+    CUSCAN_UNROLL
+    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_xor_sync(~0u, words.word[i], mask);
     return from_words<T>(words);
 }
 
@@ -190,6 +200,8 @@ CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
 CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
+CUSCAN_DEVICE uint64 atomic_increment(uint64* address) { return atomicAdd(address, 1ull); }
+CUSCAN_DEVICE void atomic_raise(uint64* address, uint64 least) { atomicMax(address, least); }
 // Between two looks at a word that is not there yet: leaves the memory to those who will write it.
 CUSCAN_DEVICE void pause() { __nanosleep(40); }
 CUSCAN_DEVICE void fence() { __threadfence(); }
@@ -230,6 +242,21 @@ struct Barrier {
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
     }
+    // A thread's own copy of sizeof(T) = 4, 8 or 16 bytes, source and destination aligned to them.
+    template <class T>
+    CUSCAN_DEVICE void load(T* destination, const T* source) {
+        if constexpr (sizeof(T) == 16)
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source)
+                         : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(destination)), "l"(source),
+                         "n"(int(sizeof(T)))
+                         : "memory");
+    }
+    // Arrives when all copies of this thread have.
+    CUSCAN_DEVICE void arrive_loaded() {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
+    }
     // By one thread of its warp, or (together) by all: the compiler can rely on all going on together then.
     CUSCAN_DEVICE void wait(uint32 phase) {
         while (!is_over(phase)) {
@@ -262,6 +289,11 @@ struct Barrier {
     }
     CUSCAN_DEVICE void expect(uint32) {}
     CUSCAN_DEVICE void load(void*, const void*, uint32) {}
+    template <class T>
+    CUSCAN_DEVICE void load(T* destination, const T* source) {
+        *destination = *source;
+    }
+    CUSCAN_DEVICE void arrive_loaded() { arrive(); }
     CUSCAN_DEVICE void wait(uint32 phase) {
         while (!is_over(phase)) {
         }
@@ -280,7 +312,6 @@ private:
     }
 };
 #endif
-using BulkBarrier = Barrier;
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
 // `sum` and the four bytes, or the two halves, of a word.

@@ -6,7 +6,7 @@
 
 namespace cuscan {
 
-// The header; the tile states (grid_chain.cuh, look_ahead.cuh) follow it: aggregates, then what else is published.
+// The header; the tile states (look_ahead.cuh, column_chain.cuh) follow it: aggregates, then what else is published.
 struct Workspace {
     uint32 ticket;    // units handed out so far
     uint32 finished;  // blocks that are done

@@ -24,7 +24,7 @@ from unittest import mock
 
 import numpy as np
 
-from cuscan import narrow, tuning
+from cuscan import tuning
 from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.config import Config, ScanPlan, Target
@@ -41,7 +41,6 @@ Kernel = Callable[..., "bytes | None"]  # returns what went wrong
 
 HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4)
-NARROW_ELEMENTS = 128  # of a warp, with small units: a tile is four units of one column, or one of four
 CANARY = 0xC5
 POISON = 0xA5
 
@@ -417,5 +416,5 @@ def assert_same(result: Array, expected: Array) -> None:
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, and smaller tiles of narrow arrays, so that few elements make a long chain."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch.object(narrow, "NARROW_ELEMENTS", NARROW_ELEMENTS):
+    with mock.patch.dict(tuning.CONTIGUOUS, smaller):
         yield

@@ -129,7 +129,7 @@ void Grid::run() {
         if (clock_ - last_progress_ > schedule_.patience)
             report("hang: no thread got on in %llu turns", (unsigned long long)schedule_.patience);
         if (random_.one_in(schedule_.stall_odds)) stall(warp);
-        if (random_.one_in(4)) deliver();
+        for (size_t copies = on_their_way_.size() / 16 + random_.one_in(4); copies > 0; --copies) deliver();
         if (block.exited == threads_) retire(block);
     }
     grid = nullptr;
@@ -316,8 +316,8 @@ bool Grid::is_in_an_array(const void* source, uint32_t bytes) const {
 void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase& phase) {
     if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
-    // Now and then one takes so long that many later ones overtake it.
-    const uint64_t delay = random_.one_in(16) ? random_.below(20000) : 0;
+    // Now and then a large one takes so long that many later ones overtake it.
+    const uint64_t delay = bytes > 16 && random_.one_in(16) ? random_.below(20000) : 0;
     on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay});
     maybe_suspend(2);
 }

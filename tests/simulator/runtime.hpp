@@ -102,8 +102,7 @@ struct Block {
 // A barrier in shared memory: `completed` phases; in the present one so many arrivals, of `arrivals`, and bytes are missing.
 struct Phase {
     uint32_t expected;
-    uint16_t completed;
-    uint8_t arrivals, missing;
+    uint32_t completed : 8, arrivals : 12, missing : 12;
 
     void settle() {
         if (missing != 0 || expected != 0) return;

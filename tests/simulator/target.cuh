@@ -10,6 +10,7 @@
 #define CUSCAN_CONSTANT_ARGUMENT const
 #define CUSCAN_UNROLL
 #define CUSCAN_NO_UNROLL
+#define CUSCAN_UNROLL_EIGHT
 
 namespace cuscan {
 
@@ -182,7 +183,7 @@ constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 struct Barrier {
     simulator::Phase state;
 
-    void init(uint32 arrivals = 1) { state = {0, 0, uint8(arrivals), uint8(arrivals)}; }
+    void init(uint32 arrivals = 1) { state = {0, 0, arrivals, arrivals}; }
     void arrive() { simulator::grid->arrive(state); }
     void expect(uint32 bytes) {
         state.expected += bytes;
@@ -194,26 +195,42 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
+    template <class T>
+    void load(T* destination, const T* source) {
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
+        check_aligned(destination, sizeof(T));
+        check_aligned(source, sizeof(T));
+        state.expected += sizeof(T);
+        simulator::grid->send_for(destination, source, sizeof(T), state);
+    }
+    void arrive_loaded() { arrive(); }
     // The hardware knows a phase by its parity, and so may who waits alone.
     void wait(uint32 phase) {
-        const volatile uint16_t& completed = state.completed;
-        while (completed % 2 == (phase & 1)) simulator::grid->suspend();
+        while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
     }
     // Who waits for the one before the next, or for the one after, would be misled.
     void wait_together(uint32 phase) {
-        const int over = int16_t(state.completed - uint16_t(phase));
+        const int over = int8_t(state.completed - uint8_t(phase));
         if (over < 0 || over > 1)
             simulator::grid->fail("waits for phase %u of a barrier of which %d are over", phase, int(phase) + over);
         wait(phase);
         sync_warp();
     }
 };
-using BulkBarrier = Barrier;
 
 inline uint32 atomic_increment(uint32* address) {
     simulator::grid->maybe_suspend(2);
     simulator::grid->progress();
     return (*address)++;
+}
+inline uint64 atomic_increment(uint64* address) {
+    simulator::grid->maybe_suspend(2);
+    simulator::grid->progress();
+    return (*address)++;
+}
+inline void atomic_raise(uint64* address, uint64 least) {
+    simulator::grid->maybe_suspend(2);
+    if (*address < least) *address = least;
 }
 inline void pause() { simulator::grid->suspend(); }
 inline void fence() { simulator::grid->maybe_suspend(2); }

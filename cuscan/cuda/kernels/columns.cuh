@@ -1,20 +1,19 @@
 // columns: the scanned axis is not the contiguous one. Neighbouring threads take neighbouring columns (kItems of them
 // each), kSteps elements along the axis a thread; kChunks threads above each other make a unit. The order of the scan, per
-// column: the steps of a thread one by one, the chunks of a unit by warp_inclusive_scan, the units along the chain.
+// column: the steps of a thread one by one, the chunks of a unit in pairs, the units as column_chain.cuh has it.
 //
 // A strip is as many columns as a block has side by side. A block holds kPlaces units at a time: of different rows, or,
 // where many blocks share a strip (schedule.cuh), consecutive ones of one row.
 #pragma once
-#include "../block_chain.cuh"
+#include "../column_chain.cuh"
 #include "../column_share.cuh"
-#include "../grid_chain.cuh"
 #include "../schedule.cuh"
 
 namespace cuscan {
 
 template <class Config>
 struct ColumnsShared {
-    uint32 ticket;
+    Turn turn;
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
     typename Elements<Config>::State exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
@@ -34,6 +33,9 @@ struct Columns {
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
     using Share = ColumnShare<Config>;
+    using Pairs = PairedLanes<Op, Config::kChunks, State>;
+    using Totals = State[kItems];
+    using Carries = Carry[kItems];
     static_assert(Config::kLevels == 0 || Config::kChunks == target::kWarp, "a unit of a chain is 32 chunks");
 
     ColumnsShared<Config>& shared;
@@ -42,14 +44,12 @@ struct Columns {
     const typename Element::Initial& initial;
     const Geometry<Config>& geometry;
     const int thread, chunk, place;  // of the columns, of the steps, of the units of this block
-    BlockChains<State, Carry, CarryOp, Config::kLevels, kItems> block_chain;
 
     CUSCAN_DEVICE uint32 side_by_side() const { return uint32((geometry.column.size + kWidth - 1) / kWidth); }  // strips
-    CUSCAN_DEVICE Turn turn(uint32 number) const {
-        const uint64 row_blocks = Config::kGrid ? geometry.rows : (geometry.rows + kPlaces - 1) / kPlaces;
-        const uint64 turns = Config::kGrid ? (geometry.units + kPlaces - 1) / kPlaces : geometry.units;
-        const Schedule<Config::kGrid> schedule{row_blocks * side_by_side(), uint32(turns), side_by_side()};
-        return schedule.turn(number);
+    // The block's turn number k, of strips of its own.
+    CUSCAN_DEVICE Turn turn(uint32 k) const {
+        const uint64 row_blocks = (geometry.rows + kPlaces - 1) / kPlaces;
+        return Schedule<false>{row_blocks * side_by_side(), uint32(geometry.units), side_by_side()}.turn(k);
     }
     CUSCAN_DEVICE uint64 row(const Turn& turn, int at_place) const {
         const uint64 row_block = turn.strip / side_by_side();
@@ -99,40 +99,39 @@ struct Columns {
         return Element::start(at, initial);
     }
 
-    // From totals to prefixes, in place. The threads are regrouped: kChunks lanes take kItems columns of a unit.
-    CUSCAN_DEVICE void scan_chunks(const Turn& turn) {
+    // From totals to prefixes, in place. The threads are regrouped: kChunks lanes take kItems columns of a unit. What
+    // precedes that, find(turn, place, first column, unit, its totals, carries) says.
+    template <class Find>
+    CUSCAN_DEVICE void scan_chunks(const Turn& turn, Find find) {
         const int my_chunk = target::thread_index() % Config::kChunks, group = target::thread_index() / Config::kChunks;
         const int my_column = group % Config::kColumnThreads * kItems, my_place = group / Config::kColumnThreads;
         auto& line = shared.exchange[my_place][my_chunk];
 
-        State inclusive[kItems], aggregate[kItems];
-        Carry carry[kItems];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            inclusive[i] = warp_inclusive_scan<Op, Config::kChunks>(line[my_column + i], my_chunk);
-            carry[i] = start(turn, my_place, my_column + i);
-            if constexpr (Config::kLevels > 0) aggregate[i] = target::broadcast(inclusive[i], target::kWarp - 1);
-        }
-        bool has_carry = Config::kHasInitial;
         const uint32 my_unit = unit(turn, my_place);
-        if constexpr (Config::kGrid) {
-            if (my_unit < geometry.units) {
-                GridChains<State, Carry, CarryOp, Config::kLevels, kItems> chain(
-                    workspace, geometry.rows * side_by_side() * kWidth, geometry.units, turn.strip * kWidth + my_column);
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i)
-                    if (my_chunk == 0) chain.publish(i, my_unit, aggregate[i]);
-                has_carry = chain.prefix(my_unit, aggregate, has_carry, carry);
-            }
-        } else if constexpr (Config::kLevels > 0) {
-            has_carry = block_chain.prefix(my_unit, aggregate, has_carry, carry);
-        }
+        const bool has_prefix = Config::kHasInitial || my_unit > 0;
+        State total[kItems];
+        PairedFold<Op, Pairs::kLevels, State> left[kItems];
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
-            const State prefix = convert<State>(carry[i]);
-            const State exclusive = target::shuffle_up(inclusive[i], 1);
-            line[my_column + i] = my_chunk > 0 ? join<Op>(has_carry, prefix, exclusive) : prefix;
+            const Pairs pairs(line[my_column + i], my_chunk);
+            total[i] = pairs.total;
+            left[i] = pairs.left;
         }
+        Carry carry[kItems];
+        find(my_place, my_column, my_unit, total, carry);
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            line[my_column + i] = left[i].before(my_chunk, has_prefix, convert<State>(carry[i]));
+    }
+
+    // The column of this lane where a warp has a unit of kItems columns: every kItems-th lane has the same; and its total.
+    static CUSCAN_DEVICE int own() { return target::thread_index() % kItems; }
+    static CUSCAN_DEVICE State own(const Totals& total) {
+        State mine = total[0];
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i)
+            if (i == own()) mine = total[i];
+        return mine;
     }
 
     CUSCAN_DEVICE void store(const Turn& turn, const Share& share) const {
@@ -152,13 +151,26 @@ struct Columns {
         find_segments(now);
         if (now.exists) load(now, share);
         if (Config::kSegments == Segments::kOffsets) target::sync_block();  // the boundaries are read; the next may come
+        ColumnCarry<Carry, CarryOp, Config::kHasInitial> mine;
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
             find_segments(next);
             if (next.exists) load(next, next_share);
+            auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
+                if constexpr (Config::kLevels == 0) {
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i) carry[i] = start(now, my_place, my_column + i);
+                } else {
+                    if (unit == 0) mine.sections = start(now, my_place, my_column + own());
+                    const Carry before = mine.before(unit);
+                    mine.pass(unit, convert<Carry>(own(total)));
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(before, i);
+                }
+            };
             fold_steps(share);
             target::sync_block();
-            scan_chunks(now);
+            scan_chunks(now, find);
             target::sync_block();
             store(now, share);
             now = next;
@@ -169,17 +181,33 @@ struct Columns {
     // Blocks that share strips. A ticket is taken when the block is ready for it: a tile that is only waiting for its
     // turn would hold up all that come after it.
     CUSCAN_DEVICE void run_tickets() {
+        const uint64 strips = geometry.rows * side_by_side();
+        ColumnTables<State, Carry> tables(workspace, strips, strips * kWidth, geometry.units);
+        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
         const bool leader = target::thread_index() == 0;
-        if (leader) shared.ticket = target::atomic_increment(&workspace->ticket);
+        SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces));
+        if (leader) shared.turn = schedule.first();
         target::sync_block();
-        for (Turn now = turn(shared.ticket); now.exists; now = turn(shared.ticket)) {
+        uint64 strip = ~uint64(0);
+        for (Turn now = shared.turn; now.exists; now = shared.turn) {
             Share share;
             find_segments(now);
             load(now, share);
+            auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
+                if (unit >= geometry.units) return;
+                const uint64 first_chain = now.strip * kWidth + my_column;
+                if (strip != now.strip) walk.begin(first_chain, start(now, my_place, my_column + own()));
+                strip = now.strip;
+                const State mine = own(total);
+                ColumnRun<State, Carry, CarryOp, kItems, 1>::publish(tables, first_chain, unit, mine);
+                const Carry found = walk.prefix(unit, [&] { return mine; });
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(found, i);
+            };
             fold_steps(share);
             target::sync_block();
-            scan_chunks(now);
-            if (leader) shared.ticket = target::atomic_increment(&workspace->ticket);
+            scan_chunks(now, find);
+            if (leader) shared.turn = schedule.next();
             target::sync_block();
             store(now, share);
         }
@@ -194,7 +222,7 @@ CUSCAN_DEVICE void columns(Row<Config> origin, Workspace* workspace, const typen
     const int thread = target::thread_index() % Config::kColumnThreads;
     const int chunk = target::thread_index() / Config::kColumnThreads % Config::kChunks;
     const int place = target::thread_index() / (Config::kColumnThreads * Config::kChunks);
-    Columns<Config> kernel{shared, origin, workspace, initial, geometry, thread, chunk, place, {}};
+    Columns<Config> kernel{shared, origin, workspace, initial, geometry, thread, chunk, place};
     if constexpr (Config::kGrid)
         kernel.run_tickets();
     else

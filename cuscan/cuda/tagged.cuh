@@ -1,6 +1,5 @@
-// Where the chains of grid_chain.cuh lie in the workspace, and how a value gets from block to block: it travels with the tag
-// of its launch in the same 64-bit words, so a relaxed access is enough, a torn value is noticed, and nothing has to be
-// cleared between launches.
+// How a value gets from block to block: it travels with the tag of its launch in the same 64-bit words of the workspace, so
+// a relaxed access is enough, a torn value is noticed, and nothing has to be cleared between launches.
 #pragma once
 #include "workspace.cuh"
 
@@ -42,30 +41,6 @@ struct Tagged {
         }
         value = target::from_words(parts);
         return complete;
-    }
-};
-
-// The words of a launch's chains (assemble.py counts the same): the tables one after the other, each ordered by chain.
-template <class Acc, class Carry>
-struct ChainTables {
-    static constexpr uint64 kGroup = target::kWarp;
-    static constexpr uint64 kSection = kGroup * kGroup;
-
-    uint64 units, groups, sections;
-    uint64* aggregates;  // of units
-    uint64* group_totals;
-    uint64* section_totals;
-    uint64* carries;  // into sections; that into section 0 is never written, the initial value stands for it
-
-    CUSCAN_DEVICE ChainTables(uint64* words, uint64 chains, uint64 units_each) {
-        units = units_each;
-        groups = (units + kGroup - 1) / kGroup;
-        sections = (units + kSection - 1) / kSection;
-        aggregates = words;
-        // Pairs of words are accessed at once, so every table begins at an even word.
-        group_totals = aggregates + (chains * units * Tagged<Acc>::kWords + 1) / 2 * 2;
-        section_totals = group_totals + (chains * groups * Tagged<Carry>::kWords + 1) / 2 * 2;
-        carries = section_totals + (chains * sections * Tagged<Carry>::kWords + 1) / 2 * 2;
     }
 };
 

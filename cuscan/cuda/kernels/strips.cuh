@@ -1,0 +1,305 @@
+// strips: the scanned axis is not the contiguous one, and the columns beside it lie so that 16 bytes of them move at once.
+// A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp
+// has one task, and every stage a barrier for each:
+//
+// * loaders send for a tile, as soon as its stage is free;
+// * folders add up the tile's runs;
+// * summers, where blocks share strips, add those up, and publish the totals of units;
+// * walkers find what precedes the tile, from when it is sent for, and each of its runs: a lane for a column of a unit;
+// * finishers write the results over the values, and store them.
+//
+// So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
+//
+// Blocks have strips of their own (then a unit can be several tiles), or share them, by ticket (column_chain.cuh).
+#pragma once
+#include "../column_chain.cuh"
+#include "../schedule.cuh"
+#include "../strip_tile.cuh"
+
+namespace cuscan {
+
+template <class Config>
+struct StripsShared {
+    using Tile = StripTile<Config>;
+
+    struct Stage {
+        typename Tile::Values values;
+        typename Tile::Exchange exchange;                              // totals of runs, then what precedes them
+        typename Tile::State total[target::kWarp * Config::kWalkers];  // of the units, by the walkers' lanes
+        Turn turn;
+        target::Barrier known, arrived, folded, summed, prefixed, free;
+    };
+    Stage stages[Config::kStages];
+    typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
+};
+
+template <class Config>
+struct Strips {
+    using Layout = StripLayout<Config>;
+    using Tile = StripTile<Config>;
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Carry = typename Element::Carry;
+    using Op = typename Element::Op;
+    using CarryOp = typename Element::CarryOp;
+    using Stage = typename StripsShared<Config>::Stage;
+    static constexpr int kWarps = Config::kWarps, kLoaders = Config::kLoaders, kStages = Config::kStages;
+    static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
+    // The warps, in this order; teams of walkers take turns.
+    static constexpr int kWalkers = Config::kWalkers, kTeams = Config::kTeams;
+    static constexpr int kSlice = Layout::kColumns / kWalkers;  // of a walker
+    static_assert(kSlice * kWalkers == Layout::kColumns && kSlice <= target::kWarp && (kUnits == 1 || kWalkers == 1), "");
+    static constexpr int kLoading = 1;  // the number of the loaders' own barrier
+
+    StripsShared<Config>& shared;
+    const Row<Config>& origin;
+    Workspace* workspace;
+    const typename Element::Initial& initial;
+    const Geometry<Config>& geometry;
+
+    CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stages[k % kStages]; }
+    static CUSCAN_DEVICE uint32 phase(uint32 k) { return k / kStages; }
+    static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
+
+    CUSCAN_DEVICE uint32 side_by_side() const {
+        return uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
+    }
+    CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
+    // Which tiles the block works on, one after the other; for one of its threads.
+    CUSCAN_DEVICE auto schedule() const {
+        const uint32 tiles = uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
+        if constexpr (Config::kGrid)
+            return SharedStrips(workspace, strips(), tiles);
+        else
+            return OwnStrips{{strips(), tiles, side_by_side()}, 0};
+    }
+    struct OwnStrips {
+        Schedule<false> schedule;
+        uint32 taken;
+        CUSCAN_DEVICE Turn first() { return next(); }
+        CUSCAN_DEVICE Turn next() { return schedule.turn(taken++); }
+    };
+    CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
+        return int64(turn.strip % side_by_side()) * Layout::kColumns;
+    }
+    CUSCAN_DEVICE Tile tile(const Turn& turn) const {
+        const int64 position = int64(turn.unit) * Layout::kRows, column = first_column(turn);
+        Row<Config> first = origin.at(geometry, turn.strip / side_by_side());
+        first.advance(geometry.column, column);
+        first.advance(geometry.axis, position);
+        return {{},
+                geometry,
+                first,
+                position,
+                clamp(geometry.axis.size - position, Layout::kRows),
+                clamp(geometry.column.size - column, Layout::kColumns)};
+    }
+    template <class Barrier>
+    static CUSCAN_DEVICE void arrive(Barrier& barrier) {
+        target::sync_warp();
+        if (lane() == 0) barrier.arrive();
+    }
+
+    CUSCAN_DEVICE void begin() {
+        if (target::thread_index() == 0) {
+            for (Stage& stage : shared.stages) {
+                stage.known.init(1);
+                stage.arrived.init(kLoaders * target::kWarp + 1);
+                stage.folded.init(kWarps);
+                stage.summed.init(kWalkers);
+                stage.prefixed.init(kWalkers);
+                stage.free.init(kWarps);
+            }
+        }
+        target::sync_block();
+    }
+
+    CUSCAN_DEVICE void run_loader(int loader) {
+        const int thread = loader * target::kWarp + lane();
+        auto schedule = this->schedule();
+        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+            Stage& stage = this->stage(k);
+            if (k >= kStages) stage.free.wait(phase(k) - 1);
+            if (thread == 0) {
+                stage.turn = k == 0 ? schedule.first() : schedule.next();
+                // A block that sent for tiles far ahead of its work would hold up all others.
+                if (Config::kGrid && k >= Config::kAhead)
+                    this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
+                stage.known.arrive();
+                stage.arrived.arrive();
+            }
+            target::barrier_sync<kLoading>(kLoaders * target::kWarp);
+            const Turn now = stage.turn;
+            if (now.exists) tile(now).template send_for<kLoaders * target::kWarp>(stage.values, stage.arrived, thread);
+            stage.arrived.arrive_loaded();
+            ends += !now.exists;
+        }
+    }
+
+    CUSCAN_DEVICE void run_folder(int warp) {
+        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+            Stage& stage = this->stage(k);
+            stage.arrived.wait(phase(k));
+            const Turn now = stage.turn;
+            if (now.exists) tile(now).fold(stage.values, stage.exchange, warp);
+            arrive(stage.folded);
+            ends += !now.exists;
+        }
+    }
+
+    // This lane's column: of its unit, in the tile.
+    struct Place {
+        int unit, column;
+        bool exists;
+    };
+    static CUSCAN_DEVICE Place place(int walker) {
+        const int unit = lane() / kSlice, column = walker * kSlice + lane() % kSlice;
+        return {unit, column, unit < kUnits && column < Layout::kColumns};
+    }
+    CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
+        const int64 of_row = first_column(turn) + column;
+        Row<Config> at = origin.at(geometry, turn.strip / side_by_side());
+        at.advance(geometry.column, of_row < geometry.column.size ? of_row : 0);
+        return Element::start(at, initial);
+    }
+
+    // Strips of the block's own: the carry stays in the lane.
+    CUSCAN_DEVICE void run_own_walker(int walker) {
+        const Place place = this->place(walker);
+        const int column = place.exists ? place.column : 0;
+        ColumnCarry<Carry, CarryOp, Config::kHasInitial> carry;
+        PairedFold<Op, 2, State> parts;  // of the unit
+        State unit_prefix;
+        for (uint32 k = 0;; ++k) {
+            Stage& stage = this->stage(k);
+            stage.folded.wait(phase(k));
+            const Turn now = stage.turn;
+            if (!now.exists) return arrive(stage.prefixed);
+            const uint32 unit = now.unit / kParts, part = now.unit % kParts;
+            const bool has_unit_prefix = Config::kHasInitial || unit > 0;
+            if (now.unit == 0) carry.sections = start(now, column);
+            if (part == 0) unit_prefix = convert<State>(carry.before(unit));
+            const State prefix = parts.before(part, has_unit_prefix, unit_prefix);
+            const State total = put_prefixes(stage, 0, column, place.exists, has_unit_prefix || part > 0, prefix);
+            const State of_unit = parts.push(part, total);
+            if (part == kParts - 1) carry.pass(unit, convert<Carry>(of_unit));
+            arrive(stage.prefixed);
+        }
+    }
+
+    // From totals to what precedes the chunks, for a unit's part of the tile; gives what all add up to.
+    CUSCAN_DEVICE State put_prefixes(Stage& stage, int unit, int column, bool exists, bool has_prefix, const State& prefix) {
+        PairedFold<Op, 5, State> pairs;
+        State total;
+        CUSCAN_UNROLL
+        for (int c = 0; c < Layout::kPartRuns; ++c) {
+            State& chunk = stage.exchange.at(unit * Layout::kPartRuns + c, column);
+            const State own = chunk;
+            if (exists) chunk = pairs.before(c, has_prefix, prefix);
+            total = pairs.push(c, own);
+        }
+        return total;
+    }
+
+    using Tables = ColumnTables<State, Carry>;
+    CUSCAN_DEVICE Tables tables() const { return Tables(workspace, strips(), strips() * Layout::kColumns, geometry.units); }
+    CUSCAN_DEVICE uint64 first_chain(const Turn& turn, int walker) const {
+        return turn.strip * Layout::kColumns + walker * kSlice;
+    }
+    CUSCAN_DEVICE void run_summer(int walker) {
+        const Place place = this->place(walker);
+        const int column = place.exists ? place.column : 0, unit = place.exists ? place.unit : 0;
+        Tables tables = this->tables();
+        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+            Stage& stage = this->stage(k);
+            stage.folded.wait(phase(k));
+            const Turn now = stage.turn;
+            if (now.exists) {
+                PairedFold<Op, 5, State> pairs;
+                State total;
+                CUSCAN_UNROLL
+                for (int r = 0; r < Layout::kPartRuns; ++r)
+                    total = pairs.push(r, stage.exchange.at(unit * Layout::kPartRuns + r, column));
+                ColumnRun<State, Carry, CarryOp, kSlice, kUnits>::publish(tables, first_chain(now, walker),
+                                                                          now.unit * kUnits, total);
+                stage.total[walker * target::kWarp + lane()] = total;
+            }
+            arrive(stage.summed);
+            ends += !now.exists;
+        }
+    }
+    CUSCAN_DEVICE void run_sharing_walker(int walker, int team) {
+        const Place place = this->place(walker);
+        const int column = place.exists ? place.column : 0, own_unit = place.exists ? place.unit : 0;
+        ColumnWalk<State, Carry, CarryOp, kSlice, kUnits, Config::kHasInitial> walk(tables());
+        uint64 strip = ~uint64(0);
+        for (uint32 k = team;; k += kTeams) {
+            Stage& stage = this->stage(k);
+            stage.known.wait(phase(k));
+            const Turn now = stage.turn;
+            if (now.exists) {
+                if (now.strip != strip) walk.begin(first_chain(now, walker), start(now, column));
+                strip = now.strip;
+                const uint32 unit = now.unit * kUnits;
+                const State prefix = convert<State>(walk.prefix(unit, [&] {
+                    stage.summed.wait(phase(k));
+                    return stage.total[walker * target::kWarp + lane()];
+                }));
+                put_prefixes(stage, own_unit, column, place.exists, Config::kHasInitial || unit + own_unit > 0, prefix);
+            }
+            arrive(stage.prefixed);
+            if (!now.exists) return;
+        }
+    }
+
+    CUSCAN_DEVICE void run_finisher(int warp) {
+        for (uint32 k = 0;; ++k) {
+            Stage& stage = this->stage(k);
+            stage.prefixed.wait(phase(k));
+            stage.arrived.wait(phase(k));
+            const Turn now = stage.turn;
+            if (!now.exists) return;
+            const Tile tile = this->tile(now);
+            auto& results = this->results(stage);
+            tile.finish(stage.values, results, stage.exchange, warp);
+            target::sync_warp();
+            tile.store(results, warp, lane());
+            arrive(stage.free);
+        }
+    }
+    CUSCAN_DEVICE typename Tile::Results& results(Stage& stage) {
+        if constexpr (Config::kInPlace)
+            return reinterpret_cast<typename Tile::Results&>(stage.values);
+        else
+            return shared.results;
+    }
+};
+
+template <class Config>
+CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
+                          const Geometry<Config>& geometry) {
+    static_assert(sizeof(StripsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    using Kernel = Strips<Config>;
+    Kernel kernel{target::shared_memory<StripsShared<Config>>(), origin, workspace, initial, geometry};
+    kernel.begin();
+    int warp = target::thread_index() / target::kWarp;
+    if (warp < Kernel::kLoaders) {
+        kernel.run_loader(warp);
+    } else if ((warp -= Kernel::kLoaders) < Kernel::kWarps) {
+        kernel.run_folder(warp);
+    } else if ((warp -= Kernel::kWarps) < Kernel::kWarps) {
+        kernel.run_finisher(warp);
+    } else {
+        warp -= Kernel::kWarps;
+        if constexpr (!Config::kGrid)
+            kernel.run_own_walker(warp);
+        else if (warp < Kernel::kWalkers)
+            kernel.run_summer(warp);
+        else
+            kernel.run_sharing_walker(warp % Kernel::kWalkers, warp / Kernel::kWalkers - 1);
+    }
+    target::sync_block();  // all have read the workspace
+    leave<Config::kGrid>(workspace, geometry.workspace_words);
+}
+
+}  // namespace cuscan

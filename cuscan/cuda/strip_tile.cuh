@@ -1,0 +1,229 @@
+// A tile of columns in shared memory, and what each of a block's warps does with it. A tile is kRows rows of kColumns
+// columns: a strip of a wider array, whose rows come in scan order; or, kFlat, whole rows, which lie as they do in memory
+// (flat_tile.cuh). A chunk is kSteps rows, a run kDepth chunks, a power of two: so much of kAcross columns a thread takes at
+// a time. A warp has some runs, or some columns of one, that it alone reads, overwrites and stores.
+#pragma once
+#include "elements.cuh"
+#include "flat_tile.cuh"
+
+namespace cuscan {
+
+template <class Config>
+struct StripLayout {
+    static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kSteps = Config::kSteps;
+    static constexpr int kDepth = Config::kDepth, kRunRows = kSteps * kDepth;
+    static constexpr int kRuns = kRows / kRunRows, kElements = kRows * kColumns;
+    static constexpr int kAcross = Config::kAcross, kWarps = Config::kWarps;
+    static constexpr int kWarpsAbreast = kRuns < kWarps ? kWarps / kRuns : 1;
+    static constexpr int kWarpRuns = kRuns < kWarps ? 1 : kRuns / kWarps;
+    static constexpr int kWarpColumns = kColumns / kWarpsAbreast;
+    static constexpr int kUnitRuns = target::kWarp / kDepth;
+    static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // of a tile
+    static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
+    static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
+    static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
+    static_assert(kWarpColumns % kAcross == 0, "");
+
+    using State = typename Elements<Config>::State;
+    // For each run and column. Units are a row further apart than they need, so that lanes that walk through several units
+    // meet no bank twice.
+    struct Exchange {
+        State state[(kRuns + kUnits - 1) * kColumns];
+        CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
+    };
+};
+
+template <class T, int kElements>
+struct StripBuffer {
+    static constexpr int kItems = 16 / int(sizeof(T));
+    using Vector = cuscan::Vector<T, kItems>;
+    alignas(16) T item[kElements];
+};
+template <class Port>
+struct NoBuffer {};
+
+// One thread's view of a tile.
+template <class Config>
+struct StripTile : Elements<Config> {
+    using Base = Elements<Config>;
+    using Layout = StripLayout<Config>;
+    using Exchange = typename Layout::Exchange;
+    using Numbers = Arrays<Config>;
+    using typename Base::Op;
+    using typename Base::State;
+    static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
+    static constexpr int kAcross = Layout::kAcross, kDepth = Layout::kDepth, kRunRows = Layout::kRunRows;
+    template <class T>
+    using Flat = FlatTile<T, kColumns, kAcross, kRows, kRunRows, Config::kBack>;
+    template <class Port>
+    struct Buffer : StripBuffer<typename Port::Type, Layout::kElements> {};
+    using Values = Pack<Buffer, typename Config::Values>;
+    using Results = Pack<Buffer, typename Config::Results>;
+    using Share = Items<Config, kRunRows, kAcross>;
+    using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // of the chunks of a run
+
+    const Geometry<Config>& geometry;
+    Row<Config> at;   // row 0, column 0 of the tile
+    int64 position;   // of row 0 along the axis
+    int rows, width;  // that exist
+
+    // The thread's part of what the tile's values are sent for with; `thread` of kThreads.
+    template <int kThreads>
+    CUSCAN_DEVICE void send_for(Values& values, target::Barrier& arrived, int thread) const {
+        for_each_value<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            constexpr int kArray = decltype(k)::value;
+            each_vector<T, kThreads, kRows, kColumns>(
+                kArray, 0, 0, thread, values.at(k).item, [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                [&](T& shared, T& global) { shared = global; });
+        });
+    }
+    // What the runs of the warp add up to, column by column.
+    CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {
+        each_piece(warp, [&](int run, int column) {
+            Share share;
+            read(values, run, column, share);
+            CUSCAN_UNROLL
+            for (int c = 0; c < kAcross; ++c) {
+                Pairs pairs;
+                State total;
+                CUSCAN_UNROLL
+                for (int d = 0; d < kDepth; ++d) total = pairs.push(d, of_chunk(share, d, c));
+                totals.at(run, column + c) = total;
+            }
+        });
+    }
+    // The results of the warp's runs, from what precedes each. They may take the place of the values.
+    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& prefixes, int warp) const {
+        each_piece(warp, [&](int run, int column) {
+            Share share;
+            read(values, run, column, share);
+            const bool has_prefix = Config::kHasInitial || position > 0 || run > 0;
+            Pack<Piece, typename Config::Results> piece;
+            CUSCAN_UNROLL
+            for (int c = 0; c < kAcross; ++c) {
+                const State prefix = prefixes.at(run, column + c);
+                Pairs pairs;
+                CUSCAN_UNROLL
+                for (int d = 0; d < kDepth; ++d) {
+                    Running<Config> running;
+                    running.present = has_prefix || d > 0;
+                    running.value = pairs.before(d, has_prefix, prefix);
+                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
+                    CUSCAN_UNROLL
+                    for (int s = d * kSteps; s < (d + 1) * kSteps; ++s) {
+                        const auto state = running.step(share.get(s, c, s), share.segment_started);
+                        for_each_result<Config>([&](auto k, auto port) {
+                            piece.at(k).item[s][c] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                        });
+                        if constexpr (Config::Last::kAccess != Access::kNone) {
+                            if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < width) {
+                                Row<Config> here = at;
+                                here.advance(geometry.column, column + c);
+                                store_last(here, state);
+                            }
+                        }
+                    }
+                }
+            }
+            for_each_result<Config>([&](auto k, auto port) {
+                using T = typename decltype(port)::Type;
+                Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
+            });
+        });
+    }
+    CUSCAN_DEVICE void store(Results& results, int warp, int lane) const {
+        for_each_result<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            constexpr int kTaken = Layout::kWarpRuns * kRunRows;
+            const int first = first_run(warp) * kRunRows;
+            each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
+                kArray, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
+                [&](auto* shared, auto* global) { *global = *shared; }, [&](T& shared, T& global) { global = shared; });
+        });
+    }
+
+private:
+    template <class Port>
+    struct Piece {
+        typename Port::Type item[kRunRows][kAcross];
+    };
+
+    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's rows, as
+    // they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of which only a part
+    // exists.
+    template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
+    CUSCAN_DEVICE void each_vector(int array, int first_row, int left, int thread, T* tile, Whole whole,
+                                   Single single) const {
+        using Vector = typename StripBuffer<T, 1>::Vector;
+        constexpr int kItems = StripBuffer<T, 1>::kItems;
+        T* const memory = (T*)at.array[array];
+        if constexpr (Config::kFlat) {
+            constexpr int kVectors = kCount * kBreadth / kItems;
+            const int first = first_row * kColumns + thread * kItems;
+            T* const lowest = Flat<T>::lowest(memory);
+            if (rows == kRows) {
+                CUSCAN_UNROLL_EIGHT
+                for (int i = 0; i < (kVectors - thread + kThreads - 1) / kThreads; ++i)
+                    whole((Vector*)(tile + first) + i * kThreads, (Vector*)(lowest + first) + i * kThreads);
+                return;
+            }
+            const int begin = Flat<T>::begin(rows), end = begin + rows * kColumns;
+            CUSCAN_NO_UNROLL
+            for (int item = first; item < first_row * kColumns + kCount * kBreadth; item += kThreads * kItems) {
+                if (item >= begin && item + kItems <= end) {
+                    whole((Vector*)(tile + item), (Vector*)(lowest + item));
+                } else {
+                    for (int j = item; j < item + kItems; ++j)
+                        if (j >= begin && j < end) single(tile[j], lowest[j]);
+                }
+            }
+        } else {
+            constexpr int kOfRow = kBreadth / kItems, kStep = kThreads / kOfRow;  // rows at a time; some threads may be over
+            const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
+            if (row >= kStep || column >= width) return;
+            const int last = rows - first_row < kCount ? rows - first_row : kCount;
+            const int64 along = geometry.axis.stride[array];
+            T* shared = tile + (first_row + row) * kColumns + column;
+            char* global = (char*)(memory + column) + (first_row + row) * along;
+            CUSCAN_UNROLL_EIGHT
+            for (int r = row; r < last; r += kStep) {
+                whole((Vector*)shared, (Vector*)global);
+                shared += kStep * kColumns;
+                global += kStep * along;
+            }
+        }
+    }
+
+    static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
+    static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
+
+    // Calls use(run, column) for each piece of this thread: a run, and the first of kAcross columns.
+    template <class Use>
+    static CUSCAN_DEVICE void each_piece(int warp, Use use) {
+        constexpr int kAbreast = Layout::kWarpColumns / kAcross;
+        CUSCAN_NO_UNROLL
+        for (int i = target::thread_index() % target::kWarp; i < Layout::kWarpRuns * kAbreast; i += target::kWarp)
+            use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross);
+    }
+    CUSCAN_DEVICE void read(const Values& values, int run, int column, Share& share) const {
+        share.clear(geometry, position + run * kRunRows, typename Base::Initial());
+        for_each_value<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            T item[kRunRows][kAcross];
+            Flat<T>::read(values.at(k).item, run, column, item);
+            CUSCAN_UNROLL
+            for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
+            for (int c = 0; c < kAcross; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];
+        });
+    }
+    static CUSCAN_DEVICE State of_chunk(const Share& share, int chunk, int c) {
+        State total = share.get(chunk * kSteps, c, chunk * kSteps);
+        CUSCAN_UNROLL
+        for (int s = chunk * kSteps + 1; s < (chunk + 1) * kSteps; ++s) total = Op::combine(total, share.get(s, c, s));
+        return total;
+    }
+};
+
+}  // namespace cuscan

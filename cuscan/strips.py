@@ -1,0 +1,169 @@
+"""Columns that move 16 bytes at a time, scanned along another axis in tiles (strips.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cuscan.assemble import batch_of, product, state_bytes
+from cuscan.dtypes import DTYPES
+from cuscan.layout import Dimension, Layout, accesses_of
+from cuscan.order import FOLD, LANES
+from cuscan.request import ScanRequest
+from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
+
+WARPS = 8  # that fold, and as many that finish
+OWN, SHARED = (4, 1), (4, 3)  # warps that load, and teams of walkers
+AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
+WORD_BYTES = 4  # of a bank of shared memory
+_STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
+
+
+class Strips(NamedTuple):
+    """What the kernel takes; `own`: a block has strips of its own, else blocks share them."""
+
+    column: Dimension
+    batch: tuple[Dimension, ...]
+    accesses: tuple[str, ...]
+    own: bool
+    columns: int  # of a tile
+    rows: int  # of a tile
+    constants: dict[str, int]
+    block: int
+    shared_bytes: int
+
+
+def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int) -> Strips | None:
+    """A scan with nothing beside its values, of columns that are aligned; else None."""
+    if request.mask or request.segments or request.include_initial:
+        return None
+    sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
+    return _flat(request, layout, sizes, room) or _wide(request, layout, sizes, room, slots)
+
+
+def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int) -> Strips | None:
+    column, batch = layout.others[0], batch_of(layout, layout.others[1:])
+    arrays = len(sizes)
+    accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
+    whole = all(column.size * size % VECTOR_BYTES == 0 for size in sizes)
+    if set(accesses[:arrays]) != {"Vector"} or not whole:
+        return None
+    rows_of = product(batch)
+    for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
+        columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
+        count = rows_of * -(-column.size // columns)
+        own = not idles(count, slots)
+        if not own:  # strips alike, for as many blocks each
+            columns = _alike(column.size, columns, max(sizes))
+        if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
+            continue
+        made = _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=own)
+        if made:
+            return made
+    return None
+
+
+def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int) -> Strips | None:
+    """A few columns without gaps: a tile is whole rows."""
+    column = _dense_columns(layout, sizes)
+    if column is None or column.size > LANES:
+        return None
+    units = min(LANES // column.size, FOLD)
+    units = 1 << (units.bit_length() - 1)
+    widest = max(sizes)
+    while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
+        units //= 2
+    rows = units * COLUMNS.unit
+    if layout.axis.size < rows:
+        return None
+    batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
+    accesses = _flat_accesses(layout, column, batch, len(sizes))
+    if set(accesses[: len(sizes)]) != {"Vector"}:
+        return None
+    return _make(request, layout, sizes, room, column, batch, accesses, column.size, rows, own=False, flat=True)
+
+
+def _make(
+    request: ScanRequest,
+    layout: Layout,
+    sizes: list[int],
+    room: int,
+    column: Dimension,
+    batch: tuple[Dimension, ...],
+    accesses: tuple[str, ...],
+    columns: int,
+    rows: int,
+    *,
+    own: bool,
+    flat: bool = False,
+) -> Strips | None:
+    values, results = sizes[: len(request.values)], sizes[len(request.values) :]
+    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
+    in_place = len(values) == len(results) == 1 and request.values[0].dtype == request.result.dtype
+    elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
+    depth, across = _piece(columns, sizes, state, own)
+    totals = (rows // COLUMNS.items // depth + units - 1) * columns
+    walkers, (loaders, teams) = -(-columns // LANES), OWN if own else SHARED
+    totals += walkers * LANES
+    stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
+    stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
+    if stages < (2 if own else 3):
+        return None
+    constants = {
+        "Columns": columns,
+        "Rows": rows,
+        "Steps": COLUMNS.items,
+        "Depth": depth,
+        "Across": across,
+        "Warps": WARPS,
+        "Loaders": loaders,
+        "Walkers": walkers,
+        "Teams": teams,
+        "Stages": stages,
+        "Ahead": AHEAD,
+        "InPlace": int(in_place),
+        "Flat": int(flat),
+        "Back": int(flat and layout.axis.strides[0] < 0),
+    }
+    block = (loaders + 2 * WARPS + walkers * (teams + (not own))) * LANES
+    shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
+    return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
+
+
+def _alike(columns: int, most: int, widest: int) -> int:
+    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a walker."""
+    step = VECTOR_BYTES // widest * -(-most // LANES)
+    return -(-columns // -(-columns // most) // step) * step
+
+
+def _piece(columns: int, sizes: list[int], state: int, own: bool) -> tuple[int, int]:
+    """Chunks and columns of a thread at a time: long runs leave little to walk, if lanes meet no bank twice."""
+    across = max(WORD_BYTES // max(sizes), 1)
+    if not own and columns % across == 0 and columns // across % LANES == 0:
+        return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
+    return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
+
+
+def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int) -> tuple[str, ...]:
+    """The access to dense columns in the order of memory."""
+    # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
+    backwards = [step < 0 for step in layout.axis.strides]
+    starts = [
+        offset + (column.size - 1) * step * back
+        for offset, step, back in zip(layout.offsets, column.strides, backwards, strict=True)
+    ]
+    steps = [-step if back else step for step, back in zip(column.strides, backwards, strict=True)]
+    flat = Dimension(layout.axis.size * column.size, tuple(steps))
+    found = accesses_of(layout._replace(offsets=tuple(starts)), flat, others, 1, VECTOR_BYTES)
+    forward = (
+        "Vector" if access == "Mirrored" and back else access for access, back in zip(found, backwards, strict=True)
+    )
+    return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
+
+
+def _dense_columns(layout: Layout, sizes: list[int]) -> Dimension | None:
+    """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
+    steps = layout.axis.strides[: len(sizes)]
+    column = layout.others[0]
+    dense = all(column.strides[i] == size and abs(steps[i]) == column.size * size for i, size in enumerate(sizes))
+    return column if dense and len({step < 0 for step in steps}) == 1 else None
