@@ -142,10 +142,15 @@ SPILLS = {
     ("columns-grid", 2): 32,
     ("columns-grid", 4): 32,
     ("strips-shared", 2): 192,  # of those who walk, as in the next
-    ("strips-shared", 8): 64,
+    ("strips-shared", 8): 80,
     ("strips-sixteen", 2): 32,
     ("strips-sixteen", 4): 16,
-    ("strips-sixteen", 8): 64,
+    ("strips-sixteen", 8): 80,
+    ("strips-two", 2): 64,  # masked, as all that follow: the columns family
+    ("strips-two", 4): 8,
+    ("strips-three", 2): 16,
+    ("strips-three", 4): 16,
+    ("strips-three", 8): 112,
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
