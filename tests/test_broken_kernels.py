@@ -184,6 +184,14 @@ MISTAKES = (
         "+ target::block_count() - 1 &&",
     ),
     Mistake("the-workspace-never-renewed", "tile-a-row", "kernels/tiles.cuh", "!Workspace::tags_wrap(tag))", "false)"),
+    Mistake(
+        "the-workspace-not-left-when-tags-wrap",
+        "tiles",
+        "kernels/tiles.cuh",
+        "if (Workspace::tags_wrap(tag)) {",
+        "if (false) {",
+    ),
+    Mistake("old-tags-not-forgotten", "columns", "workspace.cuh", "            epoch = 0;\n", ""),
     Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
     Mistake("tag-not-changed", "tiles", "workspace.cuh", "        epoch = tag;\n", ""),
     Mistake(
@@ -428,7 +436,7 @@ def check(family: str, code: DeviceCode) -> None:
     planned = scans(family)
     nbytes = max(simulation.plan.workspace_bytes for simulation, _ in planned)
     for seed in range(SEEDS):
-        workspace = new_workspace(nbytes)
+        workspace = new_workspace(nbytes, epoch=2**32 - 3 if seed == SEEDS - 2 else 0)  # tags wrap after two launches
         chosen = {"stall_odds": 20, "stall_turns": 30_000} if seed == SEEDS - 1 else {}
         for simulation, expected in 2 * planned:
             np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace, **chosen), expected)
