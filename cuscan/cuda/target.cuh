@@ -42,9 +42,8 @@ CUSCAN_DEVICE Shared& shared_memory() {
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE void sync_block() { __syncthreads(); }
-// Barriers of some warps of a block, `threads` in all, by number (1 to 15). Those who `arrive` do not wait; what they wrote
-// before is seen by those who `sync`. Called by whole warps, which these instructions expect to find together. A number in
-// a register would make a block take all 16 barriers, of which an SM has few.
+// Barriers of some warps of a block, `threads` in all, by number (1 to 15). Called by whole warps, which these instructions
+// expect to find together. A number in a register makes a block take all 16 barriers, of which an SM has few.
 template <int kNumber>
 CUSCAN_DEVICE void barrier_sync(int threads) {
     __syncwarp();
@@ -53,11 +52,6 @@ CUSCAN_DEVICE void barrier_sync(int threads) {
 CUSCAN_DEVICE void barrier_sync(int number, int threads) {  // in a kernel that has an SM to itself
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-template <int kNumber>
-CUSCAN_DEVICE void barrier_arrive(int threads) {
-    __syncwarp();
-    asm volatile("bar.arrive %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
 }
 CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
 
@@ -89,16 +83,6 @@ CUSCAN_DEVICE T shuffle_up(const T& value, int distance) {
     return from_words<T>(words);
 }
 
-// The value of the lane below; in lane 0 that of the last lane.
-template <class T>
-CUSCAN_DEVICE T rotate_up(const T& value) {
-    Words<T> words = to_words(value);
-    const int source = (thread_index() + kWarp - 1) % kWarp;
-    CUSCAN_UNROLL
-    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_sync(~0u, words.word[i], source);
-    return from_words<T>(words);
-}
-
 // The value of the lane whose number differs in the bits of `mask`.
 template <class T>
 CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
@@ -117,14 +101,7 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
     return from_words<T>(words);
 }
 
-// The value of the lane whose number differs in the bits of `mask`; of lane `source`, that each lane chooses for itself.
-template <class T>
-CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
-    Words<T> words = to_words(value);
-    CUSCAN_UNROLL
-    for (int i = 0; i < Words<T>::kCount; ++i) words.word[i] = __shfl_xor_sync(~0u, words.word[i], mask);
-    return from_words<T>(words);
-}
+// The value of lane `source`, which each lane chooses for itself.
 template <class T>
 CUSCAN_DEVICE T shuffle(const T& value, int source) {
     Words<T> words = to_words(value);

@@ -11,7 +11,7 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
-constexpr const char* kNames[] = {"shuffle_up", "rotate_up", "broadcast", "shuffle", "ballot"};
+constexpr const char* kNames[] = {"shuffle_up", "broadcast", "shuffle", "ballot"};
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -225,9 +225,6 @@ void Grid::exchange(Warp& warp) {
             case Collective::kShuffleUp:
                 fiber.offer = given[lane < argument ? lane : lane - argument];
                 break;
-            case Collective::kRotateUp:
-                fiber.offer = given[(lane + kWarp - argument) % kWarp];
-                break;
             case Collective::kBroadcast:
             case Collective::kShuffle:
                 fiber.offer = given[argument % kWarp];
@@ -279,14 +276,6 @@ void Grid::barrier(int number, int threads) {
     current->state = State::kBarrier;
     current->barrier = number;
     suspend();
-}
-
-void Grid::arrive(int number, int threads) {
-    Block& block = *current->warp->block;
-    ++block.arrived[number];
-    block.expected[number] = threads;
-    settle_block(block);
-    maybe_suspend(2);
 }
 
 void Grid::arrive(Phase& phase) {

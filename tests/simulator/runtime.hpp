@@ -55,7 +55,7 @@ struct Random {  // splitmix64
 constexpr int kBarriers = 16;  // of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
-enum class Collective { kShuffleUp, kRotateUp, kBroadcast, kShuffle, kBallot };
+enum class Collective { kShuffleUp, kBroadcast, kShuffle, kBallot };
 
 // What a lane brings to a collective, and afterwards what it takes from there.
 struct Offer {
@@ -132,7 +132,6 @@ public:
     }
     void meet(Offer& offer);
     void barrier(int number, int threads);
-    void arrive(int number, int threads);
     void arrive(Phase& phase);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);

@@ -48,10 +48,6 @@ template <int kNumber>
 void barrier_sync(int threads) {
     simulator::grid->barrier(kNumber, threads);
 }
-template <int kNumber>
-void barrier_arrive(int threads) {
-    simulator::grid->arrive(kNumber, threads);
-}
 inline void barrier_sync(int number, int threads) { simulator::grid->barrier(number, threads); }
 inline uint32 ballot(bool predicate) {
     simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
@@ -90,10 +86,6 @@ T exchanged(const T& value, simulator::Collective kind, int argument) {
 template <class T>
 T shuffle_up(const T& value, int distance) {
     return exchanged(value, simulator::Collective::kShuffleUp, distance);
-}
-template <class T>
-T rotate_up(const T& value) {
-    return exchanged(value, simulator::Collective::kRotateUp, 1);
 }
 template <class T>
 T broadcast(const T& value, int lane) {
