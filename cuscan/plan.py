@@ -17,7 +17,6 @@ from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, TILE_BYTES, VECTO
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
-KEEPS_PACE = False
 BATCHES = 64  # rows of a tile for each SM, from which on tickets are for several
 GROUPS = 15  # at most: each has a barrier of its own
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
@@ -165,7 +164,6 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Stages": stages,
             "FlagStages": flag_stages,
             "Batch": order.warps // warps if rows > BATCHES * target.sm_count else 1,
-            "KeepsPace": int(KEEPS_PACE and 1 < units < target.sm_count),
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },
         block=(groups * warps + 1 + (units > 1)) * WARP,

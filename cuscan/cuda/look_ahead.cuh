@@ -28,14 +28,6 @@ public:
         Tagged<Acc>::publish(slot(chain, unit), aggregate, tag_);
     }
 
-    // Waits for the 32 tiles before tile `number` of all chains, whether they precede it or not.
-    CUSCAN_DEVICE void keep_pace(uint64 number) const {
-        Acc seen;
-        bool here = number <= uint64(lane_);
-        while (target::ballot(here) != ~0u)
-            if (!here) here = Tagged<Acc>::ready(slot(0, number - 1 - lane_), tag_, seen);
-    }
-
     // What precedes `unit`, in every lane: carry, of which nothing exists if the result is false. On entry carry is the
     // chain's initial value, if there is one. Units of a chain are asked for in ascending order, and chains one by one.
     CUSCAN_DEVICE bool prefix(uint64 chain, uint32 unit, bool has_carry, Carry& carry) {

@@ -142,7 +142,6 @@ struct Tiles {
             shared.begun[r].wait_together(k / kRing);
             const TileSlot tile = shared.slot[r];
             if (!target::uniform(tile.exists)) return;
-            if (Config::kKeepsPace) ahead.keep_pace(tile.strip * geometry.units + tile.unit);
             Carry carry = start_of(tile.strip);
             const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
             if (lane == 0) {
