@@ -1,5 +1,5 @@
 // tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles, which blocks take
-// by ticket: all tiles of a row, then those of the next.
+// by ticket: all tiles of a row, then those of the next. Where a row is one small tile, a ticket is for kBatch of them.
 //
 // A block has an SM to itself. Its loader fills stages of shared memory with tiles, as many ahead as there are. kGroups
 // groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for what
