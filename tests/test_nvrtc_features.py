@@ -56,12 +56,15 @@ FLOAT32_SPILLS = {
     ("keys", "tiles-grid"): 16,
 }  # bytes, where it was not possible to have none
 SPILLS = {
-    ("recurrence-float64", "tiles-grid"): 160,
+    ("recurrence-float64", "rows-long"): 136,
+    ("recurrence-float64", "tiles-grid"): 172,
+    ("recurrence-complex64", "rows-long"): 160,
     ("recurrence-complex64", "tiles-grid"): 596,
     ("recurrence-reset", "tiles-grid"): 148,
-    ("matrices", "tiles-grid"): 76,
+    ("matrices", "rows-long"): 180,
+    ("matrices", "tiles-grid"): 88,
     ("modular", "rows-long"): 40,
-    ("recurrence-complex64", "columns-grid"): 128,
+    ("recurrence-complex64", "columns-grid"): 376,
 }  # bytes, where it was not possible to have at most 32
 
 # Combinations of everything, which need only compile.
