@@ -209,7 +209,7 @@ def linear_recurrence(
     Two steps make one, (a, b) then (a', b'): (a' a, a' b + b') (Blelloch 1990), in the order of `cuscan.order`.
     Products and sums are rounded one by one, and nothing is divided. So the error of h[t] is at most
 
-        eps / 2 * (the sum over j <= t of (t - j + c) |b[j] a[j + 1] ... a[t]|),  c = 40 + t / 2**18,
+        eps / 2 * (the sum over j <= t of (t - j + c) |b[j] a[j + 1] ... a[t]|),  c = 64 + t / 2**16,
 
     to first order in the eps of the state's dtype, without underflow, for a and b as converted to it. `initial` is
     b[-1]; it is three times that for complex numbers, and a rounding more for float16 and bfloat16. The loop itself has

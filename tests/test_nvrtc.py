@@ -156,8 +156,9 @@ SPILLS = {
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
     ("tiles-block", 2): (100, 0),
-    ("tiles-block", 4): (8, 0),
+    ("tiles-block", 4): (28, 0),
     ("tiles-grid", 2): (84, 0),
+    ("tiles-grid", 4): (16, 0),
     ("tiles-odd", 2): (884, 110),
     ("tiles-odd", 4): (124, 40),
 }

@@ -61,6 +61,7 @@ SPILLS = {
     ("recurrence-complex64", "rows-long"): 160,
     ("recurrence-complex64", "tiles-grid"): 596,
     ("recurrence-reset", "tiles-grid"): 148,
+    ("brackets", "tiles-grid"): 36,
     ("matrices", "rows-long"): 180,
     ("matrices", "tiles-grid"): 88,
     ("modular", "rows-long"): 40,
