@@ -235,7 +235,7 @@ def test_no_term_goes_through_more_sums_than_the_bound_says(dtype, shape):
     zeros = np.zeros(shape, dtype)
     _, sums = cuscan.scan((zeros, zeros), count, axis=0)
     carry = 1  # rounded to the state's dtype where it enters a tile
-    assert 30 < sums.max() and (sums.T + carry <= DEPTH + np.arange(shape[0]) / 2**16).all()
+    assert sums.max() > 30 and (sums.T + carry <= DEPTH + np.arange(shape[0]) / 2**16).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
