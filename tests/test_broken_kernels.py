@@ -77,7 +77,7 @@ MISTAKES = (
     Mistake(
         "lanes-of-a-thread-look-too-late", "thread-rows", "kernels/thread_rows.cuh", "lane >= 1 << d", "lane > 1 << d"
     ),
-    Mistake("runs-not-turned", "warp-rows", "kernels/warp_rows.cuh", "kSteps), turn & by", "kSteps), false"),
+    Mistake("runs-not-turned", "warp-rows", "shifted.cuh", "kSteps), turn & by", "kSteps), false"),
     Mistake(
         "the-last-run-written-whole",
         "warp-rows",
@@ -175,7 +175,7 @@ MISTAKES = (
     ),
     Mistake("a-tile-too-few-on-the-ring", "tiles-tight", "kernels/tiles.cuh", "kStages + Config::kGroups;", "kStages;"),
     Mistake("only-one-group-is-told-the-end", "tiles", "kernels/tiles.cuh", "ended < kGroups", "ended < 1"),
-    Mistake("every-group-ends-the-tickets", "tiles", "kernels/tiles.cuh", "ended == 0 ? schedule", "true ? schedule"),
+    Mistake("every-group-ends-the-tickets", "tiles", "kernels/tiles.cuh", "if (ended == 0) {", "if (true) {"),
     Mistake(
         "the-workspace-renewed-one-ticket-too-early",
         "tiles",
@@ -191,7 +191,7 @@ MISTAKES = (
         "if (Workspace::tags_wrap(tag)) {",
         "if (false) {",
     ),
-    Mistake("old-tags-not-forgotten", "columns", "workspace.cuh", "            epoch = 0;\n", ""),
+    Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "            epoch = 0;\n", ""),
     Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
     Mistake("tag-not-changed", "tiles", "workspace.cuh", "        epoch = tag;\n", ""),
     Mistake(
@@ -289,14 +289,20 @@ MISTAKES = (
         "if (j == whole) units",
         "if (j + 1 == whole) units",
     ),
-    Mistake("first-piece-stored-whole", "tiles-shifted", "shifted.cuh", "if (!begins) store_whole", "store_whole"),
-    Mistake("last-piece-not-stored", "tiles-shifted", "shifted.cuh", "? begins : ends", "? begins : false"),
     Mistake(
-        "pieces-of-one-vector-alone",
+        "first-piece-stored-whole",
         "tiles-shifted",
         "shifted.cuh",
-        "lane == target::kWarp - 1 ? before.item[kEdge] : own.item[kEdge]",
-        "own.item[kEdge]",
+        "clamp(beyond == 0 ? 0 : kItems - beyond, count)",
+        "0",
+    ),
+    Mistake("last-elements-not-stored", "tiles-shifted", "shifted.cuh", "if (tail + lane < count)", "if (false)"),
+    Mistake(
+        "results-leave-before-all-are-there",
+        "tiles-shifted",
+        "warp_tile.cuh",
+        "            target::sync_warp();\n            const int count = clamp(length - first",
+        "            const int count = clamp(length - first",
     ),
     Mistake(
         "own-columns-without-the-first-barrier",
@@ -337,8 +343,8 @@ MISTAKES = (
         "folded-before-it-is-there",
         "strips",
         "kernels/strips.cuh",
-        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            if",
-        "stage.known.wait(phase(k));\n            const Turn now = stage.turn;\n            if",
+        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            if (now.exists) tile",
+        "stage.known.wait(phase(k));\n            const Turn now = stage.turn;\n            if (now.exists) tile",
     ),
     Mistake(
         "walked-before-it-is-folded",

@@ -109,11 +109,12 @@ def real_tuning() -> list[Case]:
 def shared_memory() -> list[Case]:
     """Keys of which a tile takes more than an SM has; tiles of which an SM holds fewer than it has groups of warps."""
     few = {"units": None, "shared_bytes": 100 * 1024, "sms": 2}
+    fewer = {**few, "shared_bytes": 80 * 1024}
     return [
         Case("keys-in-memory", "max", (2, 40_000), draw=draws("float16"), segments="keys-int64", units=None),
         Case("keys-in-memory-masked", "max", (2, 40_000), draw=draws("int8"), segments="keys", masked=True, units=None),
         Case("few-stages", "max", (2, 4 * 32768 + 5), draw=draws("int8"), segments="offsets", **few),
-        Case("few-stages-of-one", "add", (70, 1500), draw=draws("int32"), segments="reset", **few),
+        Case("few-stages-of-one", "max", (70, 1500), draw=draws("float64"), segments="reset", **fewer),
     ]
 
 
