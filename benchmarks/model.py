@@ -49,11 +49,11 @@ class Design:
 
 
 DESIGNS = (
-    Design("ring, look-ahead warp, 3 groups (measured: 0.95)", 1, 3, 6, 0, registers=True),
+    Design("ring, look-ahead warp, 3 groups (tiles.cuh; measured: 0.95)", 1, 3, 6, 0, registers=True),
     Design("the same, 2 groups (measured: 0.65)", 1, 2, 6, 0, registers=True),
     Design("one stage, walk before the next tile (0.34)", 3, 1, 1, 0, registers=True),
     Design("one barrier for workers and walk", 2, 1, 3, 1, joined=True),
-    Design("walker with barriers of its own (tiles.cuh)", 2, 1, 3, 1),
+    Design("walker with barriers of its own (0.75)", 2, 1, 3, 1),
     Design("7 stages, 1 group, 4 tiles behind", 1, 1, 7, 4),
     Design("7 stages, 3 groups, 1 tile behind each", 1, 3, 7, 1),
 )

@@ -33,7 +33,6 @@ def assemble(
     strips: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
-    staged: bool = False,
     sent: Collection[int] = (),
 ) -> ScanPlan:
     """A plan.
@@ -79,7 +78,6 @@ def assemble(
         has_initial=request.has_initial,
         grid=chains > 0 or tickets,
         levels=(units > 1) + (units > GROUP) + (units > SECTION),
-        staged=staged,
         batch_dims=len(batch),
         items=items,
         state_bytes=state,

@@ -59,7 +59,6 @@ class Config:
     has_initial: bool
     grid: bool
     levels: int
-    staged: bool
     batch_dims: int
     items: int
     state_bytes: int

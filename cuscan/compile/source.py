@@ -36,7 +36,6 @@ struct Config {{
     static constexpr bool kHasInitial = {has_initial};
     static constexpr bool kGrid = {grid};
     static constexpr int kLevels = {levels};
-    static constexpr bool kStaged = {staged};
     static constexpr int kBatchDims = {batch_dims};
     static constexpr int kItems = {items};
     static constexpr int kStateBytes = {state_bytes};

@@ -3,8 +3,8 @@
 // since the last one that it asked for, so it waits for their loads alone and never for another block's walk: there is no
 // chain of walks, and a delay does not spread.
 //
-// The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections
-// before . groups before in the section) . units before in the group, all in the wider Carry type.
+// The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections before . groups before in the
+// section) . units before in the group, all in the wider Carry type.
 //
 // Progress: a unit waits only for units of lower index in its chain, and tickets hand out units in that order.
 #pragma once

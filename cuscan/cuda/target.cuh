@@ -114,7 +114,6 @@ CUSCAN_DEVICE T shuffle(const T& value, int source) {
 CUSCAN_DEVICE bool uniform(bool predicate) { return ballot(predicate) != 0; }
 CUSCAN_DEVICE int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-CUSCAN_DEVICE int first_set_bit(uint32 bits) { return __ffs(int(bits)) - 1; }
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
 // For words of shared memory that lanes of one warp set bits of.

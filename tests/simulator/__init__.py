@@ -414,7 +414,7 @@ def assert_same(result: Array, expected: Array) -> None:
 
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
-    """Smaller units on contiguous axes, and smaller tiles of narrow arrays, so that few elements make a long chain."""
+    """Smaller units on contiguous axes, so that few elements make a long chain."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
     with mock.patch.dict(tuning.CONTIGUOUS, smaller):
         yield

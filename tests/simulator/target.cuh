@@ -103,7 +103,6 @@ T shuffle(const T& value, int source) {
 
 inline bool uniform(bool predicate) { return ballot(predicate) != 0; }
 inline int uniform(int value) { return broadcast(value, 0); }
-inline int first_set_bit(uint32 bits) { return __builtin_ctz(bits); }
 inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
 inline void sync_warp() { ballot(true); }
 inline void set_bits(uint32* word, uint32 bits) {
