@@ -12,8 +12,10 @@ from cuscan.order import FOLD, LANES
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
+MOST_WARPS = 32  # of a block
 WARPS = 8  # that fold, and as many that finish
-OWN, SHARED = (4, 1), (4, 3)  # warps that load, and teams of walkers
+LOADERS = 4  # warps
+TEAMS = 3  # of walkers, where blocks share strips and there is room for so many
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
@@ -103,7 +105,8 @@ def _make(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, (loaders, teams) = -(-columns // LANES), OWN if own else SHARED
+    walkers = -(-columns // LANES)
+    teams = 1 if own else min(TEAMS, (MOST_WARPS - LOADERS - 2 * WARPS) // walkers - 1)
     totals += walkers * LANES
     stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
     stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
@@ -116,7 +119,7 @@ def _make(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
-        "Loaders": loaders,
+        "Loaders": LOADERS,
         "Walkers": walkers,
         "Teams": teams,
         "Stages": stages,
@@ -125,7 +128,7 @@ def _make(
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    block = (loaders + 2 * WARPS + walkers * (teams + (not own))) * LANES
+    block = (LOADERS + 2 * WARPS + walkers * (teams + (not own))) * LANES
     shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
     return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
 

@@ -132,7 +132,7 @@ def test_nothing_waits_for_the_device(name, shape, call, where):
 
 @both_libraries
 def test_streams_come_and_go(name):
-    """A stream that is gone may still be at work when a new one takes its name."""
+    """CUDA gives the handle of a stream that was destroyed while at work to the next one, and runs both at once."""
     library = need(name)
     work = some_work(library, seeds=4)
     queued = []

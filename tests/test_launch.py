@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,6 +34,7 @@ class Gpu(NumPyLibrary):
 
     def __init__(self):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
+        self.owners = {}
         self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
         self.kinds = {}
@@ -61,6 +63,9 @@ class Gpu(NumPyLibrary):
 
     def stream(self, device):
         return self.current_stream
+
+    def stream_owner(self, device):
+        return self.owners.get(self.current_stream)
 
     # ---- what CUDA does
     def load_kernel(self, config, arch):
@@ -316,6 +321,33 @@ def test_every_stream_has_a_workspace(gpu):
     handles = [(stream, pointers[-1]) for _, stream, pointers in gpu.launches]
     assert [stream for stream, _ in handles] == [0, 11, 12, 11, 0]
     assert len(set(handles)) == len({pointer for _, pointer in handles}) == 3
+
+
+class Stream:
+    def __init__(self, ptr, done):
+        self.ptr, self.done = ptr, done
+
+
+def test_a_stream_lives_as_long_as_its_workspace(gpu, monkeypatch):
+    """Or the next one has its handle, and its workspace, while it is at work."""
+    monkeypatch.setattr(workspace, "_MANY", 4)
+    x = on_gpu(values(20_000))
+
+    def scan_on(ptr, done):
+        gpu.current_stream, stream = ptr, Stream(ptr, done)
+        gpu.owners = {ptr: stream}
+        cuscan.scan(x)
+        return weakref.ref(stream)
+
+    gpu.capturing = {13}  # asking it whether it is done would end the capture
+    streams = [scan_on(11, done=False), scan_on(12, done=True), scan_on(14, done=True)]
+    workspace._workspaces[gpu, Device("cuda", 0), 13, None] = workspace.Workspace(0, 0, None, SimpleNamespace(ptr=13))
+    gpu.owners = {}
+    assert all(stream() for stream in streams)
+    fifth = scan_on(15, done=True)
+    gpu.owners = {}
+    assert [bool(stream()) for stream in (*streams, fifth)] == [True, False, False, True]
+    assert [stream for _, _, stream, _ in workspace._workspaces] == [11, 13, 15]
 
 
 def test_the_per_thread_stream_is_another_in_every_thread(gpu):

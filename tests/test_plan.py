@@ -562,6 +562,18 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert shared.workspace_words == 8 + 256 * (256 + 2 * 16 + 2)  # counters of strips, units, groups, sections
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])
+def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
+    blocks = {}
+    for columns, rows, shared in itertools.product((32, 48, 96, 128, 256, 512), (8, 10000), (True, False)):
+        shape = (2, 256 * 36, columns) if shared else (rows, 300, columns)
+        config = planned(view(shape, dtype), "add" if dtype == "complex128" else "max", axis=1).config
+        blocks[columns, rows, shared] = config.block if config.family == "strips" else 0
+    assert max(blocks.values()) <= 1024 and any(blocks.values())
+    teams = planned(view((2, 256 * 36, 128), "bool"), "max", axis=1)
+    assert dict(teams.config.constants)["Teams"] == 2  # of four warps each: three would be 1152 threads
+
+
 def test_a_kernel_is_compiled_once_for_many_sizes():
     configs = {planned(view((rows, length))).config for rows in (1, 7, 100) for length in (2**19, 2**20 + 4, 2**22)}
     assert len(configs) == 1

@@ -4,7 +4,8 @@ One workspace a stream: launches in a stream run one after the other, and each l
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call seen: 8 to
 32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, 9 to 60 bytes a KiB along
 other axes. It is allocated by the library that owns the arrays, so its memory is ordered on that
-library's stream.
+library's stream. CUDA gives the handle of a stream that was destroyed, though still at work, to the next one, which may
+run beside it; so the workspace keeps its stream alive. Of more than 64 streams those that are idle are let go.
 
 A call that is captured into a graph gets memory of its own for good, since graphs do not say when they are gone and a
 replay may run beside eager calls or other graphs, in any stream. It comes from a reserve of 4 MiB a library and device,
@@ -25,15 +26,17 @@ from cuscan.interop.view import Device, DeviceLibrary
 _SMALLEST = 1 << 20
 _RESERVE = 4 << 20
 _ALIGNMENT = 256
+_MANY = 64  # workspaces that are kept, but for those of streams at work
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, a stream in every thread
 
 
 class Workspace(NamedTuple):
-    """Device memory; `memory` keeps it alive."""
+    """Device memory; `memory` keeps it alive, and `stream` the stream whose it is."""
 
     nbytes: int
     pointer: int
     memory: Any
+    stream: Any = None
 
 
 _Place = tuple[DeviceLibrary, Device]
@@ -62,7 +65,10 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
     key = (library, device, stream, thread)
     found = _workspaces.get(key)
     if found is None or found.nbytes < nbytes:
-        found = _workspaces[key] = _allocate(max(nbytes, _SMALLEST), library, device)
+        if found is None and len(_workspaces) >= _MANY:
+            _let_idle_go()
+        made = _allocate(max(nbytes, _SMALLEST), library, device)
+        found = _workspaces[key] = made._replace(stream=library.stream_owner(device))
         if (library, device) not in _reserves:
             _wanted.add((library, device))
     if _clearing or _wanted:
@@ -74,6 +80,14 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
 def _allocate(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace:
     memory = library.scratch(nbytes, device)
     return Workspace(nbytes, library.pointer(memory), memory)
+
+
+def _let_idle_go() -> None:
+    """Forget the workspaces of streams that have nothing to do. One that a call is about to use is held by that call."""
+    for key, workspace in list(_workspaces.items()):
+        stream = workspace.stream
+        if stream is not None and not cupy.cuda.runtime.streamIsCapturing(stream.ptr) and stream.done:
+            _workspaces.pop(key, None)
 
 
 def _take(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace | None:

@@ -13,6 +13,7 @@ from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
+_PREDEFINED = 2  # handles of streams that no one creates: the legacy default stream (0, 1), that of each thread (2)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
 
@@ -74,6 +75,10 @@ class CuPyLibrary:
 
     def stream(self, device: Device) -> int:
         return int(cupy.cuda.get_current_stream(device.ordinal).ptr)
+
+    def stream_owner(self, device: Device) -> Any:
+        stream = cupy.cuda.get_current_stream(device.ordinal)
+        return stream if isinstance(stream, cupy.cuda.Stream) and stream.ptr > _PREDEFINED else None
 
 
 LIBRARY = CuPyLibrary()

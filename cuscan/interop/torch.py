@@ -96,6 +96,9 @@ class TorchLibrary:
     def stream(self, device: Device) -> int:
         return int(_stream(device.ordinal))
 
+    def stream_owner(self, device: Device) -> Any:
+        return None  # torch has some streams, and keeps them
+
     def as_numpy(self, view: ArrayView) -> Any:
         tensor = view.owner.detach()
         if view.dtype.name == "bfloat16":

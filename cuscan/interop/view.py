@@ -56,6 +56,9 @@ class DeviceLibrary(Library, Protocol):
     def stream(self, device: Device) -> int:
         """The handle of the library's current stream on a device."""
 
+    def stream_owner(self, device: Device) -> Any:
+        """What keeps the current stream from being destroyed; None if the library never destroys it."""
+
 
 class ArrayKind:
     """All of an array but for where it lies: what a launch depends on. Strides count elements.

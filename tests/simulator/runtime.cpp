@@ -313,6 +313,7 @@ void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase
 
 const char* launch(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel) {
     static char message[sizeof(Grid::message)];
+    if (threads > 1024) return "no block has more than 1024 threads";
     Grid launched(schedule, blocks, threads, kernel);
     launched.run();
     memcpy(message, launched.message, sizeof(message));
