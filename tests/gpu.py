@@ -355,8 +355,8 @@ class Way(NamedTuple):
     axis: int
 
 
-# Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many that
-# each is one block's own.
+# Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many
+# that each is one block's own.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),

@@ -83,7 +83,7 @@ def _allocate(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace:
 
 
 def _let_idle_go() -> None:
-    """Forget the workspaces of streams that have nothing to do. One that a call is about to use is held by that call."""
+    """Forget the workspaces of streams that have nothing to do. A call holds the one that it is about to use."""
     for key, workspace in list(_workspaces.items()):
         stream = workspace.stream
         if stream is not None and not cupy.cuda.runtime.streamIsCapturing(stream.ptr) and stream.done:

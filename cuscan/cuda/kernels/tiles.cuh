@@ -97,14 +97,14 @@ struct Tiles {
         uint32 ticket = 0, taken = kBatch;
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
-            Turn turn{false, 0, 0};
-            if (ended == 0) {
-                if (taken == kBatch) ticket = take_ticket(), taken = 0;  // while the stage is in use
-                turn = schedule.turn(ticket * kBatch + taken++);
-            }
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
             if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
+            Turn turn{false, 0, 0};
+            if (ended == 0) {
+                if (taken == kBatch) ticket = take_ticket(), taken = 0;  // no earlier: tiles are read in their order
+                turn = schedule.turn(ticket * kBatch + taken++);
+            }
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
             const bool sent = kStaged && turn.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
