@@ -10,7 +10,7 @@ from cuscan.dense import lies_dense, stretches_of
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
-from cuscan.order import LANES, Order
+from cuscan.order import GROUP, LANES, Order
 from cuscan.request import ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES, idles
@@ -163,6 +163,9 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Groups": groups,
             "Stages": stages,
             "FlagStages": flag_stages,
+            "ScansAhead": int(units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups),
+            # Not where registers are too few, or an addition takes so long that what was sent for is old by then.
+            "SendsAhead": int(units > GROUP and request.op.exact and not (request.exclusive or request.include_initial)),
             "Batch": order.warps // warps if rows > BATCHES * target.sm_count else 1,
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },

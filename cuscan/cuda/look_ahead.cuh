@@ -1,7 +1,8 @@
 // The carry along a chain whose units are handed out among blocks by ticket, for one warp of a block that wants it at ever
 // later units. Every unit publishes its aggregate, nothing else. The warp goes forward over the aggregates of all units
 // since the last one that it asked for, so it waits for their loads alone and never for another block's walk: there is no
-// chain of walks, and a delay does not spread.
+// chain of walks, and a delay does not spread. In long chains (kSendsAhead) it sends for the next
+// ones before it adds these up.
 //
 // The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections before . groups before in the
 // section) . units before in the group, all in the wider Carry type.
@@ -13,11 +14,11 @@
 
 namespace cuscan {
 
-template <class Acc, class Carry, class CarryOp, int kLevels>
+template <class Acc, class Carry, class CarryOp, int kLevels, bool kSendsAhead>
 class LookAhead {
     static constexpr int kLanes = target::kWarp;
     // Groups that are looked at together: a power of two, fewer of states that take many registers.
-    static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 8 : 4;
+    static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 8 : sizeof(Acc) <= 8 ? 4 : 2;
 
 public:
     // `units` of each chain; their aggregates lie in the workspace, chain by chain.
@@ -36,15 +37,16 @@ public:
             next_group_ = 0;
             section_ = carry;
             has_section_ = has_carry;
+            if (kSendsAhead) look<false>(units_);
         }
         const uint32 group = unit / kLanes;
         const int place = int(unit % kLanes);
         Acc seen[kAhead];
         while (group - next_group_ >= kAhead) {
-            look(unit, seen);
+            wait_for(unit, seen);
             take(seen, kAhead);
         }
-        look(unit, seen);
+        wait_for(unit, seen);
         const int whole = int(group - next_group_);
         Acc units = seen[0];
         CUSCAN_UNROLL
@@ -68,35 +70,61 @@ private:
     }
 
     // Waits for the units before `end` of the next kAhead groups: seen[j] is that of unit lane of the j-th.
-    CUSCAN_DEVICE void look(uint32 end, Acc (&seen)[kAhead]) const {
-        bool here[kAhead];
+    CUSCAN_DEVICE void wait_for(uint32 end, Acc (&seen)[kAhead]) {
         const uint32 first = next_group_ * kLanes + lane_;
-        CUSCAN_UNROLL
-        for (int j = 0; j < kAhead; ++j) here[j] = first + j * kLanes >= end;
-        for (;;) {
-            bool all = true;
-            CUSCAN_UNROLL
-            for (int j = 0; j < kAhead; ++j) {
-                if (!here[j]) here[j] = Tagged<Acc>::ready(slot(chain_, first + j * kLanes), tag_, seen[j]);
-                all = all && here[j];
+        if constexpr (kSendsAhead) {
+            if (next_group_ * kLanes == end) return;
+            for (;;) {
+                bool all = true;
+                CUSCAN_UNROLL
+                for (int j = 0; j < kAhead; ++j) {
+                    const bool here = Tagged<Acc>::is_there(sent_for_[j], tag_, seen[j]);
+                    all = all && (here || first + j * kLanes >= end);
+                }
+                if (target::ballot(all) == ~0u) return;
+                look<true>(end);
             }
-            if (target::ballot(all) == ~0u) return;
+        } else {
+            bool here[kAhead];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kAhead; ++j) here[j] = first + j * kLanes >= end;
+            for (;;) {
+                bool all = true;
+                CUSCAN_UNROLL
+                for (int j = 0; j < kAhead; ++j) {
+                    if (!here[j]) here[j] = Tagged<Acc>::ready(slot(chain_, first + j * kLanes), tag_, seen[j]);
+                    all = all && here[j];
+                }
+                if (target::ballot(all) == ~0u) return;
+            }
+        }
+    }
+    // Sends for the units before `end` of the next kAhead groups, ready or not; kAgain: for those that were not there.
+    template <bool kAgain>
+    CUSCAN_DEVICE void look(uint64 end) {
+        CUSCAN_UNROLL
+        for (int j = 0; j < kAhead; ++j) {
+            const uint64 unit = uint64(next_group_ + j) * kLanes + lane_;
+            Acc seen;
+            if (unit < end && !(kAgain && Tagged<Acc>::is_there(sent_for_[j], tag_, seen)))
+                Tagged<Acc>::look(slot(chain_, unit), sent_for_[j]);
         }
     }
 
     // The next `count` groups are complete.
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
+        const int place = int(next_group_ % kLanes), room = kLanes - place;
+        next_group_ += count;
+        if (kSendsAhead) look<false>(units_);  // on its way while these are added up
         Acc group[kAhead];
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
         const Carry total = totals<1>(group);
-        const int place = int(next_group_ % kLanes), room = kLanes - place;
         add_groups(total, place, 0, count);
         if (kLevels > 2 && count >= room) {
             fold(has_section_, section_, scan(groups_), kLanes - 1);
             add_groups(total, 0, room, count - room);
         }
-        next_group_ += count;
     }
     // The total of each group, that of the j-th in the lanes whose number ends in the bits of j. In the order of a scan:
     // first neighbours, then pairs of them, ... With every step a lane goes on with half as many groups.
@@ -154,9 +182,10 @@ private:
     const uint32 tag_;
     const int lane_;
     uint64 chain_ = ~uint64(0);
-    uint32 next_group_;  // the first that is not in groups_ or section_
-    Carry groups_;       // lane i: group i of the section
-    Carry section_;      // what precedes the section
+    uint32 next_group_;                             // the first that is not in groups_ or section_
+    uint64 sent_for_[kAhead][Tagged<Acc>::kWords];  // kSendsAhead: of the next groups, what the last look found
+    Carry groups_;                                  // lane i: group i of the section
+    Carry section_;                                 // what precedes the section
     bool has_section_;
 };
 

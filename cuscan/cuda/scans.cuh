@@ -20,7 +20,7 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
         const T earlier = target::shuffle_up(value, distance);
         const bool has_earlier = lane_in_group >= distance;
         // Small ones in all lanes, without a branch: scans side by side fill each other's waits.
-        if (sizeof(T) > 8 && !has_earlier) continue;
+        if (sizeof(T) > 16 && !has_earlier) continue;
         const T both = Op::combine(earlier, value);
         value = has_earlier ? both : value;
     }

@@ -22,9 +22,8 @@ struct Tagged {
         }
     }
 
-    // One look: true, and the value, once the whole of it is there.
-    static CUSCAN_DEVICE bool ready(const uint64* slot, uint32 tag, T& value) {
-        uint64 words[kWords];
+    // One look, whatever is there.
+    static CUSCAN_DEVICE void look(const uint64* slot, uint64 (&words)[kWords]) {
         if constexpr (kWords % 2 == 0) {
             CUSCAN_UNROLL
             for (int i = 0; i < kWords; i += 2) target::load_relaxed(slot + i, words[i], words[i + 1]);
@@ -32,6 +31,9 @@ struct Tagged {
             CUSCAN_UNROLL
             for (int i = 0; i < kWords; ++i) words[i] = target::load_relaxed(slot + i);
         }
+    }
+    // True, and the value, if the whole of it was there.
+    static CUSCAN_DEVICE bool is_there(const uint64 (&words)[kWords], uint32 tag, T& value) {
         target::Words<T> parts;
         bool complete = true;
         CUSCAN_UNROLL
@@ -41,6 +43,11 @@ struct Tagged {
         }
         value = target::from_words(parts);
         return complete;
+    }
+    static CUSCAN_DEVICE bool ready(const uint64* slot, uint32 tag, T& value) {
+        uint64 words[kWords];
+        look(slot, words);
+        return is_there(words, tag, value);
     }
 };
 

@@ -75,10 +75,10 @@ struct WarpTile {
                              int lane, bool has_prefix, const State& prefix) {
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        auto store_all = [&](auto count) {
+        auto store_all = [&](auto at_a_time, auto count) {
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r) {
-                read_staged(reader, r);
+                read_staged<decltype(at_a_time)::value>(reader, r);
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
@@ -87,10 +87,10 @@ struct WarpTile {
             }
         };
         if (Shifted::kAny || length - first >= kElements) {
-            store_all([](int) { return kItems; });
+            store_all(Number<kAtATime>(), [](int) { return kItems; });
         } else {
             const int some = clamp(left, kElements);
-            store_all([&](int r) { return some - r * kStride; });
+            store_all(Number<1>(), [&](int r) { return some - r * kStride; });
         }
         if constexpr (Shifted::kAny) {
             target::sync_warp();
@@ -145,10 +145,10 @@ private:
         }
     }
     // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
-    static constexpr int kAtATime = 4;
-    template <class Reader>
+    static constexpr int kAtATime = 2;
+    template <int kMany = kAtATime, class Reader>
     CUSCAN_DEVICE void read_staged(const Reader& reader, int r) {
-        if (r > 0 && r % kAtATime == 0) target::sync_warp();
+        if (r > 0 && r % kMany == 0) target::sync_warp();
         for_each_value<Config>([&](auto k, auto) {
             constexpr int kArray = decltype(k)::value;
             if constexpr (Reader::ItsSource::template holds<kArray>()) {

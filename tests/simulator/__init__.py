@@ -46,7 +46,7 @@ POISON = 0xA5
 
 HERE = Path(__file__).resolve().parent
 _MARGIN = 256  # bytes of canaries before and after an array
-_HEADER_WORDS, _EPOCH = 4, 2  # 32-bit words of struct Workspace, and which of them is the epoch
+_HEADER_WORDS, _EPOCH = 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
 _FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]

@@ -15,10 +15,10 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
     using Carry = typename Element::Carry;
     const int lane = target::thread_index();
     const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
-    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels> chain(workspace->words(), geometry.units,
+    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(workspace->words(), geometry.units,
                                                                               workspace->tag());
     while (true) {
-        const Turn turn = schedule.turn(target::broadcast(lane == 0 ? target::atomic_increment(&workspace->ticket) : 0, 0));
+        const Turn turn = schedule.turn(target::broadcast(lane == 0 ? workspace->take_ticket().number : 0, 0));
         if (!turn.exists) break;
         const auto row = origin.at(geometry, turn.strip);
         if (lane == 0) chain.publish(turn.strip, turn.unit, ((const State*)row.array[0])[turn.unit]);

@@ -49,6 +49,7 @@ struct TilesShared {
     // Of a tile: its slot is filled; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
+    uint32 tag;  // of the launch; known with the first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
     typename Element::State warp_aggregate[Config::kGroups][2][Config::kWarps];
     Boundaries<Config, kWorkers, Tile::kBoundaryWords> boundaries;
@@ -63,12 +64,13 @@ struct Tiles {
     using Carry = typename Element::Carry;
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
-    using Chain = LookAhead<State, Carry, CarryOp, Config::kLevels>;
+    using Chain = LookAhead<State, Carry, CarryOp, Config::kLevels, Config::kSendsAhead>;
     using ValueStage = typename Shared::ValueStage;
     using FlagStage = typename Shared::FlagStage;
     static constexpr bool kStaged = ValueStage::kAny || FlagStage::kAny;
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
+    static constexpr bool kScansAhead = Config::kScansAhead;
     static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
 
     Shared& shared;
@@ -77,8 +79,8 @@ struct Tiles {
     const typename Element::Initial& initial;
     const Geometry<Config>& geometry;
     const int warp, lane;
-    const uint32 tag;
-    const Chain chain;
+
+    CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag); }
 
     CUSCAN_DEVICE void init() {
         const uint32 thread = target::thread_index();
@@ -91,10 +93,12 @@ struct Tiles {
 
     // ---- the loader: one thread ------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE void run_loader() {
+    CUSCAN_DEVICE void run_loader(Workspace::Ticket ticket) {
         const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
-        uint32 ended = 0;  // groups that have been told so
-        uint32 ticket = 0, taken = kBatch;
+        shared.tag = ticket.tag;
+        taken(ticket);
+        uint32 ended = 0;      // groups that have been told so
+        uint32 of_ticket = 0;  // tiles
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
@@ -102,8 +106,11 @@ struct Tiles {
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
             Turn turn{false, 0, 0};
             if (ended == 0) {
-                if (taken == kBatch) ticket = take_ticket(), taken = 0;  // no earlier: tiles are read in their order
-                turn = schedule.turn(ticket * kBatch + taken++);
+                if (of_ticket == kBatch) {  // no earlier: tiles are read in their order
+                    taken(ticket = workspace->take_ticket());
+                    of_ticket = 0;
+                }
+                turn = schedule.turn(ticket.number * kBatch + of_ticket++);
             }
             const auto row = origin.at(geometry, turn.strip);
             const int64 first = int64(turn.unit) * Shared::kElements;
@@ -121,22 +128,21 @@ struct Tiles {
             shared.begun[k % kRing].arrive();
             ended += !turn.exists;
         }
-        if (ticket < tickets()) take_ticket();
+        if (ticket.number < tickets()) taken(workspace->take_ticket());
     }
 
     // Every block takes one ticket too many. Whoever takes the last of all leaves the workspace to the next launch.
-    CUSCAN_DEVICE uint32 take_ticket() {
-        const uint32 ticket = target::atomic_increment(&workspace->ticket);
-        if (ticket + 1 == tickets() + target::block_count() && !Workspace::tags_wrap(tag))
-            workspace->renew(geometry.workspace_words, tag);
-        return ticket;
+    CUSCAN_DEVICE void taken(Workspace::Ticket ticket) const {
+        if (ticket.number + 1 == tickets() + target::block_count() && !Workspace::tags_wrap(ticket.tag))
+            workspace->renew(geometry.workspace_words, ticket.tag);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
     // ---- the walker: one warp --------------------------------------------------------------------------------------
 
     CUSCAN_DEVICE void run_walker() {
-        Chain ahead = chain;
+        shared.begun[0].wait_together(0);
+        Chain ahead = chain();
         for (uint32 k = 0;; ++k) {
             const uint32 r = k % kRing;
             shared.begun[r].wait_together(k / kRing);
@@ -155,54 +161,75 @@ struct Tiles {
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
+    // A warp's part of a tile that is scanned in itself.
+    struct Scanned {
+        Tile tile;
+        State before;  // the warp's part, in the tile; no meaning in its first warp
+    };
+
+    // A tile's aggregate is wanted by others, what precedes it comes later: where registers are enough to keep two tiles
+    // apart, a group scans its next tile before it stores one.
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
-        const int start = warp_in_group * Tile::kElements;
-        const int64 length = geometry.elements();
-        uint32* const boundaries = shared.boundaries.of(warp);
-        uint32 turns = 0;
-        for (uint32 k = group;; k += kGroups, ++turns) {
-            const uint32 s = k % kStages, r = k % kRing;
-            shared.begun[r].wait_together(k / kRing);
-            const TileSlot slot = shared.slot[r];
-            if (!target::uniform(slot.exists)) return;
-            const auto row = origin.at(geometry, slot.strip);
-            const int64 first = int64(slot.unit) * Shared::kElements + start;
-            Tile tile;
-            tile.find_segments(row, geometry, first, lane, initial, boundaries);
-            // Only now is the tile before this one gone from the stage, which another group may have had.
-            shared.full[s].wait_together(k / kStages);
-            const FromStages<ValueStage, FlagStage> source{shared.values[s], shared.flags[k % kFlagStages], row, start};
-            if (kStaged && !target::uniform(slot.sent)) {
-                source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
-                source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
-                group_meets(group);
-            }
-
-            tile.load_flags(source, row, geometry, length, first, lane);
-            tile.load_values(source, row, geometry, length, first, lane);
-            if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
-            auto& totals = shared.warp_aggregate[group][turns % 2];
-            const State total = tile.scan(source, row, geometry, first, lane);
-            if (lane == 0) totals[warp_in_group] = total;
-            group_meets(group);
-            if (Shared::kWalks && warp_in_group == 0 && lane == 0)
-                chain.publish(slot.strip, slot.unit, fold(totals, Config::kWarps));
-            const State before = fold(totals, warp_in_group);
-
-            bool has_carry = Config::kHasInitial;
-            Carry carry;
-            if constexpr (Shared::kWalks) {
-                shared.prefixed[r].wait_together(k / kRing);
-                has_carry = shared.prefix[r].exists;
-                carry = shared.prefix[r].carry;
-            } else {
-                carry = start_of(slot.strip);
-            }
-            const State prefix = convert<State>(carry);
-            tile.store(source, row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_group > 0,
-                       warp_in_group > 0 ? join<Op>(has_carry, prefix, before) : prefix);
-            release(shared.empty[s]);
+        Scanned now;
+        for (uint32 k = group, turns = 0;; k += kGroups, ++turns) {
+            shared.begun[k % kRing].wait_together(k / kRing);
+            const bool exists = target::uniform(shared.slot[k % kRing].exists);
+            Scanned next;
+            if (exists) scan(next, k, turns, group, warp_in_group);
+            if (kScansAhead ? turns > 0 : exists)
+                store(kScansAhead ? now : next, kScansAhead ? k - kGroups : k, warp_in_group);
+            if (!exists) return;
+            now = next;
         }
+    }
+    CUSCAN_DEVICE void scan(Scanned& part, uint32 k, uint32 turns, int group, int warp_in_group) {
+        const TileSlot slot = shared.slot[k % kRing];
+        const int start = warp_in_group * Tile::kElements;
+        const auto row = origin.at(geometry, slot.strip);
+        const int64 first = int64(slot.unit) * Shared::kElements + start, length = geometry.elements();
+        Tile& tile = part.tile;
+        tile.find_segments(row, geometry, first, lane, initial, shared.boundaries.of(warp));
+        // Only now is the tile before this one gone from the stage, which another group may have had.
+        shared.full[k % kStages].wait_together(k / kStages);
+        const auto source = this->source(row, k, start);
+        if (kStaged && !target::uniform(slot.sent)) {
+            source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
+            source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
+            group_meets(group);
+        }
+        tile.load_flags(source, row, geometry, length, first, lane);
+        tile.load_values(source, row, geometry, length, first, lane);
+        if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
+        auto& totals = shared.warp_aggregate[group][turns % 2];
+        const State total = tile.scan(source, row, geometry, first, lane);
+        if (lane == 0) totals[warp_in_group] = total;
+        group_meets(group);
+        if (Shared::kWalks && warp_in_group == 0 && lane == 0)
+            chain().publish(slot.strip, slot.unit, fold(totals, Config::kWarps));
+        part.before = fold(totals, warp_in_group);
+    }
+    CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
+        const TileSlot slot = shared.slot[k % kRing];
+        const int start = warp_in_group * Tile::kElements;
+        const auto row = origin.at(geometry, slot.strip);
+        const int64 first = int64(slot.unit) * Shared::kElements + start;
+        bool has_carry = Config::kHasInitial;
+        Carry carry;
+        if constexpr (Shared::kWalks) {
+            shared.prefixed[k % kRing].wait_together(k / kRing);
+            has_carry = shared.prefix[k % kRing].exists;
+            carry = shared.prefix[k % kRing].carry;
+        } else {
+            carry = start_of(slot.strip);
+        }
+        const State prefix = convert<State>(carry);
+        part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                        has_carry || warp_in_group > 0,
+                        warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+        release(shared.empty[k % kStages]);
+    }
+    CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
+        return {shared.values[k % kStages], shared.flags[k % kFlagStages], row, start};
     }
     static CUSCAN_DEVICE void group_meets(int group) { target::barrier_sync(1 + group, Config::kWarps * target::kWarp); }
     // This warp has read a stage.
@@ -227,19 +254,21 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
-    const uint32 tag = workspace->tag();
-    Tiles<Config> kernel{
-        shared, origin, workspace, initial, geometry, warp, lane, tag, {workspace->words(), geometry.units, tag}};
+    const bool loads = warp == Shared::kWorkers && lane == 0;
+    Workspace::Ticket first{};
+    if (loads) first = workspace->take_ticket();  // on its way while barriers are made
+    Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
     kernel.init();
     target::sync_block();
     if (warp < Shared::kWorkers) {
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
     } else if (warp > Shared::kWorkers) {
         kernel.run_walker();
-    } else if (lane == 0) {
-        kernel.run_loader();
+    } else {
+        if (loads) kernel.run_loader(first);
+        target::sync_warp();
     }
-    if (Workspace::tags_wrap(tag)) {
+    if (Workspace::tags_wrap(shared.tag)) {
         target::sync_block();
         leave<true>(workspace, geometry.workspace_words);
     }
