@@ -35,6 +35,7 @@ class Gpu(NumPyLibrary):
     def __init__(self):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
+        self.contexts = []
         self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
         self.kinds = {}
@@ -52,8 +53,9 @@ class Gpu(NumPyLibrary):
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
         return view._replace(kind=self.kinds.setdefault(told, view.kind))
 
-    def empty(self, shape, strides, dtype, device):
-        return super().empty(shape, strides, dtype, device).view(GpuArray)
+    def maker(self, shape, strides, dtype, device):
+        make = super().maker(shape, strides, dtype, device)
+        return lambda: make().view(GpuArray)
 
     def scratch(self, nbytes, device):
         if self.out_of_memory:
@@ -68,29 +70,43 @@ class Gpu(NumPyLibrary):
         return self.owners.get(self.current_stream)
 
     # ---- what CUDA does
+    def make_context(self):
+        self.contexts.append((threading.get_ident(), self.current_device))
+
     def load_kernel(self, config, arch):
         self.loads.append(config)
         kernel = simulator.CODE.kernel(config, arch)
 
-        def launch(grid, block, arguments, shared_mem, stream):
-            *pointers, carry, geometry = arguments  # the last of the pointers is the workspace
-            held = [np.array(p) if isinstance(p, np.generic) else p for p in pointers]  # numbers are passed by value
-            addresses = [h.ctypes.data if isinstance(h, np.ndarray) else h for h in held]
-            *arrays, states = (ctypes.c_void_p(address or None) for address in addresses)
+        def launch(*numbers):
+            *blocks_and_threads, shared_bytes, stream, table, _ = numbers
+            present = [port for port in config.ports if port.present]
+            places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
+            # The table has the address of every argument: of an address, or of what is passed by value.
+            given = [p if port.by_value else at(p) for port, p in zip(present, places, strict=False)]
+            states, carry, geometry = at(next(places)), *(ctypes.c_void_p(place) for place in places)
             with self.lock:
-                self.launches.append((self.current_device, stream.ptr, pointers))
+                self.launches.append((self.current_device, stream, [*given, states]))
                 schedule = simulator.Schedule.of(
-                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_mem
+                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )
-                given = iter(arrays)
-                places = [next(given) if port.present else None for port in config.ports]
-                table = (ctypes.c_void_p * len(places))(*places)
+                addresses = iter(given)
+                arrays = [next(addresses) if port.present else None for port in config.ports]
                 message = kernel(
-                    ctypes.byref(schedule), *grid, *block, table, states, carry.tobytes(), geometry.tobytes()
+                    ctypes.byref(schedule),
+                    *(blocks_and_threads[0], blocks_and_threads[3]),
+                    (ctypes.c_void_p * len(arrays))(*arrays),
+                    ctypes.c_void_p(states or None),
+                    carry,
+                    geometry,
                 )
             assert message is None, message
 
-        return launch
+        return SimpleNamespace(ptr=launch)
+
+
+def at(address):
+    """The word at an address."""
+    return ctypes.c_uint64.from_address(address).value
 
 
 def aligned(nbytes):
@@ -103,8 +119,7 @@ def aligned(nbytes):
 def gpu(monkeypatch):
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    for name in ("_launches", "_streams"):
-        monkeypatch.setattr(cuda, name, {})
+    monkeypatch.setattr(cuda, "_launches", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
         monkeypatch.setattr(workspace, name, empty)
@@ -112,6 +127,9 @@ def gpu(monkeypatch):
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
+    monkeypatch.setattr(cuda, "_launch_kernel", lambda function, *rest: function(*rest))
+    monkeypatch.setattr(cuda, "_make_context", fake.make_context)
+    monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
     monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
     monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
     with simulator.small_units():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -10,7 +11,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
-from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
+from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
 _PREDEFINED = 2  # handles of streams that no one creates: the legacy default stream (0, 1), that of each thread (2)
@@ -56,16 +57,16 @@ class CuPyLibrary:
         kind = self._kinds.get(key) or keep_kind(self._kinds, key, kind)
         return ArrayView(adopted, kind, adopted.data.ptr, array)
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        with cupy.cuda.Device(device.ordinal):
-            return dense(cupy.empty, shape, strides, numpy_dtype(dtype))
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        return dense_maker(cupy.ndarray, shape, strides, numpy_dtype(dtype))
 
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        with cupy.cuda.Device(device.ordinal):
-            return cupy.zeros(nbytes, np.uint8)
+        return cupy.zeros(nbytes, np.uint8)
 
     def pointer(self, array: Any) -> int:
         return int(array.data.ptr)

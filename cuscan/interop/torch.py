@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,8 +78,11 @@ class TorchLibrary:
             f"{', '.join(DTYPES)}"
         )
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
+        return functools.partial(torch.empty_strided, shape, strides, **where)
 
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
