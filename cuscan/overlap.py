@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 def check_overlap(operands: Operands) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`."""
-    views, roles, outs = operands
-    outs = outs or ()
+    outs = operands.outs or ()
     for out in outs:
-        start, end = out.pointer + out.kind.first, out.pointer + out.kind.last
-        for view, name in zip(views, roles, strict=True):
-            if start < view.pointer + view.kind.last and view.pointer + view.kind.first < end:
-                _check_pair(name, view, out)
+        pointer, kind = out.pointer, out.kind
+        start, end = pointer + kind.first, pointer + kind.last
+        for i, view in enumerate(operands.views):
+            pointer, kind = view.pointer, view.kind
+            if start < pointer + kind.last and pointer + kind.first < end:
+                _check_pair(operands.roles[i], view, out)
     if len(outs) < 2:
         return
     for one, other in itertools.combinations(outs, 2):

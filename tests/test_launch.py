@@ -1,6 +1,7 @@
 """The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
 
 import ctypes
+import dataclasses
 import threading
 import weakref
 from types import SimpleNamespace
@@ -51,7 +52,7 @@ class Gpu(NumPyLibrary):
     def adopt(self, array, name):
         view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
-        return view._replace(kind=self.kinds.setdefault(told, view.kind))
+        return dataclasses.replace(view, kind=self.kinds.setdefault(told, view.kind))
 
     def maker(self, shape, strides, dtype, device):
         make = super().maker(shape, strides, dtype, device)
@@ -293,7 +294,9 @@ def test_what_strangers_lend_is_kept_until_the_work_is_done(gpu, monkeypatch):
     events = []
     monkeypatch.setattr(cuda.cupy.cuda, "Event", Event)
     monkeypatch.setattr(cuda, "_lent", type(cuda._lent)())
-    monkeypatch.setattr(gpu, "adopt", lambda a, name: Gpu.adopt(gpu, a, name)._replace(lender=(name, len(events))))
+    monkeypatch.setattr(
+        gpu, "adopt", lambda a, name: dataclasses.replace(Gpu.adopt(gpu, a, name), lender=(name, len(events)))
+    )
     x = on_gpu(values(20))
     cuscan.scan(x)
     cuscan.scan(x, mask=on_gpu(np.ones(20, bool)))

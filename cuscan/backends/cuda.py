@@ -89,7 +89,7 @@ _this_thread = _Thread()
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    views, _, outs = operands
+    views, outs = operands.views, operands.outs
     current, wanted = _get_device(), views[0].kind.device.ordinal
     if current != wanted:
         _set_device(wanted)
@@ -127,10 +127,10 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
     """The launch that is kept for a like call, or a new one."""
-    views, roles, outs = operands
-    parts = [flags, roles, has_initial]
-    for _, kind, pointer, _ in views if outs is None else views + outs:
-        parts += kind, pointer % ALIGNMENT
+    views, outs = operands.views, operands.outs
+    parts = [flags, operands.roles, has_initial]
+    for view in views if outs is None else views + outs:
+        parts += view.kind, view.pointer % ALIGNMENT
     key = tuple(parts)
     try:
         return _launches[key]

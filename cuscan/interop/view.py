@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -95,7 +96,8 @@ class ArrayKind:
         self.last = 0 if 0 in shape else sum(step for step in steps if step > 0) + dtype.itemsize
 
 
-class ArrayView(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
     `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
