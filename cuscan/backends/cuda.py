@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
+import functools
 import struct
 import threading
-from collections.abc import Callable
 from typing import Any, cast
 
 import cupy
@@ -17,8 +17,9 @@ from cuscan.call import Flags, Operands
 from cuscan.checks import check_offsets
 from cuscan.compile.module import load_kernel
 from cuscan.config import Target
+from cuscan.dtypes import DType
 from cuscan.initial import initial_argument
-from cuscan.interop.view import ArrayView, Device, DeviceLibrary
+from cuscan.interop.view import ArrayView, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
@@ -46,21 +47,22 @@ class _Launch:
         self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
         self.checks_offsets = checks_offsets
-        self.new = [self.library.maker(r.shape, r.strides, r.dtype, device) for r in request.results]
-        self.last = None if request.last is None else self._maker_without(request.last, request.axis, device)
+        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in request.results]
+        if request.last is not None:
+            made.append(_without(request.last, request.axis))
+        self.makers = [self.library.maker(*spec, device) for spec in made]
         self.empty = 0 in request.result.shape
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.function = load_kernel(plan.config, target.arch)
-        self.grid = (plan.grid, 1, 1)
-        self.block = (plan.config.block, 1, 1)
-        self.shared_bytes = plan.config.shared_bytes
+        sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
+        self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
         self.workspace_bytes = plan.workspace_bytes
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
         values, read, results = len(request.values), len(operands.views), len(request.results)
-        count = read + results + (self.last is not None)
+        count = read + results + (request.last is not None)
         order = [*range(values), *range(read, read + results), *range(values, read), *range(read + results, count)]
         offsets = dict(zip(order, plan.present_offsets, strict=True))
         self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
@@ -74,10 +76,11 @@ class _Launch:
         self.fill = struct.Struct(f"{count + bool(self.workspace_bytes)}Q").pack_into
         self.idle: list[Arguments] = []  # those that no call is using
 
-    def _maker_without(self, spec: ArraySpec, axis: int, device: Device) -> Callable[[], Any]:
-        """What makes arrays like a spec without one of its axes."""
-        shape, strides = ((*t[:axis], *t[axis + 1 :]) for t in (spec.shape, spec.strides))
-        return self.library.maker(shape, strides, spec.dtype, device)
+
+def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
+    """Shape, strides and dtype of a spec without one of its axes."""
+    shape, strides = ((*t[:axis], *t[axis + 1 :]) for t in (spec.shape, spec.strides))
+    return shape, strides, spec.dtype
 
 
 _launches: dict[Any, _Launch] = {}
@@ -94,54 +97,53 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     if current != wanted:
         _set_device(wanted)
     try:
-        launch = _find_launch(flags, operands, initial is not None)
+        launch, pointers = _find_launch(flags, operands, initial is not None)
         library = launch.library
         if launch.checks_offsets:
             _validate(launch.request, operands, library)
-        pointers = [view.pointer for view in views]
-        if outs is None:
-            owners = tuple([make() for make in launch.new])
-            pointers += [library.pointer(owner) for owner in owners]
-        else:
+        owners = []
+        if outs is not None:
             check_overlap(operands)
-            owners = tuple([out.owner for out in outs])
-            pointers += [out.pointer for out in outs]
-        if launch.last is not None:
-            last = launch.last()
-            owners += (last,)
-            pointers.append(library.pointer(last))
-            if launch.empty:  # what comes in goes out
-                row_initial = operands.get("initial")
-                last[...] = (initial or 0) if row_initial is None else row_initial.owner
+            for out in outs:
+                owners.append(out.owner)
+        for make in launch.makers:
+            owners.append(make())
+            pointers.append(library.pointer(owners[-1]))
         number = None if initial is None else initial_argument(launch.request, initial)
         if not launch.empty:
             _queue(launch, views, pointers, number)
+        elif launch.request.last is not None:  # what comes in goes out
+            row_initial = operands.get("initial")
+            owners[-1][...] = (initial or 0) if row_initial is None else row_initial.owner
         if outs is not None:
             for out in outs:
                 library.written(out.owner)
-        return owners
+        return tuple(owners)
     finally:
         if current != wanted:
             _set_device(current)
 
 
-def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
-    """The launch that is kept for a like call, or a new one."""
-    views, outs = operands.views, operands.outs
-    parts = [flags, operands.roles, has_initial]
-    for view in views if outs is None else views + outs:
-        parts += view.kind, view.pointer % ALIGNMENT
+def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:
+    """The launch that is kept for a like call, or a new one; and where the arrays of this call are."""
+    arrays = operands.views if operands.outs is None else operands.views + operands.outs
+    parts, pointers = [flags, operands.roles, has_initial], []
+    for array in arrays:
+        pointer = array.pointer
+        pointers.append(pointer)
+        parts.append(array.kind)
+        parts.append(pointer % ALIGNMENT)
     key = tuple(parts)
     try:
-        return _launches[key]
+        return _launches[key], pointers
     except KeyError:
         pass
     except TypeError:  # an argument that cannot be hashed
-        return _prepare(flags, operands, has_initial)
+        return _prepare(flags, operands, has_initial), pointers
     if len(_launches) >= _MAX_LAUNCHES:
         _launches.clear()
     launch = _launches[key] = _prepare(flags, operands, has_initial)
-    return launch
+    return launch, pointers
 
 
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
@@ -189,11 +191,12 @@ def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], n
     if device.ordinal not in _this_thread.contexts:
         _make_context()
         _this_thread.contexts |= {device.ordinal}
-    _launch_kernel(launch.function.ptr, *launch.grid, *launch.block, launch.shared_bytes, stream, arguments.table, 0)
+    launch.start(stream, arguments.table, 0)
     launch.idle.append(arguments)
-    lent = [view.lender for view in views if view.lender is not None]
-    if lent:
-        _keep(lent)
+    for view in views:
+        if view.lender is not None:
+            _keep([view.lender for view in views if view.lender is not None])
+            break
 
 
 def _keep(lent: list[Any]) -> None:
