@@ -36,7 +36,7 @@ class Gpu(NumPyLibrary):
     def __init__(self):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
-        self.contexts = []
+        self.contexts = []  # as (thread, device)
         self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
         self.kinds = {}
@@ -258,6 +258,33 @@ def test_the_second_call_is_a_lookup(gpu, monkeypatch):
     monkeypatch.setattr(cuda, "make_plan", None)
     check(gpu, array)
     assert len(gpu.launches) == 2
+
+
+def test_numbers_are_those_of_the_call(gpu):
+    """They lie beside the addresses, in memory that is used again."""
+    x = values((2, 3000))
+    for initial, a in [(7, 0.5), (-3, 0.25), (7, 1.5)]:
+        check(gpu, x, initial=initial)
+        np.testing.assert_array_equal(
+            np.asarray(cuscan.linear_recurrence(a, on_gpu(x), initial=initial)),
+            cuscan.linear_recurrence(a, x, initial=initial),
+        )
+    check(gpu, x)
+    assert len(gpu.loads) == 3
+    assert all(len(launch.idle) == 1 for launch in cuda._launches.values())
+
+
+def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
+    def work():
+        for device in (0, 1, 0, 1):
+            cuscan.scan(on_gpu(values(20), device=device))
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    work()
+    assert [device for _, device in gpu.contexts] == [0, 1] * 3
 
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):

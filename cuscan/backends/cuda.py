@@ -29,12 +29,14 @@ _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must 
 
 _get_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
-_make_context = cupy.cuda.runtime.memGetInfo  # any call would do that needs one
+# A thread has a device's context once it called the runtime for something that needs it. The driver's launch, in place
+# of CuPy's, makes none.
+_make_context = cupy.cuda.runtime.memGetInfo
 _launch_kernel = cupy.cuda.driver.launchKernel
 
 
 class _Thread(threading.local):
-    """What a thread has: the devices whose contexts it has made."""
+    """What a thread knows: the devices whose contexts it has."""
 
     contexts: frozenset[int] = frozenset()
 
@@ -56,7 +58,7 @@ class _Launch:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
-        self.function = load_kernel(plan.config, target.arch)
+        self.function = load_kernel(plan.config, target.arch)  # its module stays loaded as long as it is there
         sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
         self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
         self.workspace_bytes = plan.workspace_bytes
