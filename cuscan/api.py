@@ -94,7 +94,10 @@ def scan(
     The GPU algorithm is a single-pass scan, after decoupled look-back (Merrill & Garland 2016).
     """
     flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
-    views, roles, structure = _adopt_values(x, op)
+    if isinstance(op, Operator) or isinstance(x, tuple):
+        views, roles, structure = _adopt_values(x, op)
+    else:
+        views, roles, structure = (adopt(x, "x"),), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
         views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     outs = None if out is None else _adopt_outs(out)
@@ -235,7 +238,7 @@ def linear_recurrence(
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-_X = ("x",)
+_X = ("x",)  # what errors call a single array of elements
 
 
 def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 def check_overlap(operands: Operands) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`."""
-    views, roles, outs = operands
-    outs = outs or ()
+    outs = operands.outs or ()
     for out in outs:
-        start, end = out.pointer + out.kind.first, out.pointer + out.kind.last
-        for view, name in zip(views, roles, strict=True):
-            if start < view.pointer + view.kind.last and view.pointer + view.kind.first < end:
-                _check_pair(name, view, out)
+        pointer, kind = out.pointer, out.kind
+        start, end = pointer + kind.first, pointer + kind.last
+        for view in operands.views:
+            pointer, kind = view.pointer, view.kind
+            if start < pointer + kind.last and pointer + kind.first < end:
+                _check_pair(operands.roles[operands.views.index(view)], view, out)
     if len(outs) < 2:
         return
     for one, other in itertools.combinations(outs, 2):
@@ -41,6 +42,8 @@ def _check_pair(name: str, view: ArrayView, out: ArrayView) -> None:
 
 def _same_elements(value: ArrayView, out: ArrayView) -> bool:
     """Whether two arrays have the same element at every place."""
+    if value.pointer == out.pointer and value.kind is out.kind:
+        return True
     if value.pointer != out.pointer or value.shape != out.shape or value.dtype.itemsize != out.dtype.itemsize:
         return False
     return all(s == t for s, t, n in zip(value.strides, out.strides, out.shape, strict=True) if n > 1)

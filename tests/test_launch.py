@@ -1,6 +1,7 @@
 """The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
 
 import ctypes
+import dataclasses
 import threading
 import weakref
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ class Gpu(NumPyLibrary):
     def __init__(self):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
+        self.contexts = []  # as (thread, device)
         self.launches, self.loads, self.scratches, self.writes = [], [], [], []
         self.out_of_memory = False
         self.kinds = {}
@@ -50,10 +52,11 @@ class Gpu(NumPyLibrary):
     def adopt(self, array, name):
         view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
-        return view._replace(kind=self.kinds.setdefault(told, view.kind))
+        return dataclasses.replace(view, kind=self.kinds.setdefault(told, view.kind))
 
-    def empty(self, shape, strides, dtype, device):
-        return super().empty(shape, strides, dtype, device).view(GpuArray)
+    def maker(self, shape, strides, dtype, device):
+        make = super().maker(shape, strides, dtype, device)
+        return lambda: make().view(GpuArray)
 
     def scratch(self, nbytes, device):
         if self.out_of_memory:
@@ -68,29 +71,43 @@ class Gpu(NumPyLibrary):
         return self.owners.get(self.current_stream)
 
     # ---- what CUDA does
+    def make_context(self):
+        self.contexts.append((threading.get_ident(), self.current_device))
+
     def load_kernel(self, config, arch):
         self.loads.append(config)
         kernel = simulator.CODE.kernel(config, arch)
 
-        def launch(grid, block, arguments, shared_mem, stream):
-            *pointers, carry, geometry = arguments  # the last of the pointers is the workspace
-            held = [np.array(p) if isinstance(p, np.generic) else p for p in pointers]  # numbers are passed by value
-            addresses = [h.ctypes.data if isinstance(h, np.ndarray) else h for h in held]
-            *arrays, states = (ctypes.c_void_p(address or None) for address in addresses)
+        def launch(*numbers):
+            *blocks_and_threads, shared_bytes, stream, table, _ = numbers
+            present = [port for port in config.ports if port.present]
+            places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
+            # The table has the address of every argument: of an address, or of what is passed by value.
+            given = [p if port.by_value else at(p) for port, p in zip(present, places, strict=False)]
+            states, carry, geometry = at(next(places)), *(ctypes.c_void_p(place) for place in places)
             with self.lock:
-                self.launches.append((self.current_device, stream.ptr, pointers))
+                self.launches.append((self.current_device, stream, [*given, states]))
                 schedule = simulator.Schedule.of(
-                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_mem
+                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )
-                given = iter(arrays)
-                places = [next(given) if port.present else None for port in config.ports]
-                table = (ctypes.c_void_p * len(places))(*places)
+                addresses = iter(given)
+                arrays = [next(addresses) if port.present else None for port in config.ports]
                 message = kernel(
-                    ctypes.byref(schedule), *grid, *block, table, states, carry.tobytes(), geometry.tobytes()
+                    ctypes.byref(schedule),
+                    *(blocks_and_threads[0], blocks_and_threads[3]),
+                    (ctypes.c_void_p * len(arrays))(*arrays),
+                    ctypes.c_void_p(states or None),
+                    carry,
+                    geometry,
                 )
             assert message is None, message
 
-        return launch
+        return SimpleNamespace(ptr=launch)
+
+
+def at(address):
+    """The word at an address."""
+    return ctypes.c_uint64.from_address(address).value
 
 
 def aligned(nbytes):
@@ -103,8 +120,7 @@ def aligned(nbytes):
 def gpu(monkeypatch):
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    for name in ("_launches", "_streams"):
-        monkeypatch.setattr(cuda, name, {})
+    monkeypatch.setattr(cuda, "_launches", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
         monkeypatch.setattr(workspace, name, empty)
@@ -112,6 +128,9 @@ def gpu(monkeypatch):
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
+    monkeypatch.setattr(cuda, "_launch_kernel", lambda function, *rest: function(*rest))
+    monkeypatch.setattr(cuda, "_make_context", fake.make_context)
+    monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
     monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
     monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
     with simulator.small_units():
@@ -241,6 +260,33 @@ def test_the_second_call_is_a_lookup(gpu, monkeypatch):
     assert len(gpu.launches) == 2
 
 
+def test_numbers_are_those_of_the_call(gpu):
+    """They lie beside the addresses, in memory that is used again."""
+    x = values((2, 3000))
+    for initial, a in [(7, 0.5), (-3, 0.25), (7, 1.5)]:
+        check(gpu, x, initial=initial)
+        np.testing.assert_array_equal(
+            np.asarray(cuscan.linear_recurrence(a, on_gpu(x), initial=initial)),
+            cuscan.linear_recurrence(a, x, initial=initial),
+        )
+    check(gpu, x)
+    assert len(gpu.loads) == 3
+    assert all(len(launch.idle) == 1 for launch in cuda._launches.values())
+
+
+def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
+    def work():
+        for device in (0, 1, 0, 1):
+            cuscan.scan(on_gpu(values(20), device=device))
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    work()
+    assert [device for _, device in gpu.contexts] == [0, 1] * 3
+
+
 def test_kept_launches_are_bounded(gpu, monkeypatch):
     monkeypatch.setattr(cuda, "_MAX_LAUNCHES", 3)
     for n in range(1, 9):
@@ -275,7 +321,9 @@ def test_what_strangers_lend_is_kept_until_the_work_is_done(gpu, monkeypatch):
     events = []
     monkeypatch.setattr(cuda.cupy.cuda, "Event", Event)
     monkeypatch.setattr(cuda, "_lent", type(cuda._lent)())
-    monkeypatch.setattr(gpu, "adopt", lambda a, name: Gpu.adopt(gpu, a, name)._replace(lender=(name, len(events))))
+    monkeypatch.setattr(
+        gpu, "adopt", lambda a, name: dataclasses.replace(Gpu.adopt(gpu, a, name), lender=(name, len(events)))
+    )
     x = on_gpu(values(20))
     cuscan.scan(x)
     cuscan.scan(x, mask=on_gpu(np.ones(20, bool)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -29,7 +30,7 @@ def of_another_kind(one: ArrayView, **changes: Any) -> ArrayView:
     """The same array, but for these attributes of its kind."""
     names = ("library", "dtype", "shape", "strides", "device", "readonly")
     kind = ArrayKind(**{name: changes.get(name, getattr(one.kind, name)) for name in names})
-    return one._replace(kind=kind)
+    return dataclasses.replace(one, kind=kind)
 
 
 def operands(

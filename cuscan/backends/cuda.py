@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import functools
+import struct
 import threading
 from typing import Any, cast
 
@@ -10,12 +12,14 @@ import cupy
 import numpy as np
 
 from cuscan.backends import workspace
+from cuscan.backends.arguments import Arguments
 from cuscan.call import Flags, Operands
 from cuscan.checks import check_offsets
 from cuscan.compile.module import load_kernel
 from cuscan.config import Target
+from cuscan.dtypes import DType
 from cuscan.initial import initial_argument
-from cuscan.interop.view import Device, DeviceLibrary
+from cuscan.interop.view import ArrayView, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
@@ -25,116 +29,128 @@ _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must 
 
 _get_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
+# A thread has a device's context once it called the runtime for something that needs it. The driver's launch, in place
+# of CuPy's, makes none.
+_make_context = cupy.cuda.runtime.memGetInfo
+_launch_kernel = cupy.cuda.driver.launchKernel
 
 
-class _Stream:
-    """A stream handle as CuPy's launch wants it."""
+class _Thread(threading.local):
+    """What a thread knows: the devices whose contexts it has."""
 
-    __slots__ = ("ptr",)
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
+    contexts: frozenset[int] = frozenset()
 
 
 class _Launch:
     """Everything about a call that its arguments' addresses and values do not change."""
 
-    def __init__(self, request: ScanRequest, device: Device) -> None:
+    def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
+        device = operands.views[0].device
+        self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
-        self.new = [(r.shape, r.strides, r.dtype, device) for r in request.results]
-        self.last = None if request.last is None else _without(request.last, request.axis, device)
-        self.no_initial = initial_argument(request, None)
+        self.checks_offsets = checks_offsets
+        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in request.results]
+        if request.last is not None:
+            made.append(_without(request.last, request.axis))
+        self.makers = [self.library.maker(*spec, device) for spec in made]
         self.empty = 0 in request.result.shape
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
-        self.function = load_kernel(plan.config, target.arch)
-        self.grid = (plan.grid,)
-        self.block = (plan.config.block,)
-        self.shared_bytes = plan.config.shared_bytes
-        # CuPy passes a NumPy array of one structured element by value.
-        self.geometry = np.zeros(1, [("words", np.int64, len(plan.geometry))])
-        self.geometry["words"] = plan.geometry
+        self.function = load_kernel(plan.config, target.arch)  # its module stays loaded as long as it is there
+        sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
+        self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
         self.workspace_bytes = plan.workspace_bytes
-        self.values = len(request.values)
+        # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
+        values, read, results = len(request.values), len(operands.views), len(request.results)
+        count = read + results + (request.last is not None)
+        order = [*range(values), *range(read, read + results), *range(values, read), *range(read + results, count)]
+        offsets = dict(zip(order, plan.present_offsets, strict=True))
+        self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
         self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
-        self.offsets = plan.present_offsets if any(plan.offsets) else None
+        carry = initial_argument(request, None).tobytes()
+        geometry = np.array(plan.geometry, np.int64).tobytes()
+        self.parts: list[int | bytes] = [*order, count, carry, geometry]
+        for i in self.numbers:
+            self.parts[i] = operands.views[i].owner.tobytes()
+        self.carry = len(order) + 1
+        self.fill = struct.Struct(f"{count + bool(self.workspace_bytes)}Q").pack_into
+        self.idle: list[Arguments] = []  # those that no call is using
 
 
-def _without(spec: ArraySpec, axis: int, device: Device) -> tuple[Any, ...]:
-    """The arguments of `DeviceLibrary.empty` for a spec without one of its axes."""
+def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
+    """Shape, strides and dtype of a spec without one of its axes."""
     shape, strides = ((*t[:axis], *t[axis + 1 :]) for t in (spec.shape, spec.strides))
-    return shape, strides, spec.dtype, device
+    return shape, strides, spec.dtype
 
 
 _launches: dict[Any, _Launch] = {}
 _targets: dict[int, Target] = {}
-_streams: dict[int, _Stream] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
+_this_thread = _Thread()
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    kind = operands.views[0].kind
-    current, wanted = _get_device(), kind.device.ordinal
+    views, outs = operands.views, operands.outs
+    current, wanted = _get_device(), views[0].kind.device.ordinal
     if current != wanted:
         _set_device(wanted)
     try:
-        launch = _find_launch(flags, operands, initial is not None)
-        library = cast(DeviceLibrary, kind.library)
-        if flags.validate and operands.segments == "offsets":
+        launch, pointers = _find_launch(flags, operands, initial is not None)
+        library = launch.library
+        if launch.checks_offsets:
             _validate(launch.request, operands, library)
-        outs = operands.outs
-        if outs is None:
-            owners = tuple([library.empty(*new) for new in launch.new])
-            pointers = [library.pointer(owner) for owner in owners]
-        else:
+        owners = []
+        if outs is not None:
             check_overlap(operands)
-            owners, pointers = tuple([out.owner for out in outs]), [out.pointer for out in outs]
-        if launch.last is not None:
-            last = library.empty(*launch.last)
-            owners += (last,)
-            pointers.append(library.pointer(last))
-            if launch.empty:  # what comes in goes out
-                row_initial = operands.get("initial")
-                last[...] = (initial or 0) if row_initial is None else row_initial.owner
-        number = launch.no_initial if initial is None else initial_argument(launch.request, initial)
+            for out in outs:
+                owners.append(out.owner)
+        for make in launch.makers:
+            owners.append(make())
+            pointers.append(library.pointer(owners[-1]))
+        number = None if initial is None else initial_argument(launch.request, initial)
         if not launch.empty:
-            _queue(launch, library, operands, number, pointers)
+            _queue(launch, views, pointers, number)
+        elif launch.request.last is not None:  # what comes in goes out
+            row_initial = operands.get("initial")
+            owners[-1][...] = (initial or 0) if row_initial is None else row_initial.owner
         if outs is not None:
             for out in outs:
                 library.written(out.owner)
-        return owners
+        return tuple(owners)
     finally:
         if current != wanted:
             _set_device(current)
 
 
-def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
-    """The launch that is kept for a like call, or a new one."""
-    views, roles, outs = operands
-    parts = [flags, roles, has_initial]
-    for view in views if outs is None else views + outs:
-        parts.append(view.kind)
-        parts.append(view.pointer % ALIGNMENT)
+def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:
+    """The launch that is kept for a like call, or a new one; and where the arrays of this call are."""
+    arrays = operands.views if operands.outs is None else operands.views + operands.outs
+    parts, pointers = [flags, operands.roles, has_initial], []
+    for array in arrays:
+        pointer = array.pointer
+        pointers.append(pointer)
+        parts.append(array.kind)
+        parts.append(pointer % ALIGNMENT)
     key = tuple(parts)
     try:
-        return _launches[key]
+        return _launches[key], pointers
     except KeyError:
         pass
     except TypeError:  # an argument that cannot be hashed
-        return _prepare(flags, operands, has_initial)
+        return _prepare(flags, operands, has_initial), pointers
     if len(_launches) >= _MAX_LAUNCHES:
         _launches.clear()
     launch = _launches[key] = _prepare(flags, operands, has_initial)
-    return launch
+    return launch, pointers
 
 
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
     request = make_request(flags, operands, has_initial=has_initial)
-    return _Launch(request, operands.views[0].device)
+    return _Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
 
 
 def _validate(request: ScanRequest, operands: Operands, library: DeviceLibrary) -> None:
@@ -155,31 +171,34 @@ def _target(index: int) -> Target:
     return _targets[index]
 
 
-def _queue(launch: _Launch, library: DeviceLibrary, operands: Operands, number: Any, written: list[int]) -> None:
-    """Put the kernel on the library's current stream; `written` are the addresses of results and last states."""
-    device = operands.views[0].kind.device
-    handle = library.stream(device)
-    stream = _streams.get(handle)
-    if stream is None:
-        stream = _streams[handle] = _Stream(handle)
-    states = workspace.find(launch.workspace_bytes, library, device, handle) if launch.workspace_bytes else None
-    views = operands.views
-    read, values, results = [view.pointer for view in views], launch.values, len(launch.new)
-    addresses: list[Any] = read[:values] + written[:results] + read[values:] + written[results:]
+def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
+    """Put the kernel on the library's current stream; `pointers` are those of all arrays, read or written."""
+    device = views[0].kind.device
+    stream = launch.library.stream(device)
     if launch.offsets is not None:
-        addresses = [address + offset for address, offset in zip(addresses, launch.offsets, strict=True)]
+        pointers = [pointer + offset for pointer, offset in zip(pointers, launch.offsets, strict=True)]
+    states = None  # held until the kernel is queued
+    if launch.workspace_bytes:
+        states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
+        pointers.append(states.pointer)
+    try:
+        arguments = launch.idle.pop()
+    except IndexError:
+        arguments = Arguments(launch.parts)
+    launch.fill(arguments.memory, 0, *pointers)
     for i in launch.numbers:
-        addresses[i] = views[i].owner
-    launch.function(
-        launch.grid,
-        launch.block,
-        (*addresses, 0 if states is None else states.pointer, number, launch.geometry),
-        shared_mem=launch.shared_bytes,
-        stream=stream,
-    )
-    lent = [view.lender for view in views if view.lender is not None]
-    if lent:
-        _keep(lent)
+        arguments.put(i, views[i].owner.tobytes())
+    if number is not None:
+        arguments.put(launch.carry, number.tobytes())
+    if device.ordinal not in _this_thread.contexts:
+        _make_context()
+        _this_thread.contexts |= {device.ordinal}
+    launch.start(stream, arguments.table, 0)
+    launch.idle.append(arguments)
+    for view in views:
+        if view.lender is not None:
+            _keep([view.lender for view in views if view.lender is not None])
+            break
 
 
 def _keep(lent: list[Any]) -> None:

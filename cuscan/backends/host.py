@@ -50,8 +50,8 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         check_offsets(segments, request.shape[request.axis])
     outs = operands.outs
     if outs is None:
-        new = (library.empty(s.shape, s.strides, s.dtype, main.device) for s in request.results)
-        outs = tuple(library.adopt(array, "out") for array in new)
+        makers = [library.maker(s.shape, s.strides, s.dtype, main.device) for s in request.results]
+        outs = tuple(library.adopt(make(), "out") for make in makers)
     else:
         check_overlap(operands)
     results, last = evaluate(request, inputs, start)
@@ -61,7 +61,8 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     owners = tuple(out.owner for out in outs)
     if request.last is None:
         return owners
-    state = library.adopt(library.empty(last.shape, _c_strides(last.shape), request.last.dtype, main.device), "last")
+    make_last = library.maker(last.shape, _c_strides(last.shape), request.last.dtype, main.device)
+    state = library.adopt(make_last(), "last")
     library.as_numpy(state)[...] = last
     return (*owners, state.owner)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -10,9 +11,10 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
-from cuscan.interop.numpy import dense, element_strides, numpy_dtype, taken_over
+from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
+_current_stream = cupy.cuda.get_current_stream
 _PREDEFINED = 2  # handles of streams that no one creates: the legacy default stream (0, 1), that of each thread (2)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
@@ -26,9 +28,10 @@ class CuPyLibrary:
         self._kinds: Kinds = {}
 
     def adopt(self, array: Any, name: str) -> ArrayView:
-        key = array.dtype, array.shape, array.strides, array.device.id
+        memory = array.data
+        key = array.dtype, array.shape, array.strides, memory.device_id
         kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
-        return ArrayView(array, kind, array.data.ptr)
+        return ArrayView(array, kind, memory.ptr)
 
     def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
         dtype = DTYPES.get(array.dtype.name)
@@ -56,28 +59,30 @@ class CuPyLibrary:
         kind = self._kinds.get(key) or keep_kind(self._kinds, key, kind)
         return ArrayView(adopted, kind, adopted.data.ptr, array)
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        with cupy.cuda.Device(device.ordinal):
-            return dense(cupy.empty, shape, strides, numpy_dtype(dtype))
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        return dense_maker(cupy.ndarray, shape, strides, numpy_dtype(dtype))
 
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        with cupy.cuda.Device(device.ordinal):
-            return cupy.zeros(nbytes, np.uint8)
+        return cupy.zeros(nbytes, np.uint8)
 
     def pointer(self, array: Any) -> int:
-        return int(array.data.ptr)
+        pointer: int = array.data.ptr
+        return pointer
 
     def fetch(self, array: Any) -> Any:
         return array.get()
 
     def stream(self, device: Device) -> int:
-        return int(cupy.cuda.get_current_stream(device.ordinal).ptr)
+        handle: int = _current_stream(device.ordinal).ptr
+        return handle
 
     def stream_owner(self, device: Device) -> Any:
-        stream = cupy.cuda.get_current_stream(device.ordinal)
+        stream = _current_stream(device.ordinal)
         return stream if isinstance(stream, cupy.cuda.Stream) and stream.ptr > _PREDEFINED else None
 
 

@@ -42,8 +42,10 @@ class NumPyLibrary:
         """Take over the array of an unknown library through DLPack, without a copy."""
         return self.adopt(taken_over(np.from_dlpack, array, name), name)
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        return dense(np.empty, shape, strides, numpy_dtype(dtype))
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        return dense_maker(np.empty, shape, strides, numpy_dtype(dtype))
 
     def written(self, array: Any) -> None:
         pass  # NumPy keeps no record
@@ -60,22 +62,16 @@ def taken_over(door: Callable[[Any], Any], array: Any, name: str) -> Any:
         raise ScanTypeError(f"{name}, a {type(array).__name__}, cannot be taken over: {error}") from error
 
 
-def dense(empty: Callable[..., Any], shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-    """A new array with the axis order of dense strides, by the `empty` of NumPy or CuPy."""
-    order = axis_order(strides)
-    if order is None:
-        return empty(shape, dtype)
-    outwards, back = order
-    return empty([shape[axis] for axis in outwards], dtype).transpose(back)
-
-
-@functools.lru_cache(maxsize=1024)
-def axis_order(strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The axes from the slowest to the fastest, and the way back; None for C order."""
-    order = tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
-    if order == tuple(range(len(strides))):
-        return None
-    return order, tuple(int(axis) for axis in np.argsort(order))
+def dense_maker(
+    empty: Callable[..., Any], shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+) -> Callable[[], Any]:
+    """What makes arrays with the axis order of dense strides, by the `empty` of NumPy or CuPy."""
+    axes = range(len(strides))
+    outwards = sorted(axes, key=lambda axis: -strides[axis])  # from the slowest axis to the fastest
+    if outwards == list(axes):
+        return functools.partial(empty, shape, dtype)
+    ordered, back = [shape[axis] for axis in outwards], [outwards.index(axis) for axis in axes]
+    return lambda: empty(ordered, dtype).transpose(back)
 
 
 def numpy_dtype(dtype: DType) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,23 +11,25 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 from torch.autograd.graph import increment_version as _increment_version
 
-from cuscan.dtypes import DTYPES, DType
+from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
 _TORCH_DTYPES = {row: dtype for dtype, row in _DTYPES.items()}
+_COMPLEX = Kind.COMPLEX
 _CPU = Device("cpu", 0)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 _TORCH_DEVICES = {_CPU: torch.device("cpu")} | {device: torch.device("cuda", device.ordinal) for device in _DEVICES}
 
 
 def _raw_stream(index: int) -> int:
-    return int(torch.cuda.current_stream(index).cuda_stream)
+    handle: int = torch.cuda.current_stream(index).cuda_stream
+    return handle
 
 
 # The public way costs 4 us a call; torch's own compiler uses this one.
-_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
+_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
 class TorchLibrary:
@@ -49,7 +53,7 @@ class TorchLibrary:
                 f"{name} requires grad, and cuscan has no derivatives yet: call it under torch.no_grad(), or pass "
                 f"{name}.detach()"
             )
-        if array.is_neg() or array.is_conj():
+        if array.is_neg() or (kind.dtype.kind is _COMPLEX and array.is_conj()):
             if name == "out":
                 raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
             return self.adopt(array.resolve_conj().resolve_neg(), name)
@@ -76,25 +80,32 @@ class TorchLibrary:
             f"{', '.join(DTYPES)}"
         )
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        return torch.empty_strided(shape, strides, dtype=_TORCH_DTYPES[dtype], device=_TORCH_DEVICES[device])
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
+        return functools.partial(torch.empty_strided, shape, strides, **where)
 
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
-        if not array.is_inference():
+        try:
             _increment_version(array)
+        except RuntimeError:
+            if not array.is_inference():  # else it has no version
+                raise
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.zeros(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 
     def pointer(self, array: Any) -> int:
-        return int(array.data_ptr())
+        pointer: int = array.data_ptr()
+        return pointer
 
     def fetch(self, array: Any) -> Any:
         return array.detach().cpu().numpy()
 
     def stream(self, device: Device) -> int:
-        return int(_stream(device.ordinal))
+        return _stream(device.ordinal)
 
     def stream_owner(self, device: Device) -> Any:
         return None  # torch has some streams, and keeps them

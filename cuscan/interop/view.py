@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,8 +29,10 @@ class Library(Protocol):
     def adopt(self, array: Any, name: str) -> ArrayView:
         """See an array of this library; `name` is the argument that errors speak of."""
 
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device) -> Any:
-        """A new dense array of the library; strides in elements."""
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        """What makes new dense arrays of the library, on the current device if that is a GPU; strides in elements."""
 
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
@@ -45,10 +49,10 @@ class DeviceLibrary(Library, Protocol):
     """A library with arrays on GPUs."""
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        """Zeroed device memory, ordered on the current stream; freed with the returned object."""
+        """Zeroed memory on the current device, ordered on the current stream; freed with the returned object."""
 
     def pointer(self, array: Any) -> int:
-        """The address of an array that `empty` or `scratch` returned."""
+        """The address of an array that `maker` or `scratch` made."""
 
     def fetch(self, array: Any) -> Any:
         """A copy of an array as a NumPy array; waits for it."""
@@ -92,7 +96,8 @@ class ArrayKind:
         self.last = 0 if 0 in shape else sum(step for step in steps if step > 0) + dtype.itemsize
 
 
-class ArrayView(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
     `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
