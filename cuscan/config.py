@@ -67,6 +67,7 @@ class Config:
     block: int
     blocks_per_sm: int
     shared_bytes: int
+    cluster: int  # blocks that run together, on neighbouring SMs
 
     @property
     def ports(self) -> tuple[Port, ...]:
