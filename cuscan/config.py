@@ -9,11 +9,15 @@ HEADER_BYTES = 16  # struct Workspace
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes."""
+    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes.
+
+    `cluster`: blocks of a cluster at most, from sm_90 on.
+    """
 
     arch: int
     sm_count: int
     shared_bytes: int = 228 * 1024
+    cluster: int = 16
 
 
 @dataclass(frozen=True)

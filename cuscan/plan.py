@@ -26,7 +26,6 @@ SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what align
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
-MAX_CLUSTER = 16  # blocks
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
@@ -133,7 +132,7 @@ def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Ta
         block = units * warps * WARP
         blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), block)
         cluster = _power_of_two(-(-row_units // units))
-        if cluster <= min(MAX_CLUSTER, -(-target.sm_count // GPCS) * blocks_per_sm):
+        if cluster <= min(target.cluster, -(-target.sm_count // GPCS) * blocks_per_sm):
             break
     else:
         return None

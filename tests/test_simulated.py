@@ -46,6 +46,7 @@ class Case:
     units: tuple[int, int] | None = (2, 2)
     arch: int = 90
     sms: int = 4
+    cluster: int = 0  # blocks of a cluster at most
     seeds: int = 3
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -77,7 +78,7 @@ class Case:
         if self.in_place:
             keywords["out"] = value
         with self.tuning():
-            return prepare(value, self.op, target=Target(self.arch, self.sms), **keywords)
+            return prepare(value, self.op, target=Target(self.arch, self.sms, cluster=self.cluster), **keywords)
 
     def expected(self) -> Array:
         value, keywords = self.arrays()
@@ -144,6 +145,9 @@ FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},
     "warp-rows": {"shape": (37, 203), "units": None},
+    "cluster-of-one": {"shape": (5, 500), "cluster": 16},
+    "cluster": {"shape": (3, 2300), "cluster": 16},
+    "cluster-pairs": {"shape": (2, 3100), "cluster": 4},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
