@@ -11,7 +11,7 @@ HEADER_BYTES = 16  # struct Workspace
 class Target:
     """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes.
 
-    `cluster`: blocks of a cluster at most, from sm_90 on.
+    `cluster`: blocks that run together as one cluster at most, where there are clusters; 0 for none.
     """
 
     arch: int

@@ -26,6 +26,8 @@ SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what align
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
+CLUSTER = 8  # blocks that any such GPU runs together
+LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
@@ -123,20 +125,23 @@ def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target:
 
 def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan | None:
     """Rows that are worked on all at once, each by a cluster: cluster.cuh. None for all other scans."""
+    if target.arch < BULK_ARCH:
+        return None
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
     row_units = -(-length // order.unit)
     # A row of one unit needs no more warps than it fills; the order does not notice.
     warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
-    for units in (1, 2):  # of a block
+    largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+    for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
         block = units * warps * WARP
         blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), block)
         cluster = _power_of_two(-(-row_units // units))
-        if cluster <= min(target.cluster, -(-target.sm_count // GPCS) * blocks_per_sm):
+        if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
             break
     else:
         return None
-    if target.arch < BULK_ARCH or rows * cluster > target.sm_count * blocks_per_sm:
+    if rows * cluster > target.sm_count * blocks_per_sm:
         return None
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     return assemble(

@@ -43,7 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "columns-shared": {"shape": (2, 700, 9), "axis": 1},
     "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
 }
-SHORT = ("rows", "tiles-shared", "columns-shared")  # one of each family
+SHORT = ("rows", "cluster", "tiles-shared", "columns-shared")  # one of each family
 
 
 # ---- elements ------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ from cuscan.specs import ALIGNMENT, ArraySpec
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
-_LARGE_CLUSTERS = range(90, 110)  # architectures with clusters of 16 blocks; all have those of 8
-
 _get_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
 
@@ -149,12 +147,10 @@ def _target(index: int) -> Target:
     if index not in _targets:
         device = cupy.cuda.Device(index)
         attributes = device.attributes
-        arch = int(device.compute_capability)
         _targets[index] = Target(
-            arch=arch,
+            arch=int(device.compute_capability),
             sm_count=attributes["MultiProcessorCount"],
             shared_bytes=attributes["MaxSharedMemoryPerMultiprocessor"],
-            cluster=16 if arch in _LARGE_CLUSTERS else 8,
         )
     return _targets[index]
 

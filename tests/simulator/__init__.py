@@ -59,7 +59,8 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
     cuscan::Geometry<cuscan::Config> words;
     memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
-    return simulator::launch(*schedule, blocks, threads, {cluster}, [&] {{ {entry}({arrays}, workspace, number, words); }});
+    return simulator::launch(*schedule, blocks, threads, {cluster},
+                             [&] {{ {entry}({arrays}, workspace, number, words); }});
 }}
 """
 
