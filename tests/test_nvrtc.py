@@ -31,7 +31,7 @@ LAYOUTS = {
     "warp-rows": ((2**20, 501), 1),
     "cluster-one": ((100, 8192), 1),
     "cluster": ((2**14,), 0),
-    "cluster-pairs": ((18 * 8192,), 0),
+    "cluster-pairs": ((18 * 8192,), 0),  # of items of 4 bytes
     "cluster-odd": ((7, 3 * 8192 + 5), 1),
     "tiles-one": ((10000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
@@ -159,6 +159,7 @@ SPILLS = {
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
+    ("cluster-odd", 2): (16, 0),
     ("tiles-block", 2): (100, 0),
     ("tiles-block", 4): (28, 0),
     ("tiles-grid", 2): (84, 0),

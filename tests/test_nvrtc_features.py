@@ -20,8 +20,8 @@ from cuscan.request import make_request
 HOT = (
     "rows-short",
     "rows-long",
+    "cluster-one",
     "cluster",
-    "cluster-pairs",
     "tiles-block",
     "tiles-grid",
     "columns-block",
@@ -129,7 +129,7 @@ def test_float32_does_not_spill(name, layout):
     assert spilled <= FLOAT32_SPILLS.get((name, layout), 0), f"{registers} registers and {spilled} bytes of spills"
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "cluster-pairs", "tiles-grid", "columns-grid"])
+@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-grid"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_hardly_spill(name, layout):
     feature, keywords = OTHERS[name]

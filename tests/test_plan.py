@@ -212,7 +212,7 @@ def test_a_row_of_at_most_32_units_is_a_clusters(length, cluster, units, warps):
     made = planned(view((length,)))
     assert (made.config.family, made.config.cluster, made.grid) == ("cluster", cluster, cluster)
     assert constants(made, "Vectors", "Warps", "Units") == (8, warps, units)
-    assert made.config.block == units * warps * 32 and made.config.blocks_per_sm * made.config.block == 512
+    assert made.config.block == units * warps * 32 and made.config.blocks_per_sm * made.config.block == 1024
     assert not made.config.grid and made.workspace_bytes == 0 and not sent(made)
     assert scalars(made) == (1, -(-length // 8192), 0, 0, 0)
     assert made.config.values[0].access == made.config.results[0].access == "Vector"
@@ -227,7 +227,7 @@ def test_a_cluster_takes_rows_that_it_can_take_all_at_once():
             assert made.grid <= target.sm_count * made.config.blocks_per_sm
         return made.config.family
 
-    for length, most in [(1025, 8 * 132), (4096, 4 * 132), (8192, 2 * 132), (2**16, 33), (2**17, 16), (2**18, 8)]:
+    for length, most in [(1025, 16 * 132), (4096, 8 * 132), (8192, 4 * 132), (2**16, 66), (2**17, 33), (2**18, 16)]:
         assert [family((rows, length)) for rows in (1, most, most + 1)] == ["cluster", "cluster", "tiles"]
     assert family((2**18 + 1,)) == "tiles" and family((1024,)) == "rows"
     assert family((2, 1024), include_initial=True) == "cluster"
@@ -245,8 +245,8 @@ def test_a_cluster_is_no_larger_than_the_gpu_can_run_together():
     assert [shape(n, 120, 170) for n in (8, 9, 16, 17)] == [(8, 1), (8, 2), (8, 2), None]
     assert [shape(n, 90, 132, cluster=4) for n in (4, 5, 8, 9)] == [(4, 1), (4, 2), (4, 2), None]
     assert shape(1, 90, 132, cluster=0) is None
-    # 5 SMs at least in the largest part of a GPU of 40, and so 10 blocks of 8 warps or 5 of 16.
-    assert [shape(n, 90, 40) for n in (8, 9, 16)] == [(8, 1), None, None]
+    # Of 12 SMs two at least are in one part of the GPU, and so 8 blocks of 8 warps or 4 of 16.
+    assert [shape(n, 90, 12) for n in (8, 9, 16)] == [(8, 1), None, None]
 
 
 def test_blocks_stay_where_there_are_more_tiles_than_fit():

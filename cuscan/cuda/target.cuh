@@ -241,8 +241,8 @@ struct Barrier {
                          "n"(int(sizeof(T)))
                          : "memory");
     }
-    // Words to the same place in the shared memory of block `block` of the cluster, whose barrier of this place expects their
-    // bytes. The destination is aligned to 16 bytes, or to the largest power of two that divides its size.
+    // Words to the same place in the shared memory of block `block` of the cluster, whose barrier of this place expects
+    // their bytes. The destination is aligned to 16 bytes, or to the largest power of two that divides its size.
     template <class T>
     CUSCAN_DEVICE void send(int block, Words<T>* destination, const Words<T>& words) {
         constexpr int kCount = Words<T>::kCount, kStep = kCount % 4 == 0 ? 4 : kCount % 2 == 0 ? 2 : 1;
@@ -250,20 +250,21 @@ struct Barrier {
         CUSCAN_UNROLL
         for (int i = 0; i < kCount; i += kStep) {
             if constexpr (kStep == 4)
-                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
-                                 place + 4 * i),
-                             "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1]), "r"(words.word[i + 2]),
-                             "r"(words.word[i + 3])
-                             : "memory");
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
+                        place + 4 * i),
+                    "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1]), "r"(words.word[i + 2]), "r"(words.word[i + 3])
+                    : "memory");
             else if constexpr (kStep == 2)
                 asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%2, %3}, [%1];" ::"r"(
                                  place + 4 * i),
                              "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1])
                              : "memory");
             else
-                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %2, [%1];" ::"r"(place + 4 * i),
-                             "r"(barrier), "r"(words.word[i])
-                             : "memory");
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %2, [%1];" ::"r"(place + 4 * i),
+                    "r"(barrier), "r"(words.word[i])
+                    : "memory");
         }
     }
     // Arrives when all copies of this thread have.

@@ -138,7 +138,8 @@ void Grid::retire(Block& block) {
 void Grid::run() {
     grid = this;
     while (!message[0] && (!resident_.empty() || !waiting_.empty())) {
-        while (!waiting_.empty() && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident)) start_cluster();
+        while (!waiting_.empty() && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident))
+            start_cluster();
         Warp& warp = *pick();
         Block& block = *warp.block;
         for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
@@ -352,7 +353,9 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     if (cluster_ > 1 && own.cluster->completed == 0) fail("sends to a block that may not have begun");
     Block* other = own.cluster->blocks[to];
     if (other == nullptr || other->exited == threads_) fail("sends to block %u of its cluster, which has returned", to);
-    const auto there = [&](void* here) { return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get()); };
+    const auto there = [&](void* here) {
+        return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
+    };
     BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), turns_, {}};
     memcpy(copy.sent, words, bytes);
     memset(copy.destination, kPoison, bytes);

@@ -1,6 +1,6 @@
 // cluster: rows of a contiguous axis, longer than a warp holds, so few and so short that all of them are worked on at once.
-// A row is for one cluster of kCluster blocks, each of kUnits units of kWarps warp tiles; a warp has one of them in registers
-// from its load to its store.
+// A row is for one cluster of kCluster blocks, each of kUnits units of kWarps warp tiles; a warp has one of them in
+// registers from its load to its store.
 //
 // There is no workspace: units' totals go straight to the shared memory of the blocks that have units after them. So a row
 // takes hardly longer than its loads, its stores and one message between them.
