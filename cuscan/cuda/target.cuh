@@ -220,6 +220,10 @@ struct Barrier {
     // Arrives, and makes the phase wait for the bytes of loads.
     CUSCAN_DEVICE void expect(uint32 bytes) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
+        expect_sent(bytes);
+    }
+    // The same for words that other threads send to where nothing was before: does not wait for this thread's own loads.
+    CUSCAN_DEVICE void expect_sent(uint32 bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                      : "memory");
     }

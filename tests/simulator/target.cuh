@@ -192,6 +192,7 @@ struct Barrier {
         state.expected += bytes;
         simulator::grid->arrive(state);
     }
+    void expect_sent(uint32 bytes) { expect(bytes); }
     void load(void* destination, const void* source, uint32 bytes) {
         check_aligned(destination, 16);
         check_aligned(source, 16);
