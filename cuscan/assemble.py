@@ -28,6 +28,7 @@ def assemble(
     blocks_per_sm: int,
     grid: int,
     shared_bytes: int = 0,
+    cluster: int = 1,
     units: int = 1,
     chains: int = 0,
     strips: int = 0,
@@ -86,6 +87,7 @@ def assemble(
         block=block,
         blocks_per_sm=blocks_per_sm,
         shared_bytes=shared_bytes,
+        cluster=cluster,
     )
     length = layout.axis.size
     elements = (length - request.include_initial,)

@@ -9,11 +9,15 @@ HEADER_BYTES = 16  # struct Workspace
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes."""
+    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes.
+
+    `cluster`: blocks that run together as one cluster at most, where there are clusters; 0 for none.
+    """
 
     arch: int
     sm_count: int
     shared_bytes: int = 228 * 1024
+    cluster: int = 16
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Config:
     block: int
     blocks_per_sm: int
     shared_bytes: int
+    cluster: int  # blocks that run together, on neighbouring SMs
 
     @property
     def ports(self) -> tuple[Port, ...]:

@@ -24,7 +24,10 @@ AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there 
 FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
-BULK_ARCH = 90  # the first architecture with bulk copies
+BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
+GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
+CLUSTER = 8  # blocks that any such GPU runs together
+LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
@@ -58,7 +61,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
             return _plan_dense_rows(request, layout, order, target)
         return _plan_rows(request, layout, order)
-    return _plan_tiles(request, layout, order, target)
+    return _plan_cluster(request, layout, order, target) or _plan_tiles(request, layout, order, target)
 
 
 def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
@@ -117,6 +120,46 @@ def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target:
         blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(_itemsizes(request)), block), fitting), 1),
         grid=-(-product(batch) // stretches.rows),
         shared_bytes=stretches.shared_bytes,
+    )
+
+
+def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan | None:
+    """Rows that are worked on all at once, each by a cluster: cluster.cuh. None for all other scans."""
+    if target.arch < BULK_ARCH:
+        return None
+    batch = batch_of(layout, layout.others)
+    length, rows = layout.axis.size, product(batch)
+    row_units = -(-length // order.unit)
+    # A row of one unit needs no more warps than it fills; the order does not notice.
+    warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
+    largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+    for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
+        block = units * warps * WARP
+        blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), block)
+        cluster = _power_of_two(-(-row_units // units))
+        if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
+            break
+    else:
+        return None
+    if rows * cluster > target.sm_count * blocks_per_sm:
+        return None
+    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
+    return assemble(
+        request,
+        layout,
+        "cluster",
+        batch=batch,
+        accesses=accesses_of(layout, layout.axis, batch, order.items),
+        items=order.items,
+        constants={"Vectors": order.vectors, "Warps": warps, "Units": units},
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=rows * cluster,
+        shared_bytes=units * (warps + cluster) * _rounded(state, 4)
+        + _boundary_bytes(request, order.items * order.vectors, units * warps)
+        + SHARED_REST,
+        units=row_units,
+        cluster=cluster,
     )
 
 

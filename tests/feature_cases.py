@@ -32,6 +32,9 @@ UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 25
 # "alone": one block takes all tiles. Older hardware has no bulk copies: its tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
+    "cluster-of-one": {"shape": (5, 500), "cluster": 16},
+    "cluster": {"shape": (3, 2300), "cluster": 16},
+    "cluster-pairs": {"shape": (2, 3100), "cluster": 4},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
@@ -40,7 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "columns-shared": {"shape": (2, 700, 9), "axis": 1},
     "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
 }
-SHORT = ("rows", "tiles-shared", "columns-shared")  # one of each family
+SHORT = ("rows", "cluster", "tiles-shared", "columns-shared")  # one of each family
 
 
 # ---- elements ------------------------------------------------------------------------------------
@@ -151,6 +154,7 @@ class Case:
     sms: int = 4
     arch: int = 90
     shared_bytes: int = 228 * 1024  # of an SM
+    cluster: int = 0  # blocks of a cluster at most
     draw: Draw = NUMBERS
     masked: bool = False
     segments: str = ""
@@ -175,7 +179,7 @@ class Case:
                 mask=rng.random(shape) < 0.7 if self.masked else None,
                 initial=initial,
                 out=None if self.in_place is None else values[self.in_place],
-                target=Target(self.arch, self.sms, self.shared_bytes),
+                target=Target(self.arch, self.sms, self.shared_bytes, self.cluster),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
             )

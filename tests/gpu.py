@@ -345,7 +345,8 @@ def compile_ahead(request: pytest.FixtureRequest, calls: dict[str, Callable[[], 
 
 def way_of(config: Config) -> str:
     """The kernel family, and how its blocks share the work out."""
-    return config.family + ("-shared" if config.grid else "-own" if config.levels else "")
+    own = config.levels and config.family != "cluster"
+    return config.family + ("-shared" if config.grid else "-own" if own else "")
 
 
 class Way(NamedTuple):
@@ -356,15 +357,19 @@ class Way(NamedTuple):
 
 
 # Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many
-# that each is one block's own.
+# that each is one block's own; tiles too many, or rows too long, for clusters.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
     "thread_rows": lambda order, columns: Way((1000, 5 * order.items + 3), 1),
     "warp_rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
+    "cluster one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
+    "cluster": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
+    "cluster aligned": lambda order, columns: Way((2, 5 * order.unit + 64), 1),
+    "cluster pairs": lambda order, columns: Way((1, 30 * order.unit + 64), 1),
     "tiles-shared one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
-    "tiles-shared": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
-    "tiles-shared bulk": lambda order, columns: Way((2, 3 * order.unit + 64), 1),
+    "tiles-shared": lambda order, columns: Way((2, 32 * order.unit + 77), 1),
+    "tiles-shared bulk": lambda order, columns: Way((2, 32 * order.unit + 64), 1),
     "tiles-shared rows": lambda order, columns: Way((2 * H200.sm_count, order.unit + 48), 1),
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
@@ -390,8 +395,9 @@ def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
 def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Way:
     """A way of `WAYS`, for what `ask` asks for with a shape and an axis."""
     found = WAYS[name](order_of(ask((8,), 0)), tuning.COLUMNS)
+    end = "-own" if "-own" in name else "tiles-shared" if name.startswith("tiles") else ""
     for _ in range(40):  # times the SMs, so that the rows divide evenly among them
-        if "-own" not in name or way_of(make_plan(ask(*found), H200).config).endswith("-own"):
+        if way_of(make_plan(ask(*found), H200).config).endswith(end):
             return found
         found = Way((found.shape[0] + H200.sm_count, *found.shape[1:]), found.axis)
     raise AssertionError("no number of rows is enough")

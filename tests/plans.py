@@ -13,6 +13,7 @@ from cuscan.plan import make_plan
 from cuscan.request import make_request
 
 H200 = Target(90, 132)
+NO_CLUSTERS = Target(90, 132, cluster=0)  # what clusters would take there is for tiles
 ORDER4 = Order(items=4, vectors=8, warps=8)
 TABLE = {1: Order(16, 8, 8), 2: Order(8, 8, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 4, 8)}
 
@@ -26,8 +27,12 @@ def request(x, op="add", axis=-1, *, has_initial=False, mask=None, segments=None
     )
 
 
-def planned(*arguments, **keywords):
-    return make_plan(request(*arguments, **keywords), H200)
+def planned(*arguments, target=H200, **keywords):
+    return make_plan(request(*arguments, **keywords), target)
+
+
+def tiled(*arguments, **keywords):
+    return planned(*arguments, target=NO_CLUSTERS, **keywords)
 
 
 def ports(a_plan):

@@ -69,6 +69,7 @@ def every_access() -> Iterator[Case]:
         "rows",
         "thread_rows",
         "warp_rows",
+        "cluster aligned",
         "tiles-shared bulk",
         "columns wide",
         "strips-shared pairs",
@@ -102,6 +103,8 @@ def every_size() -> Iterator[Case]:
         ("int16", "mul", "columns-shared"),
         ("bfloat16", "add", "tiles-shared bulk"),
         ("float16", "min", "rows"),
+        ("float64", "add", "cluster"),
+        ("complex128", "mul", "cluster pairs"),
         ("int64", "add", "tiles-shared"),
         ("complex64", "mul", "columns-own"),
         ("float16", "add", "strips-shared"),
@@ -123,7 +126,7 @@ def every_feature() -> Iterator[Case]:
 def every_log_sum() -> Iterator[Case]:
     """Not compared: they have not the bits of the twin."""
     for name, feature in LOG_SUMS.items():
-        for kind in ("rows", "tiles-shared bulk", "columns-shared"):
+        for kind in ("rows", "cluster", "tiles-shared bulk", "columns-shared"):
             yield (
                 f"{kind}, {name}",
                 lambda feature=feature, kind=kind: call_for(feature, kind).placed(Placement(need("cupy").device))(),
@@ -133,7 +136,7 @@ def every_log_sum() -> Iterator[Case]:
 def wild_offsets() -> Iterator[Case]:
     """Offsets that lie anywhere; what comes out is no matter."""
     rng = np.random.default_rng(0)
-    for kind in ("rows", "tiles-shared", "columns-shared"):
+    for kind in ("rows", "cluster", "tiles-shared", "columns-shared"):
         for name, low, high in (("anywhere", -(2**62), 2**62), ("near", -50, 5000)):
             shape, axis = way(kind)
             offsets = rng.integers(low, high, 700)

@@ -17,8 +17,9 @@ pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-GPU, ONE_SM = Target(90, 4), Target(90, 1)
-TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512)  # a block of tiles has 3 stages for 12 groups
+GPU, ONE_SM = Target(90, 4, cluster=0), Target(90, 1, cluster=0)
+CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
+TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
 # Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
 # strips enough that each is a block's own.
@@ -26,6 +27,8 @@ SHAPES = {
     "rows": ((1, 101), -1, GPU),
     "thread-rows": ((151, 27), -1, GPU),
     "warp-rows": ((41, 123), -1, GPU),
+    "cluster": ((2, 5 * 256 + 101), -1, CLUSTERS),
+    "cluster-pairs": ((2, 5 * 256 + 101), -1, PAIRS),
     "tiles": ((2, 70 * 256 + 4), -1, GPU),
     "tiles-tight": ((5, 20 * 256 + 4), -1, TIGHT),
     "tile-a-row": ((60, 200), -1, ONE_SM),
@@ -119,6 +122,77 @@ MISTAKES = (
         "kernels/tiles.cuh",
         "totals[warp_in_group] = total;\n            group_meets(group);",
         "totals[warp_in_group] = total;",
+    ),
+    Mistake(
+        "totals-of-warps-not-waited-for",
+        "cluster",
+        "kernels/cluster.cuh",
+        "    target::sync_block();\n    if (kSends",
+        "    if (kSends",
+    ),
+    Mistake(
+        "sent-before-all-blocks-have-begun",
+        "cluster",
+        "kernels/cluster.cuh",
+        "if (kCluster > 1) target::cluster_wait();",
+        "",
+    ),
+    Mistake(
+        "waited-for-without-arriving",
+        "cluster",
+        "kernels/cluster.cuh",
+        "if (kCluster > 1) target::cluster_arrive();",
+        "",
+    ),
+    Mistake("totals-of-units-not-waited-for", "cluster", "kernels/cluster.cuh", "shared.totals.wait_together(0);", ""),
+    Mistake(
+        "totals-not-expected",
+        "cluster",
+        "kernels/cluster.cuh",
+        "shared.totals.expect_sent((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));",
+        "shared.totals.expect_sent(0);",
+    ),
+    Mistake(
+        "one-total-too-few-expected",
+        "cluster-pairs",
+        "kernels/cluster.cuh",
+        "expect_sent((block * kUnits + kUnits - 1)",
+        "expect_sent((block * kUnits)",
+    ),
+    Mistake(
+        "sent-to-blocks-that-do-not-want-it",
+        "cluster",
+        "kernels/cluster.cuh",
+        "&& unit < lane * kUnits + kUnits - 1 ",
+        "",
+    ),
+    Mistake("sent-to-blocks-that-have-returned", "cluster", "kernels/cluster.cuh", " && lane * kUnits < units)", ")"),
+    Mistake(
+        "not-sent-within-the-block",
+        "cluster-pairs",
+        "kernels/cluster.cuh",
+        "unit < lane * kUnits + kUnits - 1",
+        "unit < lane * kUnits",
+    ),
+    Mistake(
+        "sent-to-a-wrong-place", "cluster", "kernels/cluster.cuh", "&shared.unit_total[unit]", "&shared.unit_total[0]"
+    ),
+    Mistake(
+        "the-last-warp-not-in-the-total",
+        "cluster",
+        "kernels/cluster.cuh",
+        "for (int w = 1; w < kWarps; ++w)",
+        "for (int w = 1; w + 1 < kWarps; ++w)",
+    ),
+    Mistake(
+        "a-unit-precedes-itself", "cluster", "kernels/cluster.cuh", "broadcast(all, unit - 1)", "broadcast(all, unit)"
+    ),
+    Mistake(
+        "units-of-a-block-are-one",
+        "cluster-pairs",
+        "kernels/cluster.cuh",
+        "unit = block * kUnits + warp / kWarps",
+        "unit = block * kUnits",
     ),
     Mistake("groups-meet-together", "tiles", "kernels/tiles.cuh", "barrier_sync(1 + group,", "barrier_sync(1,"),
     Mistake(

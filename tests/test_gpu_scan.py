@@ -43,7 +43,7 @@ from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.gpu
 
-SOME_WAYS = ["rows", "tiles-shared bulk", "columns wide", "strips-shared wide"]
+SOME_WAYS = ["rows", "cluster aligned", "tiles-shared bulk", "columns wide", "strips-shared wide"]
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
 
@@ -81,7 +81,11 @@ def test_every_operator_and_dtype(name, op, dtype, kind):
 
 ALL_FLAGS = list(itertools.product((False, True), repeat=4))
 SOME_FLAGS = [(True, False, False, False), (False, True, True, False), (True, True, True, True)]
-FLAGS = [(kind, *on) for kind in WAYS for on in (ALL_FLAGS if kind == "tiles-shared bulk" else SOME_FLAGS)]
+FLAGS = [
+    (kind, *on)
+    for kind in WAYS
+    for on in (ALL_FLAGS if kind in ("cluster aligned", "tiles-shared bulk") else SOME_FLAGS)
+]
 
 
 def flags_of(shape, reverse, exclusive, masked, initial):
@@ -114,6 +118,8 @@ def compiled(request):
 
 CONVERSIONS = [
     ("bool", None, "tiles-shared"),
+    ("int16", "float32", "cluster"),
+    ("float64", "bfloat16", "cluster one"),
     ("uint8", None, "rows"),
     ("int16", None, "columns-shared"),
     ("bool", "float32", "rows"),
@@ -231,14 +237,16 @@ def test_layouts_of_the_input(name, layout, kind, flags):
     check(name, numbers(base), view=view, axis=axis, **masked)
 
 
-@pytest.mark.parametrize("name, layout, kind, flags", layouts_and_ways(LAYOUTS, ["tiles-shared bulk", "columns wide"]))
+@pytest.mark.parametrize(
+    "name, layout, kind, flags", layouts_and_ways(LAYOUTS, ["cluster aligned", "tiles-shared bulk", "columns wide"])
+)
 def test_layouts_of_out(name, layout, kind, flags):
     shape, axis = way(kind)
     out = numbers(layout.base(shape), seed=1)
     check(name, numbers(shape), axis=axis, reverse=flags, out=out, out_view=lambda base: layout.view(base, shape))
 
 
-@pytest.mark.parametrize("name, layout, kind, flags", layouts_and_ways(LAYOUTS, SOME_WAYS[:3]))
+@pytest.mark.parametrize("name, layout, kind, flags", layouts_and_ways(LAYOUTS, SOME_WAYS[:4]))
 def test_in_place(name, layout, kind, flags):
     shape, axis = way(kind)
     base = numbers(layout.base(shape))
@@ -467,7 +475,7 @@ def test_arguments_that_do_not_fit(name):
 
 
 @both_libraries
-@pytest.mark.parametrize("kind", ["rows", "tiles-shared", "columns-shared"])
+@pytest.mark.parametrize("kind", ["rows", "cluster", "tiles-shared", "columns-shared"])
 def test_a_second_call_is_a_lookup(name, kind, monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("a second call compiles nothing")
@@ -491,7 +499,7 @@ def test_one_workspace_serves_all_chains_in_turn(name):
         ((300_000,), 0, "float32"),
         ((40_000,), 0, "complex128"),
         ((9000, 7), 0, "uint8"),
-        ((2, 70_000), 1, "int16"),
+        ((2, 140_000), 1, "int16"),
         ((1_500_000,), 0, "float64"),
         ((1300, 40), 0, "float16"),
     ]

@@ -20,14 +20,15 @@ pytestmark = pytest.mark.gpu
 
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
-# Chains of tiles, of columns and of a few columns, and rows that need no workspace.
+# Chains of tiles, of columns and of a few columns, and rows and clusters, which need no workspace.
 CALLS = [
     ((300_000,), {}),
     ((1100, 50), {"axis": 0, "reverse": True}),
     ((9000, 6), {"axis": 0, "reverse": True}),
     ((3000, 50), {"exclusive": True}),
+    ((5, 50_000), {"reverse": True}),
 ]
-every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "strips", "rows"])
+every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "strips", "rows", "clusters"])
 
 
 class Work:

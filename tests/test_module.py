@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +93,18 @@ def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path):
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path / "file" / "kernels"))
     module.load_kernel(CONFIG, 90)
     assert compiled == [90] and loaded[0][1][:4] == b"\x7fELF"
+
+
+def test_a_large_cluster_is_allowed_for(monkeypatch, tmp_path):
+    """A launch has no more than 8 blocks a cluster unasked."""
+    asked = []
+    kernel = SimpleNamespace(ptr=7)
+    raw = SimpleNamespace(get_function=lambda name: SimpleNamespace(kernel=kernel))
+    monkeypatch.setattr(module.cupy, "RawModule", lambda path: raw)
+    monkeypatch.setattr(module.cupy.cuda.driver, "funcSetAttribute", lambda *call: asked.append(call))
+    for layout, expected in (("rows-short", []), ("cluster", []), ("cluster-pairs", [(7, 14, 1)])):
+        assert module._load(tmp_path, plan(layout).config) is kernel
+        assert asked == expected
 
 
 def test_the_cache_is_where_the_user_s_caches_are(monkeypatch, tmp_path):

@@ -29,7 +29,11 @@ LAYOUTS = {
     "rows-long": ((1000, 1000), 1),
     "thread-rows": ((2**20, 31), 1),
     "warp-rows": ((2**20, 501), 1),
-    "tiles-one": ((1000, 8192), 1),
+    "cluster-one": ((100, 8192), 1),
+    "cluster": ((2**14,), 0),
+    "cluster-pairs": ((18 * 8192,), 0),  # of items of 4 bytes
+    "cluster-odd": ((7, 3 * 8192 + 5), 1),
+    "tiles-one": ((10000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
     "tiles-grid": ((2**28,), 0),
     "tiles-odd": ((2**14, 65537), 1),
@@ -128,7 +132,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "thread-rows", "warp-rows", "tiles-grid", "columns-grid", "strips-three"):
+    for layout in ("rows-long", "thread-rows", "warp-rows", "cluster", "tiles-grid", "columns-grid", "strips-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -155,6 +159,7 @@ SPILLS = {
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
+    ("cluster-odd", 2): (16, 0),
     ("tiles-block", 2): (100, 0),
     ("tiles-block", 4): (28, 0),
     ("tiles-grid", 2): (84, 0),
@@ -179,6 +184,10 @@ MISALIGNED_SPILLS = 64
         "rows-long",
         "thread-rows",
         "warp-rows",
+        "cluster-one",
+        "cluster",
+        "cluster-pairs",
+        "cluster-odd",
         "tiles-block",
         "tiles-grid",
         "tiles-odd",
@@ -205,7 +214,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
 
 @pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}, {"mask": True, "initial": True}])
 @pytest.mark.parametrize("dtype", ["uint8", "int16"])
-@pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "tiles-block", "tiles-grid"])
+@pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"])
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
     allowed = 12 if layout.startswith("tiles") and "mask" in flags else 0  # by NVRTC 13 alone
@@ -223,7 +232,7 @@ def test_a_newer_gpu_gets_ptx():
     assert b".target sm_" in code
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid", "strips-two"])
+@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-grid", "strips-two"])
 @pytest.mark.parametrize(
     "dtype, op", [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")]
 )

@@ -17,7 +17,16 @@ from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.plan import make_plan
 from cuscan.request import make_request
 
-HOT = ("rows-short", "rows-long", "tiles-block", "tiles-grid", "columns-block", "columns-grid")
+HOT = (
+    "rows-short",
+    "rows-long",
+    "cluster-one",
+    "cluster",
+    "tiles-block",
+    "tiles-grid",
+    "columns-block",
+    "columns-grid",
+)
 SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}
 MAX, MIN = INDEXED["max", "first"], INDEXED["min", "last"]
 RECURRENCE = (LINEAR_RECURRENCE, "float32", "float32")
@@ -120,7 +129,7 @@ def test_float32_does_not_spill(name, layout):
     assert spilled <= FLOAT32_SPILLS.get((name, layout), 0), f"{registers} registers and {spilled} bytes of spills"
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-grid"])
+@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-grid"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_hardly_spill(name, layout):
     feature, keywords = OTHERS[name]
@@ -132,7 +141,7 @@ def mixed():
     """Each combination for one architecture in each kind of layout, in turn."""
     archs = itertools.cycle(ARCHS)
     for i, name in enumerate(MIXED):
-        for layout in (HOT[i % 2], HOT[2 + i % 2], HOT[4 + i % 2]):
+        for layout in HOT[i % 2 :: 2]:
             yield pytest.param(name, layout, next(archs))
 
 
@@ -151,7 +160,7 @@ def test_the_largest_states_have_shared_memory(name, arch, still):
     resources(config("tiles-block", arch, feature, still=still, **keywords), arch)
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "tiles-grid", "columns-block"])
+@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-block"])
 def test_recurrences_round_products_and_sums_one_by_one(layout):
     ptx, _ = module.compile_source(make_source(config(layout, 999, RECURRENCE)), 999)
     assert b".ftz" not in ptx and b"fma.rn" not in ptx and b"add.rn.f" in ptx and b"mul.rn.f" in ptx

@@ -23,6 +23,7 @@ from plans import (
     sent,
     spans,
     state_of,
+    tiled,
 )
 from views import view
 
@@ -116,7 +117,7 @@ def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
     ],
 )
 def test_longer_rows_are_tiles(length, family, warps, groups, units):
-    made = planned(view((length,)))
+    made = tiled(view((length,)))
     assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
     if family == "tiles":
         assert constants(made, "Warps", "Groups") == (warps, groups)
@@ -186,24 +187,79 @@ def test_of_several_values_and_results_the_widest_count():
     ],
 )
 def test_the_workspace_of_tiles(call, units, words):
-    made = planned(**call)
+    made = tiled(**call)
     shape = call["x"].shape if hasattr(call["x"], "shape") else call["x"][0].shape
     assert made.config.grid and scalars(made) == (math.prod(shape[:-1]), units, words, 0, 0)
     assert made.workspace_words == words
     assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
 
 
+@pytest.mark.parametrize(
+    "length, cluster, units, warps",
+    [
+        (1025, 1, 1, 2),
+        (2049, 1, 1, 4),
+        (4096, 1, 1, 4),
+        (8192, 1, 1, 8),
+        (8193, 2, 1, 8),
+        (3 * 8192, 4, 1, 8),
+        (2**17, 16, 1, 8),
+        (2**17 + 1, 16, 2, 8),
+        (2**18, 16, 2, 8),
+    ],
+)
+def test_a_row_of_at_most_32_units_is_a_clusters(length, cluster, units, warps):
+    made = planned(view((length,)))
+    assert (made.config.family, made.config.cluster, made.grid) == ("cluster", cluster, cluster)
+    assert constants(made, "Vectors", "Warps", "Units") == (8, warps, units)
+    assert made.config.block == units * warps * 32 and made.config.blocks_per_sm * made.config.block == 1024
+    assert not made.config.grid and made.workspace_bytes == 0 and not sent(made)
+    assert scalars(made) == (1, -(-length // 8192), 0, 0, 0)
+    assert made.config.values[0].access == made.config.results[0].access == "Vector"
+
+
+def test_a_cluster_takes_rows_that_it_can_take_all_at_once():
+    def family(shape, target=H200, **call):
+        made = make_plan(request(view(shape), **call), target)
+        assert made.grid % made.config.cluster == 0 and made.config.block <= 1024
+        if made.config.family == "cluster":
+            assert made.grid == math.prod(shape[:-1]) * made.config.cluster
+            assert made.grid <= target.sm_count * made.config.blocks_per_sm
+        return made.config.family
+
+    for length, most in [(1025, 16 * 132), (4096, 8 * 132), (8192, 4 * 132), (2**16, 66), (2**17, 33), (2**18, 16)]:
+        assert [family((rows, length)) for rows in (1, most, most + 1)] == ["cluster", "cluster", "tiles"]
+    assert family((2**18 + 1,)) == "tiles" and family((1024,)) == "rows"
+    assert family((2, 1024), include_initial=True) == "cluster"
+    assert family((2**18,), include_initial=True) == "tiles"
+    assert family((2, 4097)) == family((2, 4096), reverse=True) == "cluster"
+    assert family((2**14,), Target(80, 108)) == family((2**14,), Target(89, 128)) == "tiles"
+
+
+def test_a_cluster_is_no_larger_than_the_gpu_can_run_together():
+    def shape(units, *gpu, **limits):
+        made = make_plan(request(view((units * 8192,))), Target(*gpu, **limits))
+        return (made.config.cluster, *constants(made, "Units")) if made.config.family == "cluster" else None
+
+    assert shape(16, 100, 148) == (16, 1) and shape(32, 103, 148) == (16, 2)
+    assert [shape(n, 120, 170) for n in (8, 9, 16, 17)] == [(8, 1), (8, 2), (8, 2), None]
+    assert [shape(n, 90, 132, cluster=4) for n in (4, 5, 8, 9)] == [(4, 1), (4, 2), (4, 2), None]
+    assert shape(1, 90, 132, cluster=0) is None
+    # Of 12 SMs two at least are in one part of the GPU, and so 8 blocks of 8 warps or 4 of 16.
+    assert [shape(n, 90, 12) for n in (8, 9, 16)] == [(8, 1), None, None]
+
+
 def test_blocks_stay_where_there_are_more_tiles_than_fit():
-    made = planned(view((2**28,)))
+    made = tiled(view((2**28,)))
     assert made.config.block == 832 and made.config.blocks_per_sm == 1 and made.grid == 132
-    assert planned(view((5 * 8192,))).grid == 5
+    assert tiled(view((5 * 8192,))).grid == 5
     assert make_plan(request(view((2**28,))), Target(90, 10)).grid == 10
 
 
 @pytest.mark.parametrize("rows", [1, 2, 131, 132, 133, 10_000])
 @pytest.mark.parametrize("length, units", [(5000, 1), (8192, 1), (32768, 4), (40_000, 5)])
 def test_blocks_take_tiles_by_ticket_however_many_rows_there_are(length, units, rows):
-    made = planned(view((rows, length)))
+    made = tiled(view((rows, length)))
     assert made.config.family == "tiles" and made.config.grid
     assert made.grid == min(rows * units, 132)
     assert made.workspace_bytes == config.HEADER_BYTES + 8 * made.workspace_words
@@ -227,7 +283,7 @@ def test_the_carry_climbs_no_more_levels_than_the_row_has():
 
 def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
     plans = {
-        name: planned(view(shape, **where))
+        name: tiled(view(shape, **where))
         for name, (shape, where) in {
             "row": ((2**20,), {}),
             "rows": ((9, 10000), {}),
@@ -256,16 +312,16 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
 
 def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit():
     tile, on_its_way, group = 8192 * 4, 48 + 16 + 4, 2 * 8 * 4
-    made = planned(view((2**20,)))
+    made = tiled(view((2**20,)))
     assert constants(made, "Groups", "Stages", "FlagStages") == (3, 7, 1)  # 4 tiles of 32 KiB ahead
     assert made.config.shared_bytes == plan.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
-    masked = planned(view((2**20,)), mask=view((2**20,), "bool"))
+    masked = tiled(view((2**20,)), mask=view((2**20,), "bool"))
     assert constants(masked, "Groups", "Stages", "FlagStages") == (3, 6, 2)
     assert masked.config.shared_bytes == plan.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
-    shifted = planned(view((2**20,), pointer=4))
+    shifted = tiled(view((2**20,), pointer=4))
     assert constants(shifted, "Groups", "Stages") == (3, 7)
     assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * plan.BULK_BYTES
-    half = planned(view((5, 4096)))
+    half = tiled(view((5, 4096)))
     assert constants(half, "Warps", "Groups", "Stages") == (4, 6, 14)  # 8 of 16 KiB
 
 
@@ -275,7 +331,7 @@ def test_flags_are_sent_for_where_they_leave_a_tile_for_each_group(dtype, key):
     """A stage for the flags of a tile is that of its values times the ratio of the item sizes; there are two."""
     length = 2**20
     call = dict(segments=("keys", view((length,), key)), mask=view((length,), "bool"))
-    made = planned(view((length,), dtype), dtype=dtype, **call)
+    made = tiled(view((length,), dtype), dtype=dtype, **call)
     room = 227 - 3 * 32 - 1  # KiB, beside the tiles of three groups and what else there is
     flags = 2 * 32 * (DTYPES[key].itemsize + 1) / DTYPES[dtype].itemsize
     assert sent(made) == ((0, 2, 3) if flags < room else (0,))
@@ -316,7 +372,7 @@ def test_flags_are_sent_for_where_they_leave_a_tile_for_each_group(dtype, key):
 )
 def test_rows_that_are_dense_may_begin_anywhere(call, expected, sent_for):
     mask = view(call["x"].shape, "bool")
-    made = planned(**call, mask=mask)
+    made = tiled(**call, mask=mask)
     assert accesses(made)[:2] == expected and sent(made) == sent_for
     assert accesses(made)[2] in ("Vector", "Mirrored", "Element")
     old = make_plan(request(**call), Target(80, 108))
@@ -326,7 +382,7 @@ def test_rows_that_are_dense_may_begin_anywhere(call, expected, sent_for):
 def test_values_are_shifted_all_or_none():
     a, b, odd = view((9, 10000)), view((9, 10000), pointer=4), view((9, 10000), strides=(20000, 2))
     first = view((9, 1), strides=(3, 1), pointer=4)
-    plans = [planned(pair, **RECURRENCE) for pair in ((a, a), (a, b), (b, a), (b, odd), (first, b))]
+    plans = [tiled(pair, **RECURRENCE) for pair in ((a, a), (a, b), (b, a), (b, odd), (first, b))]
     assert [accesses(made)[:2] for made in plans] == [
         ("Vector", "Vector"),
         ("Shifted", "Shifted"),
@@ -361,10 +417,10 @@ def test_a_plan_knows_where_its_arrays_end():
 def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
     for dtype, masked in itertools.product(DTYPES, (False, True)):
         mask = view((2**20,), "bool") if masked else None
-        config = planned(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
+        config = tiled(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
         taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
         assert taken <= H200.shared_bytes, (dtype, masked)
-    small = Target(120, 170, shared_bytes=100 * 1024)
+    small = Target(120, 170, shared_bytes=100 * 1024, cluster=0)
     for dtype, segments in itertools.product(DTYPES, (None, "keys", "offsets")):
         for length in (1500, 3000, 2**20):
             array = view((3, length), "int64") if segments == "keys" else view((9,), "int64")

@@ -23,6 +23,7 @@ from plans import (
     scalars,
     sent,
     state_of,
+    tiled,
 )
 from views import view
 
@@ -80,21 +81,21 @@ def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
     [(512, "rows", 4, 1), (513, "tiles", 2, 1), (1025, "tiles", 4, 1), (4096, "tiles", 8, 1), (4097, "tiles", 8, 2)],
 )
 def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
-    made = planned(of_shape((length,), "float32", "float32"), **RECURRENCE)
+    made = tiled(of_shape((length,), "float32", "float32"), **RECURRENCE)
     assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
     assert dict(made.config.constants)["Warps"] == warps
 
 
 def test_every_array_is_a_port():
     float32 = Port("float32", "Vector")
-    made = planned(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
+    made = tiled(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
     assert ports(made) == (float32, float32, Port("boolean", "Vector"), Port("boolean", "Element"), ABSENT, ABSENT)
-    made = planned(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
+    made = tiled(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
     assert made.config.values == (Port("float16", "Vector", sent=True),)  # 512 elements are a warp tile
     assert made.config.results == (Port("float16", "Vector"), Port("int64", "Vector"))
     assert ports(made)[3:] == (ABSENT, Port("bfloat16", "Vector", sent=True), ABSENT, ABSENT)
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
-    made = planned(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
+    made = tiled(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
     assert made.config.values == (Port("boolean", "Vector", sent=True), Port("int64", "Mirrored", sent=True))
     assert str(made.config.values[1]) == "Port<int64, Access::kMirrored, true>"
     assert made.config.results == (Port("float32", "Element"), Port("int8", "Vector"))
@@ -207,7 +208,7 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
 def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
     segments = ("reset", view((2**20,), "bool")) if marked else None
     for rows in (1, 2):
-        made = planned(of_shape((rows, 2**20), *dtypes), op, segments=segments)
+        made = tiled(of_shape((rows, 2**20), *dtypes), op, segments=segments)
         assert made.config.grid and scalars(made) == (rows, units, rows * units * words, 0, 0)
         assert made.workspace_bytes == config.HEADER_BYTES + 8 * rows * units * words
 
@@ -355,14 +356,14 @@ def test_the_longer_result_by_hand():
 def test_the_longer_result_counts():
     lengths = [(1023, "rows", 1), (1024, "tiles", 1), (8191, "tiles", 1), (8192, "tiles", 2)]
     for length, family, units in lengths:
-        made = planned(view((length,)), include_initial=True)
+        made = tiled(view((length,)), include_initial=True)
         assert (made.config.family, scalars(made)[1], dimensions(made)[0][0]) == (family, units, length + 1)
-    assert scalars(planned(view((256, 64)), axis=0, include_initial=True))[1] == 2
+    assert scalars(tiled(view((256, 64)), axis=0, include_initial=True))[1] == 2
     for reverse in (False, True):  # nothing but the initial value
-        made = planned(view((3, 0)), include_initial=True, reverse=reverse)
+        made = tiled(view((3, 0)), include_initial=True, reverse=reverse)
         assert dimensions(made)[0][0] == 1 and scalars(made)[:2] == (3, 1) and made.offsets[1] == 0
     for shape, axis in (((1, 50), 0), ((50, 1), 1)):
-        made = planned(view(shape), axis=axis, include_initial=True)
+        made = tiled(view(shape), axis=axis, include_initial=True)
         assert dimensions(made)[0][0] == 2 and made.config.family == ("columns", "rows")[axis]
 
 

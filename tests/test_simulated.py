@@ -46,6 +46,7 @@ class Case:
     units: tuple[int, int] | None = (2, 2)
     arch: int = 90
     sms: int = 4
+    cluster: int = 0  # blocks of a cluster at most
     seeds: int = 3
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -77,7 +78,7 @@ class Case:
         if self.in_place:
             keywords["out"] = value
         with self.tuning():
-            return prepare(value, self.op, target=Target(self.arch, self.sms), **keywords)
+            return prepare(value, self.op, target=Target(self.arch, self.sms, cluster=self.cluster), **keywords)
 
     def expected(self) -> Array:
         value, keywords = self.arrays()
@@ -144,6 +145,9 @@ FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},
     "warp-rows": {"shape": (37, 203), "units": None},
+    "cluster-of-one": {"shape": (5, 500), "cluster": 16},
+    "cluster": {"shape": (3, 2300), "cluster": 16},
+    "cluster-pairs": {"shape": (2, 3100), "cluster": 4},
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
@@ -194,7 +198,12 @@ def dense_rows() -> list[Case]:
 def every_length() -> list[Case]:
     """Around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384 elements."""
     lengths = (257, 260, 511, 512, 513, 767, 1023, 1024, 1025, 1026, 5 * 512 - 1, 32 * 512, 33 * 512 + 5, 65 * 512)
-    return [Case(f"tiles-of-{n}", (n,)) for n in lengths]
+    clusters = (257, 260, 511, 512, 513, 1024, 1025, 2 * 512 + 257, 5 * 512 - 1, 9 * 512, 16 * 512, 16 * 512 + 1)
+    clusters += (19 * 512 + 300, 31 * 512 - 5, 32 * 512)
+    return [
+        *(Case(f"tiles-of-{n}", (n,)) for n in lengths),
+        *(Case(f"cluster-of-{n}", (n,), cluster=16, sms=16) for n in clusters),
+    ]
 
 
 def every_dtype() -> list[Case]:
@@ -210,6 +219,7 @@ def every_dtype() -> list[Case]:
             "rows",
             "thread-rows",
             "warp-rows",
+            "cluster",
             "tiles-alone",
             "columns",
             "columns-shared",
@@ -278,7 +288,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("thread-rows", "warp-rows", "tiles-shared", "columns-shared", "strips", "strips-own")
+        for family in ("thread-rows", "warp-rows", "cluster", "tiles-shared", "columns-shared", "strips", "strips-own")
     ]
 
 
@@ -291,7 +301,7 @@ def packed_sums() -> list[Case]:
         {"reverse": True, "exclusive": True, "initial": 77},
         {"include_initial": True, "initial": 100},
     )
-    families = ("rows", "warp-rows", "tile-a-row", "tiles-shared", "tiles-alone")
+    families = ("rows", "warp-rows", "cluster", "tile-a-row", "tiles-shared", "tiles-alone")
     results = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16"}
     turns = itertools.cycle(itertools.product((False, True), flags))
     cases = [
@@ -389,6 +399,9 @@ def long_chains() -> list[Case]:
     return [
         Case("chain-of-32-units", (32 * 128,), **tiny),
         Case("chain-of-33-units", (33 * 128 - 1,), **tiny),
+        Case("cluster-of-32-units-of-one-warp", (32 * 128,), cluster=16, call={"initial": 0.5}, **tiny),
+        Case("cluster-of-31-units-complex128", (31 * 32 - 1,), "complex128", cluster=16, **tiny),
+        Case("clusters-one-after-the-other", (9, 5 * 128), cluster=16, sms=8, **tiny),
         Case("chain-of-100-units-initial", (2, 100 * 128 + 7), call={"initial": 0.5}, **tiny),
         Case("chain-of-100-units-complex128", (100 * 32,), "complex128", **tiny),
         Case("chain-of-3-sections", (2500 * 128,), **tiny),
@@ -423,6 +436,11 @@ def long_chains() -> list[Case]:
 def real_tuning() -> list[Case]:
     real: dict[str, Any] = {"units": None, "seeds": 2}
     return [
+        Case("real-cluster-of-one", (3, 4000), cluster=16, **real),
+        Case("real-cluster", (3 * 8192 + 77,), cluster=16, sms=16, masked=True, **real),
+        Case("real-cluster-odd", (2, 8192 + 3), "float64", cluster=16, sms=16, call={"reverse": True}, **real),
+        Case("real-cluster-complex128", (2, 7 * 1024), "complex128", cluster=4, sms=32, **real),
+        Case("real-cluster-uint8", (2 * 32768,), "uint8", cluster=16, call={"dtype": "uint8"}, **real),
         Case("real-tile-a-row", (3, 8192), **real),
         Case("real-half-a-tile-a-row", (3, 4096), **real),
         Case("real-tiles", (3 * 8192 + 77,), **real),

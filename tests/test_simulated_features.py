@@ -255,7 +255,9 @@ def test_log_sums_of_terms_far_apart(family: str, terms: str, dtype: str) -> Non
     value[0] += 3
     value = np.ascontiguousarray(np.moveaxis(value, -1, case.axis))
     with small_units(*UNITS), np.errstate(invalid="ignore"):
-        result = prepare(value, "logaddexp", axis=case.axis, target=Target(case.arch, case.sms)).run()
+        result = prepare(
+            value, "logaddexp", axis=case.axis, target=Target(case.arch, case.sms, cluster=case.cluster)
+        ).run()
         exact = np.logaddexp.accumulate(value.astype("longdouble"), case.axis)
     n = np.indices(case.shape)[case.axis] + 1
     finite = np.isfinite(exact)
@@ -271,6 +273,8 @@ def test_infinite_log_sums(family: str) -> None:
     rng = np.random.default_rng(0)
     value = rng.choice([-np.inf, np.inf, np.nan, 1, -1e30], case.shape, p=[0.5, 0.001, 0.001, 0.3, 0.198])
     with small_units(*UNITS), np.errstate(invalid="ignore"):
-        simulation = prepare(value, "logaddexp", axis=case.axis, target=Target(case.arch, case.sms))
+        simulation = prepare(
+            value, "logaddexp", axis=case.axis, target=Target(case.arch, case.sms, cluster=case.cluster)
+        )
         expected = np.logaddexp.accumulate(value, case.axis)
     np.testing.assert_allclose(simulation.run(), expected, rtol=1e-12, atol=1e-12)

@@ -141,7 +141,12 @@ def test_chunks_continue_a_sequence(family: str) -> None:
     for first, end in ((0, 300), (300, n)):
         cut = (slice(None),) * (case.axis % b.ndim) + (slice(first, end),)
         with small_units(*UNITS):
-            call = {"axis": case.axis, "initial": state, "return_last": True, "target": Target(case.arch, case.sms)}
+            call = {
+                "axis": case.axis,
+                "initial": state,
+                "return_last": True,
+                "target": Target(case.arch, case.sms, cluster=case.cluster),
+            }
             result, state = prepare((a[cut], b[cut]), LINEAR_RECURRENCE, **call).run()
         np.testing.assert_array_equal(result, expected[cut])
     np.testing.assert_array_equal(state, h)

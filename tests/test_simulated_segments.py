@@ -174,7 +174,7 @@ def test_any_offsets_are_safe(family: str, reverse: bool) -> None:
     """Sorted, all that lie inside are boundaries; in disorder no search runs on for ever or leaves the array."""
     case = of_family(family, "", "add")
     value = np.random.default_rng(0).standard_normal(case.shape).astype(np.float32)
-    call = {"axis": case.axis, "reverse": reverse, "target": Target(case.arch, case.sms)}
+    call = {"axis": case.axis, "reverse": reverse, "target": Target(case.arch, case.sms, cluster=case.cluster)}
     for offsets in strange_offsets(case.shape[case.axis]):
         for given in (np.sort(offsets), offsets):
             with small_units(2, 2):

@@ -22,6 +22,8 @@ from cuscan.config import Config
 from cuscan.errors import CompileError
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
+_DEFAULT_CLUSTER = 8  # blocks
+_LARGER_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 # No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.
 _OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "-default-device")
 
@@ -83,6 +85,8 @@ def _load(path: Path, config: Config) -> Any:
     raw = cupy.RawModule(path=str(path)).get_function(entry_name(config))
     if config.shared_bytes > _DEFAULT_SHARED_BYTES:
         raw.max_dynamic_shared_size_bytes = config.shared_bytes
+    if config.cluster > _DEFAULT_CLUSTER:
+        cupy.cuda.driver.funcSetAttribute(raw.kernel.ptr, _LARGER_CLUSTERS, 1)
     return raw.kernel
 
 

@@ -41,11 +41,12 @@ struct Config {{
     static constexpr int kStateBytes = {state_bytes};
     static constexpr int kCarryBytes = {carry_bytes};
     static constexpr int kSharedBytes = {shared_bytes};
+    static constexpr int kCluster = {cluster};
 {constants}
 }};
 }}  // namespace cuscan
 
-CUSCAN_KERNEL({block}, {blocks_per_sm})
+{qualifiers}
 {entry}({arguments}, cuscan::Workspace* workspace,
         cuscan::Elements<cuscan::Config>::Initial initial,
         CUSCAN_CONSTANT_ARGUMENT cuscan::Geometry<cuscan::Config> geometry) {{
@@ -79,7 +80,11 @@ def make_source(config: Config) -> str:
     fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
     arrays = [(f"array{i}", port) for i, port in enumerate(config.ports)]
+    bounds = f"{config.block}, {config.blocks_per_sm}"
     return _TEMPLATE.format(
+        qualifiers=f"CUSCAN_CLUSTER_KERNEL({config.cluster}, {bounds})"
+        if config.cluster > 1
+        else f"CUSCAN_KERNEL({bounds})",
         entry=entry_name(config),
         digest=headers_digest(),
         constants=constants,

@@ -6,6 +6,8 @@
 
 #define CUSCAN_DEVICE __device__ __forceinline__
 #define CUSCAN_KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define CUSCAN_CLUSTER_KERNEL(blocks, threads, blocks_per_sm) \
+    extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, blocks_per_sm)
 #define CUSCAN_CONSTANT_ARGUMENT const __grid_constant__
 #define CUSCAN_UNROLL _Pragma("unroll")
 #define CUSCAN_NO_UNROLL _Pragma("unroll 1")
@@ -52,6 +54,16 @@ CUSCAN_DEVICE void barrier_sync(int threads) {
 CUSCAN_DEVICE void barrier_sync(int number, int threads) {  // in a kernel that has an SM to itself
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+// All blocks of a cluster, by all of their threads that have not returned: who has waited knows that all have arrived, and
+// that their barriers (below) are ready. It need not know more: what threads did to memory before takes time to be seen.
+CUSCAN_DEVICE void cluster_arrive() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+CUSCAN_DEVICE void cluster_wait() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
 
@@ -208,6 +220,10 @@ struct Barrier {
     // Arrives, and makes the phase wait for the bytes of loads.
     CUSCAN_DEVICE void expect(uint32 bytes) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
+        expect_sent(bytes);
+    }
+    // The same for words that other threads send to where nothing was before: does not wait for this thread's own loads.
+    CUSCAN_DEVICE void expect_sent(uint32 bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                      : "memory");
     }
@@ -229,6 +245,32 @@ struct Barrier {
                          "n"(int(sizeof(T)))
                          : "memory");
     }
+    // Words to the same place in the shared memory of block `block` of the cluster, whose barrier of this place expects
+    // their bytes. The destination is aligned to 16 bytes, or to the largest power of two that divides its size.
+    template <class T>
+    CUSCAN_DEVICE void send(int block, Words<T>* destination, const Words<T>& words) {
+        constexpr int kCount = Words<T>::kCount, kStep = kCount % 4 == 0 ? 4 : kCount % 2 == 0 ? 2 : 1;
+        const uint32 barrier = address_in(block, &state), place = address_in(block, destination);
+        CUSCAN_UNROLL
+        for (int i = 0; i < kCount; i += kStep) {
+            if constexpr (kStep == 4)
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
+                        place + 4 * i),
+                    "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1]), "r"(words.word[i + 2]), "r"(words.word[i + 3])
+                    : "memory");
+            else if constexpr (kStep == 2)
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%2, %3}, [%1];" ::"r"(
+                                 place + 4 * i),
+                             "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1])
+                             : "memory");
+            else
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %2, [%1];" ::"r"(place + 4 * i),
+                    "r"(barrier), "r"(words.word[i])
+                    : "memory");
+        }
+    }
     // Arrives when all copies of this thread have.
     CUSCAN_DEVICE void arrive_loaded() {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
@@ -244,6 +286,12 @@ struct Barrier {
     }
 
 private:
+    // Where what is at `pointer` in this block's shared memory is in that of another block of the cluster.
+    static CUSCAN_DEVICE uint32 address_in(int block, const void* pointer) {
+        uint32 address;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(block));
+        return address;
+    }
     CUSCAN_DEVICE bool is_over(uint32 phase) {
         uint32 over;
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"

@@ -53,7 +53,15 @@ struct WarpTile {
         if constexpr (Element::kMasked)
             reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
-            reader.template each<Numbers::kSegments>([&](int r, const auto& reset) { items.restarts.set_vector(r, reset); });
+            reader.template each<Numbers::kSegments>([&](int r, auto reset) {
+                // A result behind the last element shows that no segment starts there, whatever a stage holds.
+                if constexpr (Config::kIncludesInitial && Source::template holds<Numbers::kSegments>()) {
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i)
+                        if (first + lane * kItems + r * kStride + i >= length) reset.item[i] = {};
+                }
+                items.restarts.set_vector(r, reset);
+            });
         if constexpr (Config::kSegments == Segments::kKeys) compare_keys(reader);
     }
 

@@ -40,7 +40,7 @@ Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
 
 HAS_COMPILER = shutil.which("g++") is not None
-SMALL_GPU = Target(arch=90, sm_count=4)
+SMALL_GPU = Target(arch=90, sm_count=4, cluster=0)
 CANARY = 0xC5
 POISON = 0xA5
 
@@ -59,7 +59,8 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
     cuscan::Geometry<cuscan::Config> words;
     memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
-    return simulator::launch(*schedule, blocks, threads, [&] {{ {entry}({arrays}, workspace, number, words); }});
+    return simulator::launch(*schedule, blocks, threads, {cluster},
+                             [&] {{ {entry}({arrays}, workspace, number, words); }});
 }}
 """
 
@@ -68,7 +69,7 @@ def launcher(config: Config) -> str:
     """C++ that launches a configuration's kernel, with its arrays as a table of addresses."""
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
-    return _LAUNCHER.format(entry=entry_name(config), arrays=arrays)
+    return _LAUNCHER.format(entry=entry_name(config), cluster=config.cluster, arrays=arrays)
 
 
 class SimulationError(AssertionError):

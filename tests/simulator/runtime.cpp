@@ -19,8 +19,11 @@ void Grid::fiber_main() {
     for (;;) {
         grid->suspend();
         grid->kernel_();
+        if (current->arrived) grid->fail("returned between cluster_arrive and cluster_wait");
         current->state = State::kExited;
         ++current->warp->block->exited;
+        ++current->warp->block->cluster->exited;
+        current->warp->block->cluster->settle();
         grid->progress();
     }
 }
@@ -71,23 +74,33 @@ void Grid::report(const char* format, ...) {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel)
+Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster, const std::function<void()>& kernel)
     : blocks(blocks),
       shared_bytes(schedule.shared_bytes),
       schedule_(schedule),
       threads_(threads),
+      cluster_(cluster),
       kernel_(kernel),
       random_{schedule.seed} {
-    for (uint32_t i = 0; i < blocks; ++i) waiting_.push_back(blocks - 1 - i);
+    const uint32_t clusters = blocks / cluster;
+    for (uint32_t i = 0; i < clusters; ++i) waiting_.push_back(clusters - 1 - i);
     if (schedule.shuffled)
-        for (uint32_t i = blocks; i > 1; --i) std::swap(waiting_[i - 1], waiting_[random_.below(i)]);
+        for (uint32_t i = clusters; i > 1; --i) std::swap(waiting_[i - 1], waiting_[random_.below(i)]);
 }
 
-void Grid::start_block() {
+void Grid::start_cluster() {
+    const auto cluster = std::make_shared<Cluster>();
+    cluster->threads = cluster_ * threads_;
+    for (uint32_t i = 0; i < cluster_; ++i) start_block(waiting_.back() * cluster_ + i, cluster);
+    waiting_.pop_back();
+}
+
+void Grid::start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster) {
     resident_.push_back(std::make_unique<Block>());
     Block& block = *resident_.back();
-    block.index = waiting_.back();
-    waiting_.pop_back();
+    block.index = index;
+    block.cluster = cluster;
+    cluster->blocks.push_back(&block);
     for (int number = 0; number < kBarriers; ++number) block.arrived[number] = block.expected[number] = 0;
     block.exited = 0;
     block.shared.reset(new unsigned char[shared_bytes]);
@@ -104,6 +117,8 @@ void Grid::start_block() {
             fiber->state = State::kRunnable;
             fiber->warp = &warp;
             fiber->lane = lane;
+            fiber->arrived = false;
+            fiber->passed = 0;
             warp.lanes[lane] = fiber;
         }
     }
@@ -112,6 +127,7 @@ void Grid::start_block() {
 void Grid::retire(Block& block) {
     for (const BulkCopy& copy : on_their_way_)
         if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
+    block.cluster->blocks[block.index % cluster_] = nullptr;
     for (Warp& warp : block.warps)
         for (Fiber* fiber : warp.lanes) idle_.push_back(fiber);
     resident_.erase(std::find_if(resident_.begin(), resident_.end(), [&](auto& held) { return held.get() == &block; }));
@@ -122,7 +138,8 @@ void Grid::retire(Block& block) {
 void Grid::run() {
     grid = this;
     while (!message[0] && (!resident_.empty() || !waiting_.empty())) {
-        while (!waiting_.empty() && resident_.size() < schedule_.resident) start_block();
+        while (!waiting_.empty() && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident))
+            start_cluster();
         Warp& warp = *pick();
         Block& block = *warp.block;
         for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
@@ -158,7 +175,7 @@ void Grid::deliver() {
     const BulkCopy copy = on_their_way_.back();
     if (copy.due > turns_) return;
     on_their_way_.pop_back();
-    memcpy(copy.destination, copy.source, copy.bytes);
+    memcpy(copy.destination, copy.source ? copy.source : copy.sent, copy.bytes);
     copy.phase->expected -= copy.bytes;
     copy.phase->settle();
 }
@@ -278,6 +295,24 @@ void Grid::barrier(int number, int threads) {
     suspend();
 }
 
+void Grid::cluster_arrive() {
+    Cluster& cluster = *current->warp->block->cluster;
+    if (current->arrived) fail("cluster_arrive after cluster_arrive");
+    current->arrived = true;
+    ++cluster.arrived;
+    cluster.settle();
+    progress();
+    maybe_suspend(2);
+}
+
+void Grid::cluster_wait() {
+    const Cluster& cluster = *current->warp->block->cluster;
+    if (!current->arrived) fail("cluster_wait without cluster_arrive");
+    while (cluster.completed == current->passed) suspend();
+    current->arrived = false;
+    ++current->passed;
+}
+
 void Grid::arrive(Phase& phase) {
     if (phase.missing == 0) fail("more arrivals at a barrier than its %u", phase.arrivals);
     progress();
@@ -307,14 +342,35 @@ void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase
     memset(destination, kPoison, bytes);
     // Now and then a large one takes so long that many later ones overtake it.
     const uint64_t delay = bytes > 16 && random_.one_in(16) ? random_.below(20000) : 0;
-    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay});
+    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay, {}});
     maybe_suspend(2);
 }
 
-const char* launch(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel) {
+// To the same place in another block's shared memory, for the same barrier there.
+void Grid::send(uint32_t to, void* destination, const void* words, uint32_t bytes, Phase& phase) {
+    Block& own = *current->warp->block;
+    if (to >= cluster_) fail("sends to block %u of a cluster of %u", to, cluster_);
+    if (cluster_ > 1 && own.cluster->completed == 0) fail("sends to a block that may not have begun");
+    Block* other = own.cluster->blocks[to];
+    if (other == nullptr || other->exited == threads_) fail("sends to block %u of its cluster, which has returned", to);
+    const auto there = [&](void* here) {
+        return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
+    };
+    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), turns_, {}};
+    memcpy(copy.sent, words, bytes);
+    memset(copy.destination, kPoison, bytes);
+    on_their_way_.push_back(copy);
+    progress();
+    maybe_suspend(2);
+}
+
+const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
+                   const std::function<void()>& kernel) {
     static char message[sizeof(Grid::message)];
     if (threads > 1024) return "no block has more than 1024 threads";
-    Grid launched(schedule, blocks, threads, kernel);
+    if (cluster > 16) return "no cluster has more than 16 blocks";
+    if (blocks % cluster != 0) return "the grid is no multiple of the cluster";
+    Grid launched(schedule, blocks, threads, cluster, kernel);
     launched.run();
     memcpy(message, launched.message, sizeof(message));
     return message[0] ? message : nullptr;

@@ -3,8 +3,8 @@
 // theirs has a turn, and now and then a warp or a block stalls for so long that the others run far ahead.
 //
 // What a GPU would answer with a hang or with silence fails here with a message: lanes of a warp in different
-// collectives, a barrier that a thread left the kernel without, misaligned access, a bulk copy of what is no array's,
-// waiting that has no end.
+// collectives, a barrier that a thread left the kernel without, misaligned access, a bulk copy of what is no array's, words
+// sent to a block that has not begun or has returned, waiting that has no end.
 #pragma once
 #include <setjmp.h>
 
@@ -29,7 +29,7 @@ struct Span {
 struct Schedule {
     uint64_t seed;
     uint64_t patience;      // so many turns without an exit, an atomic, an arrival, a relaxed or a vector store are a hang
-    uint32_t resident;      // blocks that the device holds
+    uint32_t resident;      // blocks that the device holds; or one cluster, if that is more
     uint32_t shuffled;      // 1: blocks start in random order
     uint32_t stall_odds;    // after one turn in so many, somebody stalls; 0: never
     uint32_t stall_turns;   // the longest stall
@@ -80,6 +80,8 @@ struct Fiber {
     int barrier;  // the number of the one it waits at
     Warp* warp;
     int lane;
+    bool arrived;     // at the cluster's barrier, and has not waited there since
+    uint32_t passed;  // phases of that barrier
 };
 
 struct Warp {
@@ -90,8 +92,23 @@ struct Warp {
     bool blocked;  // every lane is at a barrier or has left
 };
 
+// Blocks that are resident together.
+struct Cluster {
+    std::vector<Block*> blocks;  // null: has returned
+    uint32_t arrived = 0, exited = 0, threads = 0;
+    uint32_t completed = 0;  // phases of its barrier
+
+    // Threads that have returned are not waited for.
+    void settle() {
+        if (arrived == 0 || arrived + exited != threads) return;
+        ++completed;
+        arrived = 0;
+    }
+};
+
 struct Block {
     uint32_t index;
+    std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[]> shared;
     int arrived[kBarriers];   // at each barrier; number 0 is sync_block
@@ -117,12 +134,13 @@ struct BulkCopy {
     const void* source;
     uint32_t bytes;
     Phase* phase;
-    uint64_t due;  // in turns: not before
+    uint64_t due;           // in turns: not before
+    uint32_t sent[kWords];  // what arrives, if there is no source
 };
 
 class Grid {
 public:
-    Grid(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel);
+    Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster, const std::function<void()>& kernel);
     void run();
 
     // ---- called from fibers
@@ -132,10 +150,13 @@ public:
     }
     void meet(Offer& offer);
     void barrier(int number, int threads);
+    void cluster_arrive();
+    void cluster_wait();
     void arrive(Phase& phase);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
     void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
+    void send(uint32_t block, void* destination, const void* words, uint32_t bytes, Phase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
     Random& random() { return random_; }
 
@@ -146,7 +167,8 @@ public:
 private:
     static void fiber_main();
     Fiber* take_fiber();
-    void start_block();
+    void start_cluster();
+    void start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster);
     void retire(Block& block);
     bool can_go_on(const Warp& warp) const { return !warp.blocked && warp.asleep_until <= clock_; }
     Warp* pick();
@@ -163,12 +185,13 @@ private:
 
     const Schedule schedule_;
     const int threads_;
+    const uint32_t cluster_;
     const std::function<void()>& kernel_;
     Random random_;
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
     uint64_t turns_ = 0;             // the time that did not pass in sleep
-    std::vector<uint32_t> waiting_;  // blocks to start, the next one last
+    std::vector<uint32_t> waiting_;  // clusters to start, the next one last
     std::vector<std::unique_ptr<Block>> resident_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> idle_;
@@ -180,6 +203,7 @@ extern Grid* grid;
 extern Fiber* current;
 
 // Runs one launch; null, or what went wrong.
-const char* launch(const Schedule& schedule, uint32_t blocks, int threads, const std::function<void()>& kernel);
+const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
+                   const std::function<void()>& kernel);
 
 }  // namespace simulator

@@ -7,6 +7,7 @@
 
 #define CUSCAN_DEVICE inline
 #define CUSCAN_KERNEL(threads, blocks_per_sm) static void
+#define CUSCAN_CLUSTER_KERNEL(blocks, threads, blocks_per_sm) static void
 #define CUSCAN_CONSTANT_ARGUMENT const
 #define CUSCAN_UNROLL
 #define CUSCAN_NO_UNROLL
@@ -53,6 +54,17 @@ inline uint32 ballot(bool predicate) {
     simulator::Offer offer{simulator::Collective::kBallot, 0, 1, {predicate}};
     simulator::grid->meet(offer);
     return offer.word[0];
+}
+
+// Called by whole warps.
+inline void cluster_arrive() {
+    ballot(true);
+    simulator::grid->cluster_arrive();
+}
+inline void cluster_wait() {
+    ballot(true);
+    simulator::grid->cluster_wait();
+    ballot(true);
 }
 
 template <class T>
@@ -180,6 +192,7 @@ struct Barrier {
         state.expected += bytes;
         simulator::grid->arrive(state);
     }
+    void expect_sent(uint32 bytes) { expect(bytes); }
     void load(void* destination, const void* source, uint32 bytes) {
         check_aligned(destination, 16);
         check_aligned(source, 16);
@@ -193,6 +206,12 @@ struct Barrier {
         check_aligned(source, sizeof(T));
         state.expected += sizeof(T);
         simulator::grid->send_for(destination, source, sizeof(T), state);
+    }
+    template <class T>
+    void send(int block, Words<T>* destination, const Words<T>& words) {
+        constexpr int kCount = Words<T>::kCount;
+        check_aligned(destination, kCount % 4 == 0 ? 16 : kCount % 2 == 0 ? 8 : 4);
+        simulator::grid->send(block, destination, &words, sizeof(words), state);
     }
     void arrive_loaded() { arrive(); }
     // The hardware knows a phase by its parity, and so may who waits alone.

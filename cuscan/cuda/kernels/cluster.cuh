@@ -1,0 +1,101 @@
+// cluster: rows of a contiguous axis, longer than a warp holds, so few and so short that all of them are worked on at once.
+// A row is for one cluster of kCluster blocks, each of kUnits units of kWarps warp tiles; a warp has one of them in
+// registers from its load to its store.
+//
+// There is no workspace: units' totals go straight to the shared memory of the blocks that have units after them. So a row
+// takes hardly longer than its loads, its stores and one message between them.
+#pragma once
+#include "../warp_tile.cuh"
+#include "../workspace.cuh"
+
+namespace cuscan {
+
+template <class Config>
+struct ClusterShared {
+    using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
+    using State = typename Tile::State;
+    static constexpr int kRowUnits = Config::kCluster * Config::kUnits;  // at most
+
+    alignas(16) State warp_total[Config::kUnits][Config::kWarps];
+    alignas(16) target::Words<State> unit_total[kRowUnits];  // those before the block's last unit
+    target::Barrier totals;                                  // all of these are there
+    Boundaries<Config, Config::kUnits * Config::kWarps, Tile::kBoundaryWords> boundaries;
+};
+
+// The first `count` warps' totals, from left to right; no meaning if there are none.
+template <class Op, int kWarps, class State>
+CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
+    State all = totals[0];
+    CUSCAN_UNROLL
+    for (int w = 1; w < kWarps; ++w)
+        if (w < count) all = Op::combine(all, totals[w]);
+    return all;
+}
+
+template <class Config>
+CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
+                           const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    using Shared = ClusterShared<Config>;
+    using Tile = typename Shared::Tile;
+    using State = typename Shared::State;
+    using Element = Elements<Config>;
+    using Carry = typename Element::Carry;
+    using CarryOp = typename Element::CarryOp;
+    constexpr int kCluster = Config::kCluster, kUnits = Config::kUnits, kWarps = Config::kWarps;
+    constexpr bool kSends = Shared::kRowUnits > 1;
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(Shared::kRowUnits <= target::kWarp, "a lane for each unit");
+    auto& shared = target::shared_memory<Shared>();
+    const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
+    const int block = int(target::block_index() % kCluster), warp_in_unit = warp % kWarps;
+    const int unit = block * kUnits + warp / kWarps, units = int(geometry.units);
+    if (kCluster > 1 && block * kUnits >= units) return;  // nobody sends to blocks beyond the row's end
+
+    // ---- load: the values first, for which all else waits
+    const auto row = origin.at(geometry, target::block_index() / kCluster);
+    const int64 first = int64(unit * kWarps + warp_in_unit) * Tile::kElements;
+    Tile tile;
+    tile.load_values(FromMemory(), row, geometry, geometry.elements(), first, lane);
+    if (kSends) {
+        if (target::thread_index() == 0) {
+            shared.totals.init();
+            shared.totals.expect_sent((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));
+        }
+        if (kCluster > 1) target::cluster_arrive();
+    }
+    tile.find_segments(row, geometry, first, lane, initial, shared.boundaries.of(warp));
+    tile.load_flags(FromMemory(), row, geometry, geometry.elements(), first, lane);
+    Carry carry = Element::start(row, initial);
+
+    // ---- scan
+    auto& totals = shared.warp_total[warp / kWarps];
+    const State total = tile.scan(lane);
+    if (lane == 0) totals[warp_in_unit] = total;
+    if (kCluster > 1) target::cluster_wait();  // now all barriers are ready
+    target::sync_block();
+    if (kSends && warp_in_unit == 0) {
+        // Lane i sends to block i, if that has units after this one.
+        const auto words = target::to_words(fold_warps<typename Element::Op>(totals, kWarps));
+        if (lane < kCluster && unit < lane * kUnits + kUnits - 1 && lane * kUnits < units)
+            shared.totals.send(lane, &shared.unit_total[unit], words);
+        target::sync_warp();
+    }
+    const State before = fold_warps<typename Element::Op>(totals, warp_in_unit);
+
+    // ---- what precedes the unit: the order of look_ahead.cuh
+    bool has_carry = Config::kHasInitial;
+    if (kSends && unit > 0) {
+        shared.totals.wait_together(0);
+        const auto seen = target::from_words<State>(shared.unit_total[lane < unit ? lane : 0]);
+        const Carry all = warp_inclusive_scan<CarryOp, Shared::kRowUnits>(convert<Carry>(seen), lane);
+        carry = join<CarryOp>(has_carry, carry, target::broadcast(all, unit - 1));
+        has_carry = true;
+    }
+    const State prefix = convert<State>(carry);
+
+    // ---- store
+    tile.store(FromMemory(), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
+               warp_in_unit > 0 ? join<typename Element::Op>(has_carry, prefix, before) : prefix);
+}
+
+}  // namespace cuscan
