@@ -207,8 +207,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Stages": stages,
             "FlagStages": flag_stages,
             "ScansAhead": int(units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups),
-            # Not where registers are too few, or an addition takes so long that what was sent for is old by then.
-            "SendsAhead": int(units > GROUP and request.op.exact and not (request.exclusive or request.include_initial)),
+            "SendsAhead": int(units > GROUP and _sends_ahead(request)),
             "Batch": order.warps // warps if rows > BATCHES * target.sm_count else 1,
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },
@@ -330,6 +329,11 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         chains=0 if strips.own else count * strips.columns,
         strips=0 if strips.own else count,
     )
+
+
+def _sends_ahead(request: ScanRequest) -> bool:
+    """Whether walkers have registers to send ahead, and add up so fast that what they sent for is not old by then."""
+    return request.op.exact and not (request.exclusive or request.include_initial)
 
 
 def _boundary_bytes(request: ScanRequest, elements: int, warps: int) -> int:
