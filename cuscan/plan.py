@@ -169,7 +169,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     length, rows = layout.axis.size, product(batch)
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
-    warps = order.warps if units > 1 else _power_of_two(-(-length // order.warp_tile))
+    warps = order.warps if units > 1 else -(-length // order.warp_tile)
     accesses, sent = _tile_accesses(request, layout, batch, order, target)
     tile, values = warps * order.warp_tile, len(request.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
@@ -333,7 +333,8 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
 
 def _sends_ahead(request: ScanRequest) -> bool:
     """Whether walkers have registers to send ahead, and add up so fast that what they sent for is not old by then."""
-    return request.op.exact and not (request.exclusive or request.include_initial)
+    by_offsets = request.segments is not None and request.segments.kind == "offsets"
+    return request.op.exact and not (by_offsets or request.exclusive or request.include_initial)
 
 
 def _boundary_bytes(request: ScanRequest, elements: int, warps: int) -> int:
