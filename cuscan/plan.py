@@ -27,6 +27,7 @@ ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
+SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead spills no registers
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 BULK_BYTES = 16  # their alignment
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
@@ -207,7 +208,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Stages": stages,
             "FlagStages": flag_stages,
             "ScansAhead": int(units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups),
-            "SendsAhead": int(units > GROUP and _sends_ahead(request)),
+            "SendsAhead": int(units > GROUP and _sends_ahead(request, target)),
             "Batch": order.warps // warps if rows > BATCHES * target.sm_count else 1,
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
         },
@@ -331,8 +332,10 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     )
 
 
-def _sends_ahead(request: ScanRequest) -> bool:
+def _sends_ahead(request: ScanRequest, target: Target) -> bool:
     """Whether walkers have registers to send ahead, and add up so fast that what they sent for is not old by then."""
+    if target.arch not in SENDING_ARCHS:
+        return False
     by_offsets = request.segments is not None and request.segments.kind == "offsets"
     return request.op.exact and not (by_offsets or request.exclusive or request.include_initial)
 

@@ -93,9 +93,9 @@ class Mistake:
 
 COMBINE = "later.restarts ? later.value : Op::combine(earlier.value, later.value)"
 FLAGS_READ = """\
-            tile.load_flags(source, row, geometry, length, first, lane);
-            tile.load_values(source, row, geometry, length, first, lane);
-            if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);"""
+        tile.load_flags(source, row, geometry, length, first, lane);
+        tile.load_values(source, row, geometry, length, first, lane);
+        if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);"""
 MISTAKES = (
     Mistake("restart-ignored", "reset", "segments.cuh", COMBINE, "Op::combine(earlier.value, later.value)"),
     Mistake("restart-forgotten", "reset", "segments.cuh", "earlier.restarts | later.restarts", "later.restarts"),
@@ -168,7 +168,7 @@ MISTAKES = (
         "keys-filled-one-by-one-are-not-waited-for",
         "keys-one-by-one",
         "kernels/tiles.cuh",
-        "Tile::kElements, lane);\n                group_meets(group);",
+        "Tile::kElements, lane);\n            group_meets(group);",
         "Tile::kElements, lane);",
     ),
     Mistake(
@@ -211,9 +211,9 @@ MISTAKES = (
         "a-group-looks-at-the-stage-before-the-slot",
         "rows-of-one-tile",
         "kernels/tiles.cuh",
-        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
-        "shared.full[s].wait_together(k / kStages);\n"
-        "            shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+        "shared.begun[k % kRing].wait_together(k / kRing);\n            const bool exists",
+        "shared.full[k % kStages].wait_together(k / kStages);\n"
+        "            shared.begun[k % kRing].wait_together(k / kRing);\n            const bool exists",
     ),
     Mistake(
         "carry-of-another-row",

@@ -57,9 +57,10 @@ class Mistake:
 
 
 GIVEN_BACK = """\
-            tile.store(source, row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_group > 0,
-                       warp_in_group > 0 ? join<Op>(has_carry, prefix, before) : prefix);
-            release(shared.empty[s]);"""
+        part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                        has_carry || warp_in_group > 0,
+                        warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+        release(shared.empty[k % kStages]);"""
 
 MISTAKES = (
     Mistake(
@@ -120,7 +121,7 @@ MISTAKES = (
         "a-group-does-not-meet",
         "tiles",
         "kernels/tiles.cuh",
-        "totals[warp_in_group] = total;\n            group_meets(group);",
+        "totals[warp_in_group] = total;\n        group_meets(group);",
         "totals[warp_in_group] = total;",
     ),
     Mistake(
@@ -206,7 +207,7 @@ MISTAKES = (
         "groups-do-not-wait-for-the-walker",
         "tiles",
         "kernels/tiles.cuh",
-        "shared.prefixed[r].wait_together(k / kRing);",
+        "shared.prefixed[k % kRing].wait_together(k / kRing);",
         "",
     ),
     Mistake(
@@ -220,11 +221,15 @@ MISTAKES = (
         "a-group-does-not-wait-for-the-slot",
         "tiles-tight",
         "kernels/tiles.cuh",
-        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
-        "if (k < kRing) shared.begun[r].wait_together(k / kRing);\n            const TileSlot slot",
+        "shared.begun[k % kRing].wait_together(k / kRing);",
+        "if (k < kRing) shared.begun[k % kRing].wait_together(k / kRing);",
     ),
     Mistake(
-        "nobody-waits-for-the-bulk-copy", "tiles", "kernels/tiles.cuh", "shared.full[s].wait_together(k / kStages);", ""
+        "nobody-waits-for-the-bulk-copy",
+        "tiles",
+        "kernels/tiles.cuh",
+        "shared.full[k % kStages].wait_together(k / kStages);",
+        "",
     ),
     Mistake(
         "a-stage-filled-while-it-is-read",
@@ -257,17 +262,19 @@ MISTAKES = (
         "+ target::block_count() &&",
         "+ target::block_count() - 1 &&",
     ),
-    Mistake("the-workspace-never-renewed", "tile-a-row", "kernels/tiles.cuh", "!Workspace::tags_wrap(tag))", "false)"),
+    Mistake(
+        "the-workspace-never-renewed", "tile-a-row", "kernels/tiles.cuh", "!Workspace::tags_wrap(ticket.tag))", "false)"
+    ),
     Mistake(
         "the-workspace-not-left-when-tags-wrap",
         "tiles",
         "kernels/tiles.cuh",
-        "if (Workspace::tags_wrap(tag)) {",
+        "if (Workspace::tags_wrap(shared.tag)) {",
         "if (false) {",
     ),
     Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "            turn = 0;\n", ""),
-    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "        ticket = 0;\n", ""),
-    Mistake("tag-not-changed", "tiles", "workspace.cuh", "        epoch = tag;\n", ""),
+    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag) << 32 | uint32(turn);"),
+    Mistake("tag-not-changed", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag - 1) << 32;"),
     Mistake(
         "what-ends-beyond-an-array-sent-for",
         "tiles-shifted",
@@ -343,11 +350,36 @@ MISTAKES = (
     Mistake("one-group-is-not-taken", "tiles", "look_ahead.cuh", "&& whole > 0) take", "&& whole > 1) take"),
     Mistake("the-unit-before-not-waited-for", "walk", "look_ahead.cuh", "j * kLanes >= end;", "j * kLanes + 1 >= end;"),
     Mistake(
-        "the-walk-ahead-does-not-wait-for-all", "tiles", "look_ahead.cuh", "ballot(all) == ~0u", "ballot(all) != 0"
+        "the-walk-ahead-does-not-wait-for-all",
+        "tiles",
+        "look_ahead.cuh",
+        "if (target::ballot(all) == ~0u) return;\n            }",
+        "if (target::ballot(all) != 0) return;\n            }",
     ),
     Mistake(
-        "lanes-part-in-the-walk-ahead", "tiles", "look_ahead.cuh", "(target::ballot(all)", "(all || target::ballot(all)"
+        "lanes-part-in-the-walk-ahead",
+        "tiles",
+        "look_ahead.cuh",
+        "if (target::ballot(all) == ~0u) return;\n            }",
+        "if (all || target::ballot(all) == ~0u) return;\n            }",
     ),
+    Mistake(
+        "what-was-sent-for-is-not-waited-for",
+        "walk",
+        "look_ahead.cuh",
+        "if (target::ballot(all) == ~0u) return;\n                look(end);",
+        "return;",
+    ),
+    Mistake(
+        "what-was-sent-for-is-of-other-groups",
+        "walk",
+        "look_ahead.cuh",
+        "if (kSendsAhead) look(units_);  // on its way while these are added up",
+        "",
+    ),
+    Mistake("a-tile-is-stored-as-the-next", "tiles", "kernels/tiles.cuh", "kScansAhead ? k - kGroups : k", "k"),
+    Mistake("the-last-tile-is-not-stored", "tiles", "kernels/tiles.cuh", "kScansAhead ? turns > 0 : exists", "exists"),
+    Mistake("nobody-knows-the-tag", "tiles", "kernels/tiles.cuh", "shared.tag = ticket.tag;", ""),
     Mistake(
         "a-group-in-the-place-of-the-next",
         "walk",

@@ -139,7 +139,13 @@ def test_conversions_compile(dtype, result):
 
 # Bytes of registers that may be spilled, by item size: none where it was possible to have none.
 SPILLS = {
-    ("tiles-odd", 2): 36,  # masked
+    ("cluster-pairs", 8): 16,  # masked
+    # Groups that scan ahead: faster with these than without (benchmarks/NOTES.md).
+    ("tiles-block", 2): 12,  # masked
+    ("tiles-block", 4): 32,  # exclusive
+    ("tiles-grid", 4): 88,  # exclusive
+    ("tiles-grid", 8): 16,  # masked
+    ("tiles-odd", 2): 52,  # masked
     ("tiles-odd", 8): 172,
     ("rows-long", 8): 96,
     ("columns-block", 8): 64,  # masked, sm_90
@@ -217,7 +223,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
 @pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"])
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
-    allowed = 12 if layout.startswith("tiles") and "mask" in flags else 0  # by NVRTC 13 alone
+    allowed = 16 if layout.startswith("tiles") and "mask" in flags else 0
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

@@ -58,19 +58,23 @@ OTHERS = {
 }
 FLOAT32_SPILLS = {
     ("indices", "tiles-block"): 36,
-    ("indices", "tiles-grid"): 16,
+    ("indices", "tiles-grid"): 52,
     ("reset", "tiles-block"): 36,
-    ("reset", "tiles-grid"): 8,
+    ("reset", "tiles-grid"): 16,
     ("keys", "tiles-block"): 52,
     ("keys", "tiles-grid"): 16,
+    ("offsets", "tiles-grid"): 24,
 }  # bytes, where it was not possible to have none
 SPILLS = {
     ("recurrence-float64", "rows-long"): 136,
     ("recurrence-float64", "tiles-grid"): 172,
     ("recurrence-complex64", "rows-long"): 160,
-    ("recurrence-complex64", "tiles-grid"): 596,
+    ("recurrence-complex64", "tiles-grid"): 648,
     ("recurrence-reset", "tiles-grid"): 148,
-    ("brackets", "tiles-grid"): 36,
+    ("brackets", "tiles-grid"): 56,
+    ("modular", "tiles-grid"): 36,
+    ("leading", "tiles-grid"): 88,
+    ("indices-bfloat16", "tiles-grid"): 168,
     ("matrices", "rows-long"): 180,
     ("matrices", "tiles-grid"): 88,
     ("modular", "rows-long"): 40,

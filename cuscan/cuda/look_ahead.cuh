@@ -37,7 +37,7 @@ public:
             next_group_ = 0;
             section_ = carry;
             has_section_ = has_carry;
-            if (kSendsAhead) look<false>(units_);
+            if (kSendsAhead) look(units_);
         }
         const uint32 group = unit / kLanes;
         const int place = int(unit % kLanes);
@@ -82,7 +82,7 @@ private:
                     all = all && (here || first + j * kLanes >= end);
                 }
                 if (target::ballot(all) == ~0u) return;
-                look<true>(end);
+                look(end);
             }
         } else {
             bool here[kAhead];
@@ -99,15 +99,12 @@ private:
             }
         }
     }
-    // Sends for the units before `end` of the next kAhead groups, ready or not; kAgain: for those that were not there.
-    template <bool kAgain>
+    // Sends for the units before `end` of the next kAhead groups, ready or not.
     CUSCAN_DEVICE void look(uint64 end) {
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) {
             const uint64 unit = uint64(next_group_ + j) * kLanes + lane_;
-            Acc seen;
-            if (unit < end && !(kAgain && Tagged<Acc>::is_there(sent_for_[j], tag_, seen)))
-                Tagged<Acc>::look(slot(chain_, unit), sent_for_[j]);
+            if (unit < end) Tagged<Acc>::look(slot(chain_, unit), sent_for_[j]);
         }
     }
 
@@ -115,7 +112,7 @@ private:
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
         const int place = int(next_group_ % kLanes), room = kLanes - place;
         next_group_ += count;
-        if (kSendsAhead) look<false>(units_);  // on its way while these are added up
+        if (kSendsAhead) look(units_);  // on its way while these are added up
         Acc group[kAhead];
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
