@@ -69,7 +69,14 @@ def headline(path: Path) -> str:
         return floors.verdict(records)
     farthest = min(streams, key=lambda record: float(record["value"]))
     picture = _picture(draw(path)["of-copy"], "Share of copy speed of every cell, by group")
-    return f"{picture}\n\nThe farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records)}"
+    verdict = f"The farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records)}"
+    return f"{picture}\n\n{verdict}{_left_out(results)}"
+
+
+def _left_out(results: dict[str, Any]) -> str:
+    """The groups that nobody measured: nothing is said of their cells, which may be the worst."""
+    titles = [about.title for group, about in GROUPS.items() if group not in grouped(results)]
+    return f" **Not measured, and in none of these numbers: {'; '.join(titles)}.**" if titles else ""
 
 
 def section(path: Path) -> str:
@@ -81,7 +88,7 @@ def section(path: Path) -> str:
     versions = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
     parts = [
         f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; commit {facts.get('commit') or 'unknown'}; "
-        f"`{results['command']}`). A peer's column says how many times as long it takes. "
+        "`python -m benchmarks`). A peer's column says how many times as long it takes. "
         f"{_coverage([record for records in groups.values() for record in records])}",
     ]
     if failed:

@@ -100,6 +100,7 @@ def test_readme_of_the_whole_matrix(readme: Path) -> None:
     assert "![Share of copy speed of every cell, by group](some-gpu-of-copy.svg)" in lead
     assert "The farthest from a copy is float32 (2^20, 2) axis 0, add: 0.11 of copy speed (floor, 0.10)" in lead
     assert f"{len(GROUPS)} of {len(cases(GROUPS))} cells miss their floors" in lead
+    assert "Not measured" not in lead
     assert (
         "| float32 (32768, 32768) axis 1 | add | 11 us | 18.2% | 11 us | 4000 | **0.77** | 0.85 | 2.50 x | failed |"
         in body
@@ -124,6 +125,8 @@ def test_readme_of_a_part(readme: Path) -> None:
     assert "| float32 (9, 9) axis 1 | add |" in text
     assert text.index("some-gpu-of-copy.svg") < text.index("**Some GPU**")
     assert "No cell has a floor." in text
+    left_out = text.partition("Not measured, and in none of these numbers: ")[2].partition(".**")[0].split("; ")
+    assert left_out == [about.title for name, about in GROUPS.items() if name not in ("rows", "small")]
 
 
 def test_readme_without_results(readme: Path) -> None:

@@ -73,7 +73,7 @@ SPILLS = {
     ("recurrence-reset", "tiles-grid"): 148,
     ("brackets", "tiles-grid"): 56,
     ("modular", "tiles-grid"): 36,
-    ("leading", "tiles-grid"): 88,
+    ("leading", "tiles-grid"): 96,
     ("indices-bfloat16", "tiles-grid"): 168,
     ("matrices", "rows-long"): 180,
     ("matrices", "tiles-grid"): 88,

@@ -15,8 +15,8 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
     using Carry = typename Element::Carry;
     const int lane = target::thread_index();
     const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
-    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(workspace->words(), geometry.units,
-                                                                              workspace->tag());
+    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(
+        workspace->words(), geometry.units, workspace->tag());
     while (true) {
         const Turn turn = schedule.turn(target::broadcast(lane == 0 ? workspace->take_ticket().number : 0, 0));
         if (!turn.exists) break;
