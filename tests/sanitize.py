@@ -10,9 +10,11 @@ allocation of its own, so that memcheck sees its ends; arrays are copied from th
 The results are compared with those of the twin, and the script fails where they differ. A name is printed before its
 case runs.
 
-racecheck (2025.3) does not know that what was written before bar.arrive is seen behind the bar.sync of others: it
-reports hazards between these, in the documentation's own example of it too. synccheck takes two __syncthreads() that
-different warps of a block call for an error.
+racecheck reports hazards in `tiles` and `strips`, of two kinds. Where rows begin anywhere, a warp reads the 16-byte
+pieces that its elements lie in, and does not use the bytes of its neighbour, who may be writing them. And what a warp
+hands over through an mbarrier, at which one lane arrives for it behind __syncwarp(): racecheck is silent where each lane
+arrives for itself, but that it is wrong about these is not shown yet. synccheck needs --num-cuda-barriers 8192, and then
+says "missing wait" of loaders of `strips`, which arrive at a barrier that others wait for.
 """
 
 from __future__ import annotations
