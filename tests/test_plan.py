@@ -110,7 +110,8 @@ def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
     [
         (1024, "rows", None, None, 1),
         (1025, "tiles", 2, 12, 1),
-        (2049, "tiles", 4, 6, 1),
+        (2049, "tiles", 3, 8, 1),
+        (4097, "tiles", 5, 4, 1),
         (8192, "tiles", 8, 3, 1),
         (8193, "tiles", 8, 3, 2),
         (2**20, "tiles", 8, 3, 128),
@@ -121,8 +122,8 @@ def test_longer_rows_are_tiles(length, family, warps, groups, units):
     assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
     if family == "tiles":
         assert constants(made, "Warps", "Groups") == (warps, groups)
-        # 24 warps that scan, one that loads and, where there is a chain, one that walks.
-        assert made.config.block == (26 if units > 1 else 25) * 32 and made.config.blocks_per_sm == 1
+        # Up to 24 warps that scan, one that loads and, where there is a chain, one that walks.
+        assert made.config.block == (warps * groups + 1 + (units > 1)) * 32 and made.config.blocks_per_sm == 1
 
 
 def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():

@@ -78,7 +78,7 @@ def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
 
 @pytest.mark.parametrize(
     "length, family, warps, units",
-    [(512, "rows", 4, 1), (513, "tiles", 2, 1), (1025, "tiles", 4, 1), (4096, "tiles", 8, 1), (4097, "tiles", 8, 2)],
+    [(512, "rows", 4, 1), (513, "tiles", 2, 1), (1025, "tiles", 3, 1), (4096, "tiles", 8, 1), (4097, "tiles", 8, 2)],
 )
 def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
     made = tiled(of_shape((length,), "float32", "float32"), **RECURRENCE)
