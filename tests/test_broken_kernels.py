@@ -114,8 +114,8 @@ MISTAKES = (
         "aggregate-published-before-it-is-complete",
         "tiles",
         "kernels/tiles.cuh",
-        "for (int w = 1; w < Config::kWarps; ++w)",
-        "for (int w = 1; w + 1 < Config::kWarps; ++w)",
+        "fold_warps<Op>(totals, Config::kWarps)",
+        "fold_warps<Op>(totals, Config::kWarps - 1)",
     ),
     Mistake(
         "a-group-does-not-meet",
@@ -181,7 +181,7 @@ MISTAKES = (
     Mistake(
         "the-last-warp-not-in-the-total",
         "cluster",
-        "kernels/cluster.cuh",
+        "scans.cuh",
         "for (int w = 1; w < kWarps; ++w)",
         "for (int w = 1; w + 1 < kWarps; ++w)",
     ),
@@ -272,8 +272,8 @@ MISTAKES = (
         "if (Workspace::tags_wrap(shared.tag)) {",
         "if (false) {",
     ),
-    Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "            turn = 0;\n", ""),
-    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag) << 32 | uint32(turn);"),
+    Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "            counts = 0;\n", ""),
+    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag) << 32 | uint32(counts);"),
     Mistake("tag-not-changed", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag - 1) << 32;"),
     Mistake(
         "what-ends-beyond-an-array-sent-for",

@@ -14,6 +14,7 @@ from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
 from cuscan.plan import make_plan
 from cuscan.request import make_request
+from cuscan.tuning import CONTIGUOUS
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
@@ -31,7 +32,7 @@ LAYOUTS = {
     "warp-rows": ((2**20, 501), 1),
     "cluster-one": ((100, 8192), 1),
     "cluster": ((2**14,), 0),
-    "cluster-pairs": ((18 * 8192,), 0),  # of items of 4 bytes
+    "cluster-pairs": ((18,), 0),  # units, which are shorter of wide items
     "cluster-odd": ((7, 3 * 8192 + 5), 1),
     "tiles-one": ((10000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
@@ -63,9 +64,17 @@ def plan(
     **call,
 ):
     shape, axis = LAYOUTS[layout]
+    if layout == "cluster-pairs":
+        shape = (shape[0] * CONTIGUOUS[DTYPES[dtype].itemsize].unit,)
     arrays = operands(view(shape, dtype, strides, pointer), view(shape, "bool") if mask else None)
     request = make_request(Flags(op, axis, dtype=result, **call), arrays, has_initial=initial)
     return make_plan(request, target)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pairs_of_units_are_what_they_are_called(dtype):
+    config = plan("cluster-pairs", dtype, result=dtype).config
+    assert (config.family, config.cluster, dict(config.constants)["Units"]) == ("cluster", 16, 2)
 
 
 def resources(config, arch):
@@ -139,8 +148,7 @@ def test_conversions_compile(dtype, result):
 
 # Bytes of registers that may be spilled, by item size: none where it was possible to have none.
 SPILLS = {
-    ("cluster-pairs", 8): 32,  # masked
-    # Groups that scan ahead: faster with these than without (benchmarks/NOTES.md).
+    # Groups that scan ahead keep states of two tiles (benchmarks/NOTES.md has what that gives).
     ("tiles-block", 2): 12,  # masked
     ("tiles-block", 4): 32,  # exclusive
     ("tiles-grid", 4): 96,  # exclusive
@@ -223,7 +231,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
 @pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"])
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
-    allowed = 16 if layout.startswith("tiles") and "mask" in flags else 0
+    allowed = 16 if layout.startswith("tiles") and "mask" in flags else 0  # as above
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

@@ -27,6 +27,16 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
+// The first `count` warps' totals, from left to right; no meaning if there are none.
+template <class Op, int kWarps, class State>
+CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
+    State all = totals[0];
+    CUSCAN_UNROLL
+    for (int w = 1; w < kWarps; ++w)
+        if (w < count) all = Op::combine(all, totals[w]);
+    return all;
+}
+
 // Totals in a row, combined in pairs, the pairs in pairs, and so on up to 2^kLevels. What precedes total number i is made of
 // the blocks that the bits of i stand for, the largest first. Totals come one after the other, from number 0 on.
 template <class Op, int kLevels, class T>

@@ -8,26 +8,26 @@ namespace cuscan {
 
 // The header; the tile states (look_ahead.cuh, column_chain.cuh) follow it: aggregates, then what else is published.
 struct Workspace {
-    uint64 turn;      // {launches so far, 32 bits; tickets that this one has handed out, 32 bits}
+    uint64 counts;    // {launches so far, 32 bits; tickets that this one has handed out, 32 bits}
     uint32 finished;  // blocks that are done
     uint32 used;      // the most words that any launch has used
 
     CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }
     // Of this launch.
-    CUSCAN_DEVICE uint32 tag() const { return uint32(turn >> 32) + 1; }
+    CUSCAN_DEVICE uint32 tag() const { return uint32(counts >> 32) + 1; }
 
     struct Ticket {
         uint32 number, tag;
     };
     CUSCAN_DEVICE Ticket take_ticket() {
-        const uint64 taken = target::atomic_increment(&turn);
+        const uint64 taken = target::atomic_increment(&counts);
         return {uint32(taken), uint32(taken >> 32) + 1};
     }
 
     // Leaves the workspace ready for the next launch in the stream, or the next replay of a graph. By one thread, when
     // nobody will take a ticket any more; `tag` is this launch's.
     CUSCAN_DEVICE void renew(uint64 words_used, uint32 tag) {
-        turn = uint64(tag) << 32;
+        counts = uint64(tag) << 32;
         if (words_used > used) used = uint32(words_used);
     }
     // By one thread of each block, when the block neither takes tickets nor looks at tile states any more: the last one
@@ -41,7 +41,7 @@ struct Workspace {
         renew(words_used, tag_now);
         if (tags_wrap(tag_now)) {
             for (uint64 i = 0; i < used; ++i) words()[i] = 0;
-            turn = 0;
+            counts = 0;
         }
     }
     static CUSCAN_DEVICE bool tags_wrap(uint32 tag) { return tag == ~0u; }

@@ -22,16 +22,6 @@ struct ClusterShared {
     Boundaries<Config, Config::kUnits * Config::kWarps, Tile::kBoundaryWords> boundaries;
 };
 
-// The first `count` warps' totals, from left to right; no meaning if there are none.
-template <class Op, int kWarps, class State>
-CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
-    State all = totals[0];
-    CUSCAN_UNROLL
-    for (int w = 1; w < kWarps; ++w)
-        if (w < count) all = Op::combine(all, totals[w]);
-    return all;
-}
-
 template <class Config>
 CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {

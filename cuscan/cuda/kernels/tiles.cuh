@@ -3,8 +3,8 @@
 //
 // A block has an SM to itself. Its loader fills stages of shared memory with tiles, as many ahead as there are. kGroups
 // groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for what
-// precedes the tile and stores it. A walker finds out what that is, for one tile after the other. So a tile's aggregate, for
-// which others wait, never waits for anything but the tile's elements.
+// precedes the tile and stores it. A walker finds out what that is, for one tile after the other. With kScansAhead a group
+// scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes later.
 //
 // Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
 // (the mask, and where segments start) are read once and leave room for those of a later tile.
@@ -167,8 +167,8 @@ struct Tiles {
         State before;  // the warp's part, in the tile; no meaning in its first warp
     };
 
-    // A tile's aggregate is wanted by others, what precedes it comes later: where registers are enough to keep two tiles
-    // apart, a group scans its next tile before it stores one.
+    // A group that scans ahead holds the stage of one tile while it waits for its next.
+    static_assert(!kScansAhead || kStages > kGroups, "or the loader would wait for the group, too");
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
         Scanned now;
         for (uint32 k = group, turns = 0;; k += kGroups, ++turns) {
@@ -205,8 +205,8 @@ struct Tiles {
         if (lane == 0) totals[warp_in_group] = total;
         group_meets(group);
         if (Shared::kWalks && warp_in_group == 0 && lane == 0)
-            chain().publish(slot.strip, slot.unit, fold(totals, Config::kWarps));
-        part.before = fold(totals, warp_in_group);
+            chain().publish(slot.strip, slot.unit, fold_warps<Op>(totals, Config::kWarps));
+        part.before = fold_warps<Op>(totals, warp_in_group);
     }
     CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
         const TileSlot slot = shared.slot[k % kRing];
@@ -236,14 +236,6 @@ struct Tiles {
     CUSCAN_DEVICE void release(target::Barrier& empty) const {
         target::sync_warp();
         if (lane == 0) empty.arrive();
-    }
-    // The first `count` warps' totals, from left to right; no meaning if there are none.
-    static CUSCAN_DEVICE State fold(const State (&totals)[Config::kWarps], int count) {
-        State all = totals[0];
-        CUSCAN_UNROLL
-        for (int w = 1; w < Config::kWarps; ++w)
-            if (w < count) all = Op::combine(all, totals[w]);
-        return all;
     }
 };
 
