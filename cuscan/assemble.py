@@ -54,8 +54,9 @@ def assemble(
     ]
     values, results = len(request.values), len(request.results)
     mask, segment_port, row_initial, last = ports[values + results :]
-    if segments and segments.kind == "offsets":
-        segment_port = Port(segments.array.dtype.cpp, "Element")
+    kind = segments.kind.capitalize() if segments else "None"
+    if kind == "Offsets":
+        kind, segment_port = "Bits", Port("uint32", "Element")
     config = Config(
         family=family,
         op=op.functor.format(T=number.cpp, Index=index, Sparse=str(sparse).lower()),
@@ -69,9 +70,9 @@ def assemble(
         segment_port=segment_port,
         row_initial=row_initial,
         last=last,
-        segments=segments.kind.capitalize() if segments else "None",
+        segments=kind,
         segments_have_initial=segments is not None and op.segments_have_initial and request.has_initial,
-        reverse=request.reverse and (op.indexed or (segments is not None and segments.kind == "offsets")),
+        reverse=request.reverse and op.indexed,
         exclusive=exclusive,
         includes_initial=request.include_initial,
         shows_segment_starts=request.exclusive and segments is not None,
@@ -93,17 +94,11 @@ def assemble(
     elements = (length - request.include_initial,)
     lengths = (*elements * values, *(length,) * results, *elements * 2)
     dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
-    offsets_array = segments.array if segments and segments.kind == "offsets" else None
     geometry = (
         *(word for dim in dimensions for word in (dim.size, *dim.strides)),
         product(batch),
         units,
         words,
-        *(
-            (offsets_array.shape[0], offsets_array.strides[0] * offsets_array.dtype.itemsize)
-            if offsets_array
-            else (0, 0)
-        ),
         *(word for i, along in enumerate(lengths) for word in span_of(layout, i, along)),
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)

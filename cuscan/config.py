@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 HEADER_BYTES = 16  # struct Workspace
 
@@ -77,6 +78,26 @@ class Config:
     def ports(self) -> tuple[Port, ...]:
         """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
         return (*self.values, *self.results, self.mask, self.segment_port, self.row_initial, self.last)
+
+
+@dataclass(frozen=True)
+class StartsConfig:
+    """What the kernel that makes bits of offsets is compiled for: their C++ type."""
+
+    offset: str
+    warps: int = 8  # of a block
+    chunk: int = 256  # words of bits that a warp works on at a time
+    blocks_per_sm: int = 8
+    family: ClassVar[str] = "segment_starts"
+    cluster: ClassVar[int] = 1
+
+    @property
+    def block(self) -> int:
+        return self.warps * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.warps * self.chunk * 4
 
 
 @dataclass(frozen=True)

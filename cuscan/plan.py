@@ -23,7 +23,6 @@ GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, a
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
 FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
-ROWS_SHARED = 16  # bytes of shared memory of the rows family, at least
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 BULK_BYTES = 16  # the alignment of bulk copies
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
@@ -98,7 +97,6 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
         block=warps * WARP,
         blocks_per_sm=_blocks_per_sm("rows", max(_itemsizes(request)), warps * WARP),
         grid=-(-product(batch) // rows_per_block),
-        shared_bytes=_boundary_bytes(request, order.items * vectors, warps) or ROWS_SHARED,
     )
 
 
@@ -156,9 +154,7 @@ def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Ta
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=rows * cluster,
-        shared_bytes=units * (warps + cluster) * _rounded(state, 4)
-        + _boundary_bytes(request, order.items * order.vectors, units * warps)
-        + SHARED_REST,
+        shared_bytes=units * (warps + cluster) * _rounded(state, 4) + SHARED_REST,
         units=row_units,
         cluster=cluster,
     )
@@ -181,7 +177,6 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
     tile_bytes = 48 + _rounded(carry + 1, 16) + state
     shared_bytes = SHARED_REST + groups * (2 * warps * state + tile_bytes)
-    shared_bytes += _boundary_bytes(request, order.items * order.vectors, groups * warps)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
     flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
@@ -295,7 +290,7 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=min(turns, slots),
-        shared_bytes=places * chunks * ((threads * items + 1) * state + 4) + SHARED_REST,
+        shared_bytes=places * chunks * (threads * items + 1) * state + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
         strips=rows * side_by_side if shared else 0,
@@ -336,15 +331,7 @@ def _sends_ahead(request: ScanRequest, target: Target) -> bool:
     """Whether walkers have registers to send ahead, and add up so fast that what they sent for is not old by then."""
     if target.arch not in SENDING_ARCHS:
         return False
-    by_offsets = request.segments is not None and request.segments.kind == "offsets"
-    return request.op.exact and not (by_offsets or request.exclusive or request.include_initial)
-
-
-def _boundary_bytes(request: ScanRequest, elements: int, warps: int) -> int:
-    """Shared memory for where segments start, a bit for each of a thread's `elements`, if offsets give it."""
-    if not request.segments or request.segments.kind != "offsets":
-        return 0
-    return warps * WARP * -(-elements // 32) * 4
+    return request.op.exact and not (request.exclusive or request.include_initial)
 
 
 def _rounded(number: int, step: int) -> int:

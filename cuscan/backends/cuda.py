@@ -24,6 +24,7 @@ from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ALIGNMENT, ArraySpec
+from cuscan.starts import StartsPlan, plan_starts
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
@@ -33,12 +34,35 @@ _set_device = cupy.cuda.runtime.setDevice
 # of CuPy's, makes none.
 _make_context = cupy.cuda.runtime.memGetInfo
 _launch_kernel = cupy.cuda.driver.launchKernel
+_two_addresses = struct.Struct("2Q").pack_into
 
 
 class _Thread(threading.local):
     """What a thread knows: the devices whose contexts it has."""
 
     contexts: frozenset[int] = frozenset()
+
+
+class _Starts:
+    """The launch that makes bits of offsets for the scan. `role` is the place of the offsets among the arrays."""
+
+    def __init__(self, plan: StartsPlan, arch: int, role: int) -> None:
+        self.role = role
+        self.nbytes = plan.nbytes
+        self.function = load_kernel(plan.config, arch)
+        sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
+        self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
+        self.parts: list[int | bytes] = [0, 1, np.array(plan.words, np.int64).tobytes()]
+        self.idle: list[Arguments] = []
+
+    def queue(self, stream: int, offsets: int, bits: int) -> None:
+        try:
+            arguments = self.idle.pop()
+        except IndexError:
+            arguments = Arguments(self.parts)
+        _two_addresses(arguments.memory, 0, offsets, bits)
+        self.start(stream, arguments.table, 0)
+        self.idle.append(arguments)
 
 
 class _Launch:
@@ -62,6 +86,8 @@ class _Launch:
         sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
         self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
         self.workspace_bytes = plan.workspace_bytes
+        starts = plan_starts(request, target)
+        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
         values, read, results = len(request.values), len(operands.views), len(request.results)
         count = read + results + (request.last is not None)
@@ -89,6 +115,7 @@ _launches: dict[Any, _Launch] = {}
 _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
+_pair_lock = threading.Lock()
 _this_thread = _Thread()
 
 
@@ -172,12 +199,16 @@ def _target(index: int) -> Target:
 
 
 def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
-    """Put the kernel on the library's current stream; `pointers` are those of all arrays, read or written."""
+    """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
     device = views[0].kind.device
     stream = launch.library.stream(device)
     if launch.offsets is not None:
         pointers = [pointer + offset for pointer, offset in zip(pointers, launch.offsets, strict=True)]
-    states = None  # held until the kernel is queued
+    states = None  # held until the kernel is queued, as are the bits
+    starts = launch.starts
+    if starts is not None:
+        bits = workspace.find(starts.nbytes, launch.library, device, stream, "bits")
+        offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
     if launch.workspace_bytes:
         states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
         pointers.append(states.pointer)
@@ -193,7 +224,12 @@ def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], n
     if device.ordinal not in _this_thread.contexts:
         _make_context()
         _this_thread.contexts |= {device.ordinal}
-    launch.start(stream, arguments.table, 0)
+    if starts is None:
+        launch.start(stream, arguments.table, 0)
+    else:
+        with _pair_lock:  # another thread's bits for this stream are not for this scan
+            starts.queue(stream, offsets, bits.pointer)
+            launch.start(stream, arguments.table, 0)
     launch.idle.append(arguments)
     for view in views:
         if view.lender is not None:

@@ -1,26 +1,29 @@
-"""Device memory for tile states, kept from call to call.
+"""Device memory for tile states, and for the bits that offsets of segments become, kept from call to call.
 
-One workspace a stream: launches in a stream run one after the other, and each leaves the workspace
+One workspace a stream for states: launches in a stream run one after the other, and each leaves the workspace
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call seen: 8 to
 32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, 9 to 60 bytes a KiB along
-other axes. It is allocated by the library that owns the arrays, so its memory is ordered on that
-library's stream. CUDA gives the handle of a stream that was destroyed, though still at work, to the next one, which may
-run beside it; so the workspace keeps its stream alive. Of more than 64 streams those that are idle are let go.
+other axes. A stream has another one for bits, an eighth of a byte for each element along the axis, which
+every call writes anew: what it holds must never be taken for states. A workspace is allocated by the
+library that owns the arrays, so its memory is ordered on that library's stream. CUDA gives the handle of
+a stream that was destroyed, though still at work, to the next one, which may run beside it; so the
+workspace keeps its stream alive. Of more than 64 workspaces those of idle streams are let go.
 
 A call that is captured into a graph gets memory of its own for good, since graphs do not say when they are gone and a
-replay may run beside eager calls or other graphs, in any stream. It comes from a reserve of 4 MiB a library and device,
-cleared beforehand (by the first call that needs a workspace, and anew when half of it is gone), so that the graph holds
-nothing but the kernel. Where the reserve does not suffice, clearing is captured too.
+replay may run beside eager calls or other graphs, in any stream. For states it comes from a reserve of 4 MiB a library
+and device, cleared beforehand (by the first call that needs states, and anew when half of it is gone), so that the
+graph holds nothing but kernels. Where the reserve does not suffice, clearing is captured too. Bits need not be cleared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cupy
 
+from cuscan.dtypes import DTYPES
 from cuscan.interop.view import Device, DeviceLibrary
 
 _SMALLEST = 1 << 20
@@ -39,8 +42,9 @@ class Workspace(NamedTuple):
     stream: Any = None
 
 
+Purpose = Literal["states", "bits"]
 _Place = tuple[DeviceLibrary, Device]
-_workspaces: dict[tuple[DeviceLibrary, Device, int, object], Workspace] = {}
+_workspaces: dict[tuple[DeviceLibrary, Device, int, object, Purpose], Workspace] = {}
 _this_thread = threading.local()
 _captured: list[Workspace] = []
 _reserves: dict[_Place, Workspace] = {}  # what is left of them, cleared
@@ -49,27 +53,28 @@ _wanted: set[_Place] = set()
 _lock = threading.Lock()
 
 
-def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Workspace:
+def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states") -> Workspace:
     """A workspace of at least `nbytes` for the next launch on `stream`; hold it until that is queued.
 
     The legacy default stream (0) cannot be captured.
     """
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
         with _lock:
-            workspace = _take(nbytes, library, device) or _allocate(nbytes, library, device)
+            taken = _take(nbytes, library, device) if purpose == "states" else None
+            workspace = taken or _allocate(nbytes, library, device, purpose)
             _captured.append(workspace)
         return workspace
     thread = None
     if stream == _PER_THREAD_STREAM:  # the identity of a thread that ended is given to another
         thread = _this_thread.__dict__.setdefault("token", object())
-    key = (library, device, stream, thread)
+    key = (library, device, stream, thread, purpose)
     found = _workspaces.get(key)
     if found is None or found.nbytes < nbytes:
         if found is None and len(_workspaces) >= _MANY:
             _let_idle_go()
-        made = _allocate(max(nbytes, _SMALLEST), library, device)
+        made = _allocate(max(nbytes, _SMALLEST), library, device, purpose)
         found = _workspaces[key] = made._replace(stream=library.stream_owner(device))
-        if (library, device) not in _reserves:
+        if purpose == "states" and (library, device) not in _reserves:
             _wanted.add((library, device))
     if _clearing or _wanted:
         with _lock:
@@ -77,8 +82,11 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int) -> Wo
     return found
 
 
-def _allocate(nbytes: int, library: DeviceLibrary, device: Device) -> Workspace:
-    memory = library.scratch(nbytes, device)
+def _allocate(nbytes: int, library: DeviceLibrary, device: Device, purpose: Purpose = "states") -> Workspace:
+    if purpose == "states":
+        memory = library.scratch(nbytes, device)  # cleared
+    else:
+        memory = library.maker((nbytes,), (1,), DTYPES["uint8"], device)()
     return Workspace(nbytes, library.pointer(memory), memory)
 
 

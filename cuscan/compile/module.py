@@ -18,7 +18,7 @@ import cupy
 from cupy.cuda import nvrtc
 
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
-from cuscan.config import Config
+from cuscan.config import Config, StartsConfig
 from cuscan.errors import CompileError
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
@@ -56,13 +56,13 @@ def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tup
         nvrtc.destroyProgram(program)
 
 
-def kernel_path(config: Config, arch: int) -> Path:
+def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
     """Where the compiled kernel of a configuration is kept."""
     key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS, nvrtc.getVersion())).encode()).hexdigest()
     return cache_dir() / f"{entry_name(config)}-{key[:32]}.cubin"
 
 
-def load_kernel(config: Config, arch: int) -> Any:
+def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
     """The kernel of a configuration on the current device, compiled if no cache has it."""
     path = kernel_path(config, arch)
     with contextlib.suppress(OSError):  # where no cache is to be had, every process compiles for itself
@@ -81,7 +81,7 @@ def load_kernel(config: Config, arch: int) -> Any:
         return _load(lone, config)
 
 
-def _load(path: Path, config: Config) -> Any:
+def _load(path: Path, config: Config | StartsConfig) -> Any:
     raw = cupy.RawModule(path=str(path)).get_function(entry_name(config))
     if config.shared_bytes > _DEFAULT_SHARED_BYTES:
         raw.max_dynamic_shared_size_bytes = config.shared_bytes

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.config import Config, Port
+from cuscan.config import Config, Port, StartsConfig
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 
@@ -54,8 +54,18 @@ struct Config {{
 }}
 """
 
+_STARTS_TEMPLATE = """\
+// cuscan {entry}; headers {digest}
+#include "kernels/{family}.cuh"
 
-def entry_name(config: Config) -> str:
+CUSCAN_KERNEL({block}, {blocks_per_sm})
+{entry}(const char* offsets, cuscan::uint32* bits, CUSCAN_CONSTANT_ARGUMENT cuscan::Segmentation segmentation) {{
+    cuscan::{family}<cuscan::{offset}, {warps}, {chunk}>(offsets, bits, segmentation);
+}}
+"""
+
+
+def entry_name(config: Config | StartsConfig) -> str:
     """The kernel's name, as profilers show it."""
     return f"cuscan_{config.family}"
 
@@ -75,8 +85,13 @@ def headers_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def make_source(config: Config) -> str:
+def make_source(config: Config | StartsConfig) -> str:
     """The translation unit for one configuration."""
+    entry, digest = entry_name(config), headers_digest()
+    if isinstance(config, StartsConfig):
+        return _STARTS_TEMPLATE.format(
+            entry=entry, digest=digest, family=config.family, block=config.block, **vars(config)
+        )
     fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
     arrays = [(f"array{i}", port) for i, port in enumerate(config.ports)]
@@ -85,8 +100,8 @@ def make_source(config: Config) -> str:
         qualifiers=f"CUSCAN_CLUSTER_KERNEL({config.cluster}, {bounds})"
         if config.cluster > 1
         else f"CUSCAN_KERNEL({bounds})",
-        entry=entry_name(config),
-        digest=headers_digest(),
+        entry=entry,
+        digest=digest,
         constants=constants,
         arguments=", ".join(_argument(name, port) for name, port in arrays if port.present),
         names=", ".join(_address(name, port) for name, port in arrays),

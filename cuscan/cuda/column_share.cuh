@@ -37,34 +37,7 @@ struct ColumnShare {
         if constexpr (Element::kMasked)
             load_each<Numbers::kMask>(typename Config::Mask(), geometry,
                                       [&](int s, const auto& mask) { items.keep.set_vector(s, mask); });
-    }
-    // Where segments start; `boundaries`, if offsets give it: a bit a step.
-    CUSCAN_DEVICE void load_segments(const Geometry<Config>& geometry, uint32 boundaries) {
-        using Port = typename Config::SegmentPort;
-        if constexpr (Config::kSegments == Segments::kReset)
-            load_each<Numbers::kSegments>(Port(), geometry,
-                                          [&](int s, const auto& reset) { items.restarts.set_vector(s, reset); });
-        if constexpr (Config::kSegments == Segments::kKeys) {
-            const auto* keys = (const typename Port::Type*)at.array[Numbers::kSegments];
-            Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(
-                advance<Access::kElement>(keys, geometry.axis.stride[Numbers::kSegments], -1),
-                geometry.column.stride[Numbers::kSegments], first > 0 && steps > 0 ? width : 0);
-            load_each<Numbers::kSegments>(Port(), geometry, [&](int s, const auto& key) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i) {
-                    const bool change = arithmetic(key.item[i]) != arithmetic(before.item[i]);
-                    items.restarts.set(s * kItems + i, change && first + s > 0 && s < steps);
-                }
-                before = key;
-            });
-        }
-        if constexpr (Config::kSegments == Segments::kOffsets) {
-            CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kItems; ++i) items.restarts.set(s * kItems + i, boundaries >> s & 1);
-            }
-        }
+        load_segments(geometry);
     }
 
     // The steps of column i, one by one.
@@ -87,6 +60,37 @@ private:
         Vector<typename Port::Type, kItems> vector;
     };
 
+    // Where segments start.
+    CUSCAN_DEVICE void load_segments(const Geometry<Config>& geometry) {
+        using Port = typename Config::SegmentPort;
+        if constexpr (Config::kSegments == Segments::kReset)
+            load_each<Numbers::kSegments>(Port(), geometry,
+                                          [&](int s, const auto& reset) { items.restarts.set_vector(s, reset); });
+        if constexpr (Config::kSegments == Segments::kKeys) {
+            const auto* keys = (const typename Port::Type*)at.array[Numbers::kSegments];
+            Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(
+                advance<Access::kElement>(keys, geometry.axis.stride[Numbers::kSegments], -1),
+                geometry.column.stride[Numbers::kSegments], first > 0 && steps > 0 ? width : 0);
+            load_each<Numbers::kSegments>(Port(), geometry, [&](int s, const auto& key) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i) {
+                    const bool change = arithmetic(key.item[i]) != arithmetic(before.item[i]);
+                    items.restarts.set(s * kItems + i, change && first + s > 0 && s < steps);
+                }
+                before = key;
+            });
+        }
+        if constexpr (Config::kSegments == Segments::kBits) {
+            static_assert(32 % kSteps == 0, "the bits of a share are in one word");
+            const uint32* const words = (const uint32*)at.array[Numbers::kSegments];
+            const uint32 bits = steps > 0 ? words[first / 32] >> first % 32 : 0;
+            CUSCAN_UNROLL
+            for (int s = 0; s < kSteps; ++s) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kItems; ++i) items.restarts.set(s * kItems + i, bits >> s & 1);
+            }
+        }
+    }
     // Calls take(s, the vector of step s) for array kArray.
     template <int kArray, class Port, class Take>
     CUSCAN_DEVICE void load_each(Port, const Geometry<Config>& geometry, Take take) const {

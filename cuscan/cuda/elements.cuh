@@ -2,6 +2,7 @@
 #pragma once
 #include "scans.cuh"
 #include "segments.cuh"
+#include "vectors.cuh"
 
 namespace cuscan {
 
@@ -62,7 +63,8 @@ struct Bits {
         CUSCAN_UNROLL
         for (uint32& bits : word) bits = 0;
     }
-    CUSCAN_DEVICE void set(int number, bool bit) { word[number / kWord] |= uint32(bit) << (number % kWord); }
+    // Of one element, or of neighbours in one word.
+    CUSCAN_DEVICE void set(int number, uint32 bits) { word[number / kWord] |= bits << (number % kWord); }
     template <int kItems>
     CUSCAN_DEVICE void set_vector(int vector, const Vector<boolean, kItems>& bits) {
         CUSCAN_UNROLL

@@ -27,8 +27,6 @@ struct Geometry {
     uint64 rows;                          // product of the batch sizes
     uint64 units;                         // units of the chain along the axis
     uint64 workspace_words;               // tile-state words of this launch
-    uint64 segment_offsets;               // entries of the array of offsets
-    int64 segment_step;                   // bytes from one to the next
     Span span[Arrays<Config>::kInitial];  // of the arrays that tiles are read from, and of results
 
     // Elements along the axis. Where the initial value is a result of its own, there is one less than results.

@@ -19,9 +19,6 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
 
-    // Of a warp, where segments are given by offsets.
-    static constexpr int kBoundaryWords = target::kWarp * Bits<kVectors * kItems>::kWords;
-
     Items<Config, kVectors, kItems> items;
     State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
 
@@ -38,12 +35,22 @@ struct WarpTile {
                 reader.template each<kArray>([&](int r, const auto& vector) { vectors[r] = vector; });
         });
     }
-    // Where segments start, if offsets give it. `boundaries`: words in shared memory for this warp alone, kBoundaryWords of
-    // them. Called before load_flags.
+    // Where segments start, if bits say it: those of a vector are in one word. Called before load_flags.
     CUSCAN_DEVICE void find_segments(const Place& row, const Shape& geometry, int64 first, int lane,
-                                     const typename Element::Initial& initial, uint32* boundaries) {
-        items.clear(geometry, first + lane * kItems, initial);
-        if constexpr (Config::kSegments == Segments::kOffsets) find_offsets(row, geometry, first, lane, boundaries);
+                                     const typename Element::Initial& initial) {
+        const int64 position = first + lane * kItems;
+        items.clear(geometry, position, initial);
+        if constexpr (Config::kSegments == Segments::kBits) {
+            static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0), "vectors lie alike in their words");
+            const uint32* const words = (const uint32*)row.array[Numbers::kSegments] + position / 32;
+            const int left = clamp(geometry.elements() - position, kElements);
+            uint32 word[kVectors];
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r) word[r] = r * kStride < left ? words[r * kStride / 32] : 0;
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r)
+                items.restarts.set(r * kItems, word[r] >> position % 32 & ((1u << kItems) - 1));
+        }
     }
     // The mask, and where segments start otherwise.
     template <class Source>
@@ -326,20 +333,6 @@ private:
                 before = vector.item[i];
             }
         });
-    }
-    CUSCAN_DEVICE void find_offsets(const Place& row, const Shape& geometry, int64 first, int lane, uint32* boundaries) {
-        constexpr int kWords = decltype(items.restarts)::kWords;
-        target::sync_warp();
-        CUSCAN_UNROLL
-        for (int w = 0; w < kWords; ++w) boundaries[w * target::kWarp + target::thread_index() % target::kWarp] = 0;
-        target::sync_warp();
-        find_boundaries(row, geometry, first, kElements, [&](int place) {
-            const int owner = place % kStride / kItems, bit = place / kStride * kItems + place % kItems;
-            target::set_bits(boundaries + bit / 32 * target::kWarp + owner, 1u << (bit % 32));
-        });
-        target::sync_warp();
-        CUSCAN_UNROLL
-        for (int w = 0; w < kWords; ++w) items.restarts.word[w] = boundaries[w * target::kWarp + lane];
     }
 };
 

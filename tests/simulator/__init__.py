@@ -27,7 +27,7 @@ import numpy as np
 from cuscan import tuning
 from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
-from cuscan.config import Config, ScanPlan, Target
+from cuscan.config import Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.operators import Monoid
@@ -35,6 +35,7 @@ from cuscan.order import Order
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ALIGNMENT, ArraySpec
+from cuscan.starts import StartsPlan, plan_starts
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
@@ -64,9 +65,20 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 }}
 """
 
+_STARTS_LAUNCHER = """
+extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, const char* offsets,
+                              unsigned* bits, const void* words) {{
+    cuscan::Segmentation segmentation;
+    memcpy(&segmentation, words, sizeof(segmentation));
+    return simulator::launch(*schedule, blocks, threads, 1, [&] {{ {entry}(offsets, bits, segmentation); }});
+}}
+"""
 
-def launcher(config: Config) -> str:
-    """C++ that launches a configuration's kernel, with its arrays as a table of addresses."""
+
+def launcher(config: Config | StartsConfig) -> str:
+    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses."""
+    if isinstance(config, StartsConfig):
+        return _STARTS_LAUNCHER.format(entry=entry_name(config))
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
     return _LAUNCHER.format(entry=entry_name(config), cluster=config.cluster, arrays=arrays)
@@ -131,7 +143,7 @@ class DeviceCode:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
-        self._kernels: dict[tuple[Config, int], Kernel] = {}
+        self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
         for name, text in texts.items():
             path = self._path(name)
@@ -144,7 +156,7 @@ class DeviceCode:
         assert found == 1, f"{old!r} is {found} times in {header}"
         return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)})
 
-    def kernel(self, config: Config, arch: int) -> Kernel:
+    def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
         key = config, arch
         if key not in self._kernels:
@@ -153,7 +165,8 @@ class DeviceCode:
 
     def build(self, simulations: Iterable[Simulation]) -> None:
         """Compile many kernels, two at a time, from headers that are compiled first."""
-        keys = {(s.plan.config, s.arch) for s in simulations} - self._kernels.keys()
+        plans = {(plan, s.arch) for s in simulations for plan in (s.starts, s.plan) if plan}
+        keys = {(plan.config, arch) for plan, arch in plans} - self._kernels.keys()
         _runtime()
         for arch in {arch for _, arch in keys}:
             self._precompile(arch)
@@ -272,6 +285,7 @@ class Simulation:
 
     request: ScanRequest
     plan: ScanPlan
+    starts: StartsPlan | None
     arch: int
     arrays: tuple[Array | None, ...]
     initial: Array
@@ -297,18 +311,29 @@ class Simulation:
         """
         if workspace is None:
             workspace = new_workspace(self.plan.workspace_bytes)
-        kernel = (code or CODE).kernel(self.plan.config, self.arch)
+        code = code or CODE
+        kernel = code.kernel(self.plan.config, self.arch)
         shared = self.plan.config.shared_bytes
         schedules = [Schedule.of(seed + i, workspace, shared_bytes=shared, **chosen) for i in range(launches)]
-        launched = [self._launch(kernel, workspace, schedule) for schedule in schedules]
+        launched = [self._launch(kernel, workspace, schedule, self._bits(code, seed)) for schedule in schedules]
         first = [result.tobytes() for result in launched[0]]
         if any([result.tobytes() for result in results] != first for results in launched):
             raise SimulationError("two launches gave different bits")
         return launched[0]
 
-    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule) -> tuple[Array, ...]:
+    def _bits(self, code: DeviceCode, seed: int) -> Memory | None:
+        """Where segments start, if offsets give it."""
+        if self.starts is None:
+            return None
+        offsets = self.arrays[-2]
+        assert offsets is not None
+        return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
+
+    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule, bits: Memory | None) -> tuple[Array, ...]:
         plan, count = self.plan, len(self.request.values)
         read = [None if array is None else Memory.like(array) for array in self.arrays]
+        if bits is not None:
+            read[-2] = bits  # in the place of the offsets
         results = [_room_for(spec) for spec in self.request.results]
         if self.in_place is not None:
             shared = read[self.in_place]
@@ -338,6 +363,25 @@ class Simulation:
         if last is not None:
             given.append(last.array.squeeze(self.request.axis))
         return tuple(given)
+
+
+def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
+    """The bits that the kernel for them makes of offsets."""
+    bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
+    before = [(memory, memory.raw.copy()) for memory in (offsets, bits)]
+    message = code.kernel(plan.config, arch)(
+        ctypes.byref(Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)),
+        plan.grid,
+        plan.config.block,
+        _pointer(offsets),
+        _pointer(bits),
+        np.array(plan.words, np.int64).tobytes(),
+    )
+    if message is not None:
+        raise SimulationError(message.decode())
+    for name, (memory, was) in zip(("offsets", "bits"), before, strict=True):
+        memory.check(name, was, written=memory is bits)
+    return bits
 
 
 def _room_for(spec: ArraySpec) -> Memory:
@@ -388,7 +432,13 @@ def prepare(
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
     in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(
-        request, make_plan(request, target), target.arch, seen, initial_argument(request, number), in_place
+        request,
+        make_plan(request, target),
+        plan_starts(request, target),
+        target.arch,
+        seen,
+        initial_argument(request, number),
+        in_place,
     )
 
 

@@ -19,7 +19,6 @@ struct ClusterShared {
     alignas(16) State warp_total[Config::kUnits][Config::kWarps];
     alignas(16) target::Words<State> unit_total[kRowUnits];  // those before the block's last unit
     target::Barrier totals;                                  // all of these are there
-    Boundaries<Config, Config::kUnits * Config::kWarps, Tile::kBoundaryWords> boundaries;
 };
 
 template <class Config>
@@ -53,7 +52,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
         }
         if (kCluster > 1) target::cluster_arrive();
     }
-    tile.find_segments(row, geometry, first, lane, initial, shared.boundaries.of(warp));
+    tile.find_segments(row, geometry, first, lane, initial);
     tile.load_flags(FromMemory(), row, geometry, geometry.elements(), first, lane);
     Carry carry = Element::start(row, initial);
 

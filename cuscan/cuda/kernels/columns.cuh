@@ -17,8 +17,6 @@ struct ColumnsShared {
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
     typename Elements<Config>::State exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
-    // Where segments start in a unit, if offsets give it: a word for each chunk.
-    Boundaries<Config, Config::kPlaces, Config::kChunks> boundaries;
 };
 
 template <class Config>
@@ -26,7 +24,6 @@ struct Columns {
     static constexpr int kItems = Config::kItems, kSteps = Config::kSteps, kPlaces = Config::kPlaces;
     static constexpr int kWidth = Config::kColumnThreads * kItems;  // columns of a strip
     static constexpr int kUnit = Config::kChunks * kSteps;
-    static constexpr int kWarps = Config::kColumnThreads * Config::kChunks * kPlaces / target::kWarp;
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
@@ -67,22 +64,6 @@ struct Columns {
         const int64 first = int64(unit(turn, place)) * kUnit + chunk * kSteps;
         share.load(geometry, row_at(row_index), row_index < geometry.rows, first, first_column(turn) + thread * kItems,
                    initial);
-        const bool given = Config::kSegments == Segments::kOffsets;
-        share.load_segments(geometry, given ? shared.boundaries.of(place)[chunk] : 0);
-    }
-    // Where segments start in the units of a turn: by all threads of the block, before they load.
-    CUSCAN_DEVICE void find_segments(const Turn& turn) {
-        if constexpr (Config::kSegments == Segments::kOffsets) {
-            const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
-            for (int p = warp; p < kPlaces; p += kWarps) {
-                uint32* const words = shared.boundaries.of(p);
-                if (lane < Config::kChunks) words[lane] = 0;
-                target::sync_warp();
-                find_boundaries(origin, geometry, int64(unit(turn, p)) * kUnit, kUnit,
-                                [&](int at) { target::set_bits(words + at / kSteps, 1u << (at % kSteps)); });
-            }
-            target::sync_block();
-        }
     }
 
     // The totals of the thread's columns, for scan_chunks.
@@ -148,13 +129,10 @@ struct Columns {
     CUSCAN_DEVICE void run_strips() {
         Share share, next_share;
         Turn now = turn(0);
-        find_segments(now);
         if (now.exists) load(now, share);
-        if (Config::kSegments == Segments::kOffsets) target::sync_block();  // the boundaries are read; the next may come
         ColumnCarry<Carry, CarryOp, Config::kHasInitial> mine;
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
-            find_segments(next);
             if (next.exists) load(next, next_share);
             auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
                 if constexpr (Config::kLevels == 0) {
@@ -191,7 +169,6 @@ struct Columns {
         uint64 strip = ~uint64(0);
         for (Turn now = shared.turn; now.exists; now = shared.turn) {
             Share share;
-            find_segments(now);
             load(now, share);
             auto find = [&](int my_place, int my_column, uint32 unit, const Totals& total, Carries& carry) {
                 if (unit >= geometry.units) return;

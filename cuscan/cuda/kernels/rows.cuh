@@ -7,17 +7,9 @@
 namespace cuscan {
 
 template <class Config>
-struct RowsShared {
-    using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
-    Boundaries<Config, Config::kWarps, Tile::kBoundaryWords> boundaries;
-};
-
-template <class Config>
 CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
                         const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    static_assert(sizeof(RowsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
-    auto& shared = target::shared_memory<RowsShared<Config>>();
-    using Tile = typename RowsShared<Config>::Tile;
+    using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
     using Element = Elements<Config>;
     constexpr int kRowsPerWarp = target::kWarp / Config::kLanes;
     const int warp = target::thread_index() / target::kWarp;
@@ -37,7 +29,7 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
         const int64 elements = length(row, geometry.elements());
-        tiles[k].find_segments(place, geometry, 0, lane, initial, shared.boundaries.of(warp));
+        tiles[k].find_segments(place, geometry, 0, lane, initial);
         tiles[k].load_flags(FromMemory(), place, geometry, elements, 0, lane);
         tiles[k].load_values(FromMemory(), place, geometry, elements, 0, lane);
     }

@@ -52,7 +52,6 @@ struct TilesShared {
     uint32 tag;  // of the launch; known with the first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
     typename Element::State warp_aggregate[Config::kGroups][2][Config::kWarps];
-    Boundaries<Config, kWorkers, Tile::kBoundaryWords> boundaries;
 };
 
 template <class Config>
@@ -188,7 +187,7 @@ struct Tiles {
         const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start, length = geometry.elements();
         Tile& tile = part.tile;
-        tile.find_segments(row, geometry, first, lane, initial, shared.boundaries.of(warp));
+        tile.find_segments(row, geometry, first, lane, initial);
         // Only now is the tile before this one gone from the stage, which another group may have had.
         shared.full[k % kStages].wait_together(k / kStages);
         const auto source = this->source(row, k, start);

@@ -1,0 +1,111 @@
+// segment_starts: offsets of segments to bits, in a launch of its own before that of a scan. Bit i % 32 of word i / 32 is
+// set if a segment starts at scan position i; the start of a row is none. All rows share the bits.
+//
+// A warp has a run of positions, and works on a chunk of kWords words at a time, in shared memory. It searches for the
+// first offset of its run and goes on from there, chunk after chunk in the order in which offsets ascend: a reversed scan's
+// from last to first. Whatever the offsets hold, nothing outside of the arrays is read or written, and every loop ends.
+#pragma once
+#include "../target.cuh"
+
+namespace cuscan {
+
+// The host writes it as 64-bit words (starts.py).
+struct Segmentation {
+    uint64 count;     // of the offsets
+    int64 step;       // bytes from one to the next
+    int64 length;     // elements along the axis
+    int64 positions;  // for which there are bits: the length, rounded up to a word for each lane of a warp
+    int64 run;        // positions of a warp, rounded like these
+    int64 reverse;
+};
+
+// A place in the array of offsets, from which a warp reads on. All functions are called by all of its lanes together.
+template <class Offset>
+struct OffsetCursor {
+    static constexpr int kLoads = 4;  // that a lane has on their way
+
+    const char* const first;
+    const int64 step;
+    const uint64 count;
+    const int lane;
+    uint64 at;  // the next entry
+
+    // To the first entry from here on that is not below `bound`, in steps that divide what is left by 32.
+    CUSCAN_DEVICE void seek(int64 bound) {
+        uint64 high = count;
+        while (at < high) {
+            const uint64 stride = (high - at + target::kWarp - 1) / target::kWarp, probe = at + lane * stride;
+            const bool below = probe < high && entry(probe) < bound;
+            const uint64 found = target::count_bits(target::ballot(below));
+            if (found == 0) return;
+            const uint64 next = at + found * stride;
+            at += (found - 1) * stride + 1;
+            if (next < high) high = next;
+        }
+    }
+    // To the first entry that is not below `to`. Calls mark(offset) for those in [from, to) on the way, duplicates at least
+    // once; each lane marks those that it finds.
+    template <class Mark>
+    CUSCAN_DEVICE void pass(int64 from, int64 to, Mark mark) {
+        while (at < count) {
+            const int left = count - at < kLoads * target::kWarp ? int(count - at) : kLoads * target::kWarp;
+            Offset offset[kLoads];
+            CUSCAN_UNROLL
+            for (int k = 0; k < kLoads; ++k) {
+                const int ahead = k * target::kWarp + lane;
+                offset[k] = ahead < left ? entry(at + ahead) : 0;
+            }
+            CUSCAN_UNROLL
+            for (int k = 0; k < kLoads; ++k) {
+                const bool exists = k * target::kWarp + lane < left;
+                if (exists && offset[k] >= from && offset[k] < to) mark(int64(offset[k]));
+                const uint32 beyond = target::ballot(!exists || offset[k] >= to);
+                if (beyond != 0) {
+                    at += target::count_bits(~beyond & (beyond - 1));  // those before the first
+                    return;
+                }
+                at += target::kWarp;
+            }
+            // A run of empty segments: go to where it ends.
+            const int64 last = target::broadcast(offset[kLoads - 1], target::kWarp - 1);
+            if (target::broadcast(offset[0], 0) == last) seek(last + 1);
+        }
+    }
+
+private:
+    CUSCAN_DEVICE Offset entry(uint64 number) const { return *(const Offset*)(first + int64(number) * step); }
+};
+
+template <class Offset, int kWarps, int kWords>
+CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
+    struct Shared {
+        uint32 words[kWarps][kWords];
+    };
+    const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
+    uint32* const words = target::shared_memory<Shared>().words[warp];
+    const int64 begin = (int64(target::block_index()) * kWarps + warp) * of.run;
+    int64 rest = of.run < of.positions - begin ? of.run : of.positions - begin;
+    int64 start = of.reverse ? begin + rest : begin;  // of a chunk; in reverse its end
+    OffsetCursor<Offset> cursor{offsets, of.step, of.count, lane, 0};
+    for (bool found = false; rest > 0; found = true) {
+        const int size = rest < 32 * kWords ? int(rest) : 32 * kWords;
+        rest -= size;
+        if (of.reverse) start -= size;
+        for (int w = lane; w < size / 32; w += target::kWarp) words[w] = 0;
+        target::sync_warp();
+        // In reverse, the segment that ends at an offset starts there.
+        const int64 from = start > 0 ? start : 1, to = start + size < of.length ? start + size : of.length;
+        const int64 lowest = of.reverse ? of.length - to + 1 : from, limit = of.reverse ? of.length - from + 1 : to;
+        if (!found) cursor.seek(lowest);
+        cursor.pass(lowest, limit, [&](int64 offset) {
+            const uint32 place = uint32((of.reverse ? of.length - offset : offset) - start);
+            target::set_bits(words + place / 32, 1u << place % 32);
+        });
+        target::sync_warp();
+        for (int w = lane; w < size / 32; w += target::kWarp) bits[start / 32 + w] = words[w];
+        target::sync_warp();
+        if (!of.reverse) start += size;
+    }
+}
+
+}  // namespace cuscan
