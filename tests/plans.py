@@ -58,16 +58,16 @@ def constants(a_plan, *names):
 
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
-    words, step = a_plan.geometry[: -5 - _span_words(a_plan)], 1 + len(ports(a_plan))
+    words, step = a_plan.geometry[: -3 - _span_words(a_plan)], 1 + len(ports(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
     return dims[0], dims[1], dims[2:]
 
 
 def scalars(a_plan):
-    """Of a plan's geometry: rows, units, words of the workspace; number of segment offsets, their step."""
+    """Of a plan's geometry: rows, units, words of the workspace."""
     spans = _span_words(a_plan)
-    return a_plan.geometry[-5 - spans : -spans]
+    return a_plan.geometry[-3 - spans : -spans]
 
 
 def spans(a_plan):

@@ -190,8 +190,8 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
         plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
     )
     spans = 2 * (len(config.ports) - 2)
-    *dimensions, _, _, _, _ = plan.geometry[:-spans]
-    geometry = (*dimensions, units, words, 0, 0, *plan.geometry[-spans:])
+    *dimensions, _, _ = plan.geometry[:-spans]
+    geometry = (*dimensions, units, words, *plan.geometry[-spans:])
     return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
 
 

@@ -20,6 +20,7 @@ simulator = pytest.importorskip("simulator")
 if not simulator.HAS_COMPILER:
     pytest.skip("g++ is not installed", allow_module_level=True)
 from cuscan.backends import cuda, workspace  # noqa: E402
+from cuscan.config import StartsConfig  # noqa: E402
 
 
 class GpuArray(np.ndarray):
@@ -37,7 +38,7 @@ class Gpu(NumPyLibrary):
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
         self.contexts = []  # as (thread, device)
-        self.launches, self.loads, self.scratches, self.writes = [], [], [], []
+        self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -77,7 +78,29 @@ class Gpu(NumPyLibrary):
     def load_kernel(self, config, arch):
         self.loads.append(config)
         kernel = simulator.CODE.kernel(config, arch)
+        launch = self.launch_of_starts(kernel) if isinstance(config, StartsConfig) else self.launch_of(config, kernel)
+        return SimpleNamespace(ptr=launch)
 
+    def launch_of_starts(self, kernel):
+        def launch(*numbers):
+            blocks, _, _, threads, _, _, shared_bytes, stream, table, _ = numbers
+            offsets, bits, words = (ctypes.c_void_p * 3).from_address(table)
+            with self.lock:
+                self.starts.append((self.current_device, stream, [at(offsets), at(bits)]))
+                schedule = simulator.Schedule.of(
+                    len(self.starts), simulator.new_workspace(16), shared_bytes=shared_bytes
+                )
+                message = kernel(
+                    ctypes.byref(schedule),
+                    *(blocks, threads),
+                    *(ctypes.c_void_p(at(place)) for place in (offsets, bits)),
+                    ctypes.c_void_p(words),
+                )
+            assert message is None, message
+
+        return launch
+
+    def launch_of(self, config, kernel):
         def launch(*numbers):
             *blocks_and_threads, shared_bytes, stream, table, _ = numbers
             present = [port for port in config.ports if port.present]
@@ -102,7 +125,7 @@ class Gpu(NumPyLibrary):
                 )
             assert message is None, message
 
-        return SimpleNamespace(ptr=launch)
+        return launch
 
 
 def at(address):
@@ -246,7 +269,8 @@ def test_every_array_of_a_call_has_its_place(gpu, call):
     for one, other in zip(*((a if isinstance(a, tuple) else (a,)) for a in (got, want)), strict=True):
         assert type(one) is GpuArray and one.dtype == other.dtype and one.strides == other.strides
         np.testing.assert_array_equal(np.asarray(one), other)
-    ((_, _, pointers),), (config,) = gpu.launches, gpu.loads
+    ((_, _, pointers),), (config, *starts) = gpu.launches, gpu.loads
+    assert len(starts) == len(gpu.starts) == (keywords.keys() >= {"offsets"})
     assert tuple(int(port.present) for port in config.ports) == there
     assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
 
@@ -389,13 +413,15 @@ def test_a_stream_lives_as_long_as_its_workspace(gpu, monkeypatch):
 
     gpu.capturing = {13}  # asking it whether it is done would end the capture
     streams = [scan_on(11, done=False), scan_on(12, done=True), scan_on(14, done=True)]
-    workspace._workspaces[gpu, Device("cuda", 0), 13, None] = workspace.Workspace(0, 0, None, SimpleNamespace(ptr=13))
+    workspace._workspaces[gpu, Device("cuda", 0), 13, None, "states"] = workspace.Workspace(
+        0, 0, None, SimpleNamespace(ptr=13)
+    )
     gpu.owners = {}
     assert all(stream() for stream in streams)
     fifth = scan_on(15, done=True)
     gpu.owners = {}
     assert [bool(stream()) for stream in (*streams, fifth)] == [True, False, False, True]
-    assert [stream for _, _, stream, _ in workspace._workspaces] == [11, 13, 15]
+    assert [stream for _, _, stream, _, _ in workspace._workspaces] == [11, 13, 15]
 
 
 def test_the_per_thread_stream_is_another_in_every_thread(gpu):
@@ -426,6 +452,84 @@ def test_threads_on_one_stream(gpu):
     for thread in threads:
         thread.join()
     assert not failures and len(gpu.launches) == 30
+
+
+def offsets_of(array, seed=0):
+    """Of random segments, some of them empty, along the last axis."""
+    n = array.shape[-1]
+    return np.sort(np.concatenate([[0, n], np.random.default_rng(seed).integers(0, n + 1, n // 20)]))
+
+
+def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
+    """Their memory is not that of states, and is used again."""
+    x = values((2, 20_000))
+    for call in ({}, {"reverse": True}, {}):
+        check(gpu, x, offsets=offsets_of(x), **call)
+    check(gpu, x, reset=values(20_000, "int8") > 90)
+    assert len(gpu.starts) == 3 and len(gpu.launches) == 4 and len(gpu.loads) == 5
+    for (_, stream, (offsets, bits)), (_, scan_stream, pointers) in zip(gpu.starts, gpu.launches, strict=False):
+        assert stream == scan_stream and pointers[2] == bits and offsets not in pointers
+    assert len({bits for _, _, (_, bits) in gpu.starts}) == len({pointers[-1] for _, _, pointers in gpu.launches}) == 1
+    assert len(workspace._workspaces) == 2 and gpu.starts[0][2][1] != gpu.launches[0][2][-1]
+    scratches = [memory for memory in gpu.scratches if memory.size != workspace._RESERVE]
+    assert len(scratches) == 1  # bits need not be cleared
+
+
+def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
+    x = values((4, 3000))
+    check(gpu, x, offsets=offsets_of(x))
+    monkeypatch.setattr(cuda, "make_request", None)
+    monkeypatch.setattr(cuda, "plan_starts", None)
+    check(gpu, x, offsets=offsets_of(x, 2))
+    check(gpu, x, offsets=offsets_of(x, 1))
+    assert len(gpu.starts) == len(gpu.launches) == 3
+    assert all(len(kept.idle) == 1 for launch in cuda._launches.values() for kept in (launch, launch.starts))
+
+
+def test_memory_for_bits_grows(gpu, monkeypatch):
+    monkeypatch.setattr(workspace, "_SMALLEST", 64)
+    for n in (600, 5000, 3000):
+        x = values(n)
+        check(gpu, x, offsets=offsets_of(x))
+    [bits] = [kept for key, kept in workspace._workspaces.items() if key[-1] == "bits"]
+    assert bits.nbytes == 5 * 1024 // 8
+    places = [bits for _, _, (_, bits) in gpu.starts]
+    assert places[0] != places[1] == places[2]
+
+
+def test_no_thread_takes_the_bits_of_another(gpu):
+    x = values(3000)
+    failures = []
+
+    def work(seed):
+        try:
+            for _ in range(8):
+                check(gpu, x, offsets=offsets_of(x, seed))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and len({bits for _, _, (_, bits) in gpu.starts}) == 1
+
+
+def test_captured_calls_have_bits_of_their_own(gpu):
+    x = values(20_000)
+    there, offsets = on_gpu(x), on_gpu(offsets_of(x))
+    gpu.current_stream = 5
+    cuscan.scan(there, offsets=offsets)
+    scratches = len(gpu.scratches)
+    gpu.capturing.add(5)
+    for _ in range(2):
+        cuscan.scan(there, offsets=offsets)
+    gpu.capturing.clear()
+    cuscan.scan(there, offsets=offsets)
+    places = [bits for _, _, (_, bits) in gpu.starts]
+    assert places[0] == places[3] and len(set(places)) == 3 and len(gpu.scratches) == scratches
+    assert {kept.pointer for kept in workspace._captured} >= set(places[1:3])  # for as long as the graphs may live
 
 
 def captured(gpu, x, calls):

@@ -41,7 +41,7 @@ def test_a_short_row_is_a_warp():
     made = planned(view((1000,)))
     assert made.config.family == "rows" and not made.config.grid
     assert dict(made.config.constants)["Vectors"] == 8 and dict(made.config.constants)["Lanes"] == 32
-    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, 0, 0, *(0, 4000), *(0, 4000), 0, 0, 0, 0)
+    assert made.geometry == (1000, 4, 4, 0, 0, 0, 0, *ONE, *ONE, 1, 1, 0, *(0, 4000), *(0, 4000), 0, 0, 0, 0)
     assert made.offsets == (0,) * 6
     assert made.grid == 1 and made.workspace_words == made.workspace_bytes == 0
 
@@ -190,7 +190,7 @@ def test_of_several_values_and_results_the_widest_count():
 def test_the_workspace_of_tiles(call, units, words):
     made = tiled(**call)
     shape = call["x"].shape if hasattr(call["x"], "shape") else call["x"][0].shape
-    assert made.config.grid and scalars(made) == (math.prod(shape[:-1]), units, words, 0, 0)
+    assert made.config.grid and scalars(made) == (math.prod(shape[:-1]), units, words)
     assert made.workspace_words == words
     assert made.workspace_bytes == config.HEADER_BYTES + 8 * words
 
@@ -215,7 +215,7 @@ def test_a_row_of_at_most_32_units_is_a_clusters(length, cluster, units, warps):
     assert constants(made, "Vectors", "Warps", "Units") == (8, warps, units)
     assert made.config.block == units * warps * 32 and made.config.blocks_per_sm * made.config.block == 1024
     assert not made.config.grid and made.workspace_bytes == 0 and not sent(made)
-    assert scalars(made) == (1, -(-length // 8192), 0, 0, 0)
+    assert scalars(made) == (1, -(-length // 8192), 0)
     assert made.config.values[0].access == made.config.results[0].access == "Vector"
 
 

@@ -122,9 +122,9 @@ def test_rows_of_initial_and_last_states_by_hand():
     broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
     assert accesses(broadcast)[5:] == ("Uniform", "None")
     # 4 counters, 4 units of 64 columns: states of 2 words, carries of 4 in one group and one section.
-    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4 + 4), 0, 0)
-    # 32 chunks of 8 threads of 2 columns, a pad, and a word.
-    assert made.config.shared_bytes == 32 * ((8 * 2 + 1) * 8 + 4) + plan.SHARED_REST
+    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4 + 4))
+    # 32 chunks of 8 threads of 2 columns, and a pad.
+    assert made.config.shared_bytes == 32 * (8 * 2 + 1) * 8 + plan.SHARED_REST
 
 
 def test_axes_are_merged_only_where_segments_and_rows_allow_it():
@@ -209,7 +209,7 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
     segments = ("reset", view((2**20,), "bool")) if marked else None
     for rows in (1, 2):
         made = tiled(of_shape((rows, 2**20), *dtypes), op, segments=segments)
-        assert made.config.grid and scalars(made) == (rows, units, rows * units * words, 0, 0)
+        assert made.config.grid and scalars(made) == (rows, units, rows * units * words)
         assert made.workspace_bytes == config.HEADER_BYTES + 8 * rows * units * words
 
 
@@ -234,7 +234,7 @@ def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
         chains = strips * threads * items
         words = strips + strips % 2  # a ticket each, filled up to an even number, as each table is
         words += sum(chains * table + chains * table % 2 for table in tables)
-        assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words, 0, 0)
+        assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words)
 
 
 def test_indices_have_32_bits_where_that_is_enough():
@@ -267,8 +267,7 @@ def held(made):
     groups, stages, flag_stages = constants(made, "Groups", "Stages", "FlagStages")
     state, carry = made.config.state_bytes, made.config.carry_bytes
     on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; what precedes it; an aggregate
-    starts = groups * 8 * 32 * 4 * (made.config.segments == "Offsets")
-    rest = plan.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way + starts
+    rest = plan.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
     flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
     assert groups == 3
     return (made.config.shared_bytes - rest - flag_stages * flags) / stages
@@ -378,48 +377,21 @@ def test_flags_of_the_kernel(exclusive, include_initial):
     assert planned(view((100,)), segments=segments, **flags).config.shows_segment_starts == exclusive
 
 
-@pytest.mark.parametrize(
-    "offsets, words",
-    [
-        (view((6,), "int32"), (6, 4)),
-        (view((6,), "int64"), (6, 8)),
-        (view((1,), "int64"), (1, 8)),
-        (view((6,), "int32", strides=(3,)), (6, 12)),
-        (view((6,), "int64", strides=(-2,), pointer=80), (6, -16)),
-        (view((6,), "int64", strides=(0,)), (6, 0)),
-    ],
-)
-def test_offsets_are_two_words_of_the_geometry(offsets, words):
+def test_offsets_are_bits_to_the_kernel():
+    offsets = ("offsets", view((6,), "int64", strides=(-2,), pointer=80))
     for reverse in (False, True):
-        made = planned(view((3, 1000)), segments=("offsets", offsets), reverse=reverse)
+        made = planned(view((3, 1000)), segments=offsets, reverse=reverse)
         step = -4 if reverse else 4
-        assert scalars(made) == (3, 1, 0, *words)
-        assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])
+        assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])  # all rows have the same
         assert made.offsets == ((3996, 3996, 0, 0, 0, 0) if reverse else (0,) * 6)
-        assert made.config.segment_port == Port(offsets.dtype.name, "Element")
-        assert made.config.segments == "Offsets" and made.config.reverse == reverse
-    chain = planned(view((10**6,)), segments=("offsets", offsets))
-    assert scalars(chain) == (1, 123, chain.workspace_words, *words) and chain.workspace_words > 0
-    columns = planned(view((1000, 64)), axis=0, segments=("offsets", offsets))
-    assert columns.config.family == "columns" and scalars(columns)[-2:] == words
-
-
-def test_bits_of_segment_starts_lie_in_shared_memory():
-    offsets = ("offsets", view((6,), "int64"))
-    rows = {dtype: planned(view((1000,), dtype), "max", segments=offsets).config for dtype in ("int8", "float32")}
-    assert {dtype: config.shared_bytes for dtype, config in rows.items()} == {
-        "int8": 128 * 4,  # 16 items of 2 vectors: a word for each thread
-        "float32": 128 * 4,
-    }
-    assert planned(view((2048,), "int8"), "max", segments=offsets).config.shared_bytes == 128 * 2 * 4
-    for segments in (None, ("keys", view((1000,)))):
-        assert planned(view((1000,)), segments=segments).config.shared_bytes == plan.ROWS_SHARED
+        assert made.config.segment_port == Port("uint32", "Element")
+    for segments in (None, offsets, ("keys", view((1000,)))):
+        assert planned(view((1000,)), segments=segments).config.shared_bytes == 0
     plain, marked = (planned(view((2**20,)), segments=segments) for segments in (None, offsets))
-    assert constants(plain, "Groups", "Stages") == (3, 7) and constants(marked, "Groups", "Stages") == (3, 6)
+    assert constants(plain, "Groups", "Stages") == constants(marked, "Groups", "Stages") == (3, 7)
     assert held(plain) == held(marked) == 8192 * 4
-    # Words of 3 * 8 * 32 threads; 9 tiles on their way, and 3 * 2 * 8 states, each with a mark; one stage less.
-    more = 3 * 8 * 32 * 4 + 3 * 2 * 8 * 4 + 9 * (88 - 68) - 68 - 32768
-    assert marked.config.shared_bytes - plain.config.shared_bytes == more
+    # 10 tiles on their way, and 3 * 2 * 8 states, each with a mark.
+    assert marked.config.shared_bytes - plain.config.shared_bytes == 3 * 2 * 8 * 4 + 10 * (88 - 68)
 
 
 def test_what_a_kernel_knows_of_segments():
@@ -427,19 +399,16 @@ def test_what_a_kernel_knows_of_segments():
     kinds = {
         "Reset": ("reset", flags),
         "Keys": ("keys", flags),
-        "Offsets": ("offsets", view((2,), "int32")),
+        "Bits": ("offsets", view((2,), "int32")),
         "None": None,
     }
     for name, segments in kinds.items():
         config = planned(x, segments=segments, has_initial=True, reverse=True).config
         assert config.segments == name and config.segments_have_initial == (segments is not None)
-        assert config.reverse == (name == "Offsets")
+        assert not config.reverse
         assert not planned(x, segments=segments).config.segments_have_initial
         assert not planned((x, x), segments=segments, has_initial=True, **RECURRENCE).config.segments_have_initial
         assert planned(x, INDEXED["max", "first"], segments=segments, reverse=True).config.reverse
-        assert segments is None or scalars(planned(x, segments=segments))[-2:] == (
-            (2, 4) if name == "Offsets" else (0, 0)
-        )
 
 
 def test_several_arrays_fit_in_the_shared_memory_of_an_sm():
@@ -468,8 +437,8 @@ def test_a_kernel_is_compiled_once_for_many_segments_and_rows():
         planned(view((rows, 2**20)), segments=("offsets", o)).config
         for rows, o in zip((1, 2, 3) * 2, offsets, strict=True)
     }
+    configs.add(planned(view((2**20,)), segments=("offsets", view((2,), "int64"))).config)
     assert len(configs) == 1
-    assert planned(view((2**20,)), segments=("offsets", view((2,), "int64"))).config not in configs
     rows = {
         planned(of_shape((n, 2**20), *["float32"] * 2), row_initial=view((n,), strides=(n,)), **RECURRENCE).config
         for n in (1, 2, 3)

@@ -137,7 +137,6 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
     got, expected = [tuple(visited(i)) for i in walk([d[0] for d in outer])], [tuple(places(i)) for i in walk(row)]
     assert sorted(got) == sorted(expected)
     assert scalars(made)[0] == math.prod(d[0] for d in dims[2])
-    assert scalars(made)[3:] == ((3, 16) if segments == "offsets" else (0, 0))
     check = check_units if made.config.family in ("thread_rows", "warp_rows") else check_vectors
     check(made, dims, arrays)
 

@@ -23,8 +23,8 @@ from cuscan.interop.view import ArrayView, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
+from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
-from cuscan.starts import StartsPlan, plan_starts
 
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 

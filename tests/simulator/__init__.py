@@ -34,8 +34,8 @@ from cuscan.operators import Monoid
 from cuscan.order import Order
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
+from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
-from cuscan.starts import StartsPlan, plan_starts
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., "bytes | None"]  # returns what went wrong
