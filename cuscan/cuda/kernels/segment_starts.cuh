@@ -44,7 +44,7 @@ struct OffsetCursor {
         }
     }
     // To the first entry that is not below `to`. Calls mark(offset) for those in [from, to) on the way, duplicates at least
-    // once; each lane marks those that it finds.
+    // once; each lane marks those that it finds. `from` is 1 or more.
     template <class Mark>
     CUSCAN_DEVICE void pass(int64 from, int64 to, Mark mark) {
         while (at < count) {
@@ -53,13 +53,12 @@ struct OffsetCursor {
             CUSCAN_UNROLL
             for (int k = 0; k < kLoads; ++k) {
                 const int ahead = k * target::kWarp + lane;
-                offset[k] = ahead < left ? entry(at + ahead) : 0;
+                offset[k] = ahead < left ? entry(at + ahead) : 0;  // which is not marked
             }
             CUSCAN_UNROLL
             for (int k = 0; k < kLoads; ++k) {
-                const bool exists = k * target::kWarp + lane < left;
-                if (exists && offset[k] >= from && offset[k] < to) mark(int64(offset[k]));
-                const uint32 beyond = target::ballot(!exists || offset[k] >= to);
+                if (offset[k] >= from && offset[k] < to) mark(int64(offset[k]));
+                const uint32 beyond = target::ballot(offset[k] >= to);
                 if (beyond != 0) {
                     at += target::count_bits(~beyond & (beyond - 1));  // those before the first
                     return;
@@ -103,7 +102,6 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
         });
         target::sync_warp();
         for (int w = lane; w < size / 32; w += target::kWarp) bits[start / 32 + w] = words[w];
-        target::sync_warp();
         if (!of.reverse) start += size;
     }
 }
