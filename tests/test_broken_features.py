@@ -15,12 +15,14 @@ from test_simulated_recurrence import TURNS, steps
 
 from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.segment_starts import PIECE
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
 BACKWARDS, EXCLUSIVE, LAST = {"reverse": True}, {"exclusive": True}, {"return_last": True}
+LEADING = {"include_initial": True, "exclusive": True}
 MAX = INDEXED["max", "first"]
 CARRY_IN = {"draw": steps(), "initial": "rows"}
 MATRICES = {"draw": drawn(MATRIX_PRODUCT), "initial": initial_of(MATRIX_PRODUCT)}
@@ -59,7 +61,9 @@ CASES = {
     "offsets-carry": of_family("tiles-shared", "", LINEAR_RECURRENCE, segments="offsets", **CARRY_IN),
     "offsets-words": Case("", "max", (2 * 16384,), draw=draws("int8"), segments="offsets-each", units=None, seeds=1),
     "offsets-columns": of_family("columns-shared", "", "add", segments="offsets"),
-    "offsets-columns-own": of_family("columns-own", "", "add", segments="offsets", seeds=4),
+    "offsets-columns-own": of_family("columns-own", "", "add", segments="offsets"),
+    "offsets-leading": Case("", "add", (2, 2 * PIECE), segments="offsets", call=LEADING),
+    "offsets-leading-columns": Case("", "add", (PIECE, 9), 0, segments="offsets", call=LEADING),
     "index": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003), call=BACKWARDS),
     "index-forward": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003)),
     "index-last": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("bool"), masked=True),
@@ -91,6 +95,7 @@ class Mistake:
     new: str
 
 
+STARTS = "kernels/segment_starts.cuh"
 COMBINE = "later.restarts ? later.value : Op::combine(earlier.value, later.value)"
 FLAGS_READ = """\
         tile.load_flags(source, row, geometry, length, first, lane);
@@ -102,27 +107,31 @@ MISTAKES = (
     Mistake(
         "restart-not-carried", "reset-chain", "segments.cuh", "(state.value), state.restarts}", "(state.value), 0}"
     ),
-    Mistake("boundary-of-a-unit-lost", "offsets", "segments.cuh", "first > 0 ? first : 1", "first + 1"),
-    Mistake("last-boundary-lost", "offsets", "segments.cuh", "offset < to) mark", "offset < to - 1) mark"),
-    Mistake("row-start-is-a-boundary", "offsets-carry", "segments.cuh", "first > 0 ? first : 1", "first"),
-    Mistake("reverse-off-by-one", "offsets-backwards", "segments.cuh", "length - from + 1", "length - from"),
-    Mistake("search-for-more", "offsets", "segments.cuh", "offset_at(probe) < bound", "offset_at(probe) <= bound"),
-    Mistake("skipped-too-far", "offsets-empty", "segments.cuh", "(at, last + 1, lane)", "(at, last + 2, lane)"),
-    Mistake("only-32-offsets", "offsets", "segments.cuh", "at += target::kWarp;", "return;"),
-    Mistake("one-word-of-bits", "offsets-words", "warp_tile.cuh", "bit / 32 * target::kWarp + owner", "owner"),
+    Mistake("boundary-of-a-run-lost", "offsets", STARTS, "start > 0 ? start : 1", "start + 1"),
+    Mistake("last-boundary-lost", "offsets", STARTS, "offset[k] < to) mark", "offset[k] < to - 1) mark"),
+    Mistake("row-start-is-a-boundary", "offsets-carry", STARTS, "start > 0 ? start : 1", "start"),
+    Mistake("reverse-off-by-one", "offsets-backwards", STARTS, "of.length - from + 1", "of.length - from"),
+    Mistake("search-for-more", "offsets", STARTS, "entry(probe) < bound", "entry(probe) <= bound"),
+    Mistake("skipped-too-far", "offsets-empty", STARTS, "seek(last + 1)", "seek(last + 2)"),
+    Mistake("only-32-offsets", "offsets", STARTS, "                at += target::kWarp;", "return;"),
+    Mistake("bits-of-the-first-vector", "offsets-words", "warp_tile.cuh", "words[r * kStride / 32]", "words[0]"),
+    Mistake("bits-of-the-first-lane", "offsets", "warp_tile.cuh", "word[r] >> position % 32", "word[r]"),
+    Mistake("bits-of-the-next-lane-too", "offsets-carry", "warp_tile.cuh", " & ((1u << kItems) - 1)", ""),
     Mistake(
-        "own-columns-do-not-wait-to-read",
-        "offsets-columns-own",
-        "kernels/columns.cuh",
-        "if (Config::kSegments == Segments::kOffsets) target::sync_block();",
-        "",
+        "bits-beyond-the-end",
+        "offsets-leading",
+        "warp_tile.cuh",
+        "geometry.elements() - position, kElements",
+        "geometry.axis.size - position, kElements",
     ),
+    Mistake("bits-of-the-first-chunk", "offsets-columns", "column_share.cuh", ">> first % 32 : 0", ": 0"),
+    Mistake("bits-of-the-first-chunks", "offsets-columns-own", "column_share.cuh", "words[first / 32]", "words[0]"),
     Mistake(
-        "columns-do-not-wait-for-boundaries",
-        "offsets-columns",
-        "kernels/columns.cuh",
-        "            }\n            target::sync_block();\n        }\n    }\n\n    // The totals",
-        "            }\n        }\n    }\n\n    // The totals",
+        "bits-beyond-the-columns",
+        "offsets-leading-columns",
+        "column_share.cuh",
+        "steps > 0 ? words",
+        "results > 0 ? words",
     ),
     Mistake("exclusive-goes-on", "reset-exclusive", "elements.cuh", "if (next.restarts) shown = segment_started;", ";"),
     Mistake(
