@@ -30,6 +30,7 @@ from cuscan.config import Config, Target  # noqa: E402
 from cuscan.order import Order  # noqa: E402
 from cuscan.plan import make_plan, order_of  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
+from cuscan.segment_starts import plan_starts  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 
@@ -332,7 +333,8 @@ def config_of(x: Any, op: Any = "add", *, target: Target | None = None, **call: 
 def compile_all(requests: Iterable[ScanRequest]) -> None:
     """Compile the kernels of many requests side by side. A plan is made while its request is drawn."""
     target = cuda._target(0)
-    configs = {make_plan(request, target).config for request in requests}
+    plans = (make(request, target) for request in requests for make in (plan_starts, make_plan))
+    configs = {plan.config for plan in plans if plan is not None}
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda config: load_kernel(config, target.arch), configs))
 

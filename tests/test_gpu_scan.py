@@ -518,7 +518,8 @@ def test_the_tags_of_launches_wrap_around():
     x = numbers((300_000,))
     check("cupy", x)
     view = adopt(need("cupy").device(x))
-    [states] = [w for key, w in workspace._workspaces.items() if key[:3] == (view.library, view.device, 0)]
+    of_default_stream = view.library, view.device, 0, None, "states"
+    states = workspace._workspaces[of_default_stream]
     states.memory.view(cupy.uint32)[1] = np.uint32(2**32 - 4)
     for turn in range(8):
         check("cupy", numbers((300_000 - turn,), seed=turn))

@@ -11,7 +11,7 @@ from views import operands, view
 import cuscan
 from cuscan.call import Flags
 from cuscan.compile.source import make_source
-from cuscan.config import Target
+from cuscan.config import StartsConfig, Target
 from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.plan import make_plan
@@ -63,7 +63,7 @@ FLOAT32_SPILLS = {
     ("reset", "tiles-grid"): 16,
     ("keys", "tiles-block"): 52,
     ("keys", "tiles-grid"): 16,
-    ("offsets", "tiles-grid"): 24,
+    ("offsets", "tiles-grid"): 8,
 }  # bytes, where it was not possible to have none
 SPILLS = {
     ("recurrence-float64", "rows-long"): 136,
@@ -139,6 +139,13 @@ def test_others_hardly_spill(name, layout):
     feature, keywords = OTHERS[name]
     registers, spilled = resources(config(layout, 90, feature, **keywords), 90)
     assert spilled <= SPILLS.get((name, layout), 32), f"{registers} registers and {spilled} bytes of spills"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("offsets", ["int32", "int64"])
+def test_offsets_become_bits(offsets, arch):
+    registers, spilled = resources(StartsConfig(offsets), arch)
+    assert spilled <= (64 if arch >= 100 else 0), f"{registers} registers and {spilled} bytes of spills"
 
 
 def mixed():
