@@ -8,7 +8,6 @@ from cuscan.config import StartsConfig, Target
 from cuscan.request import ScanRequest
 
 PIECE = 32 * 32  # positions: a word for each lane of a warp
-BLOCKS = 8  # for each SM, at most
 
 
 class StartsPlan(NamedTuple):
@@ -32,7 +31,7 @@ def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
     offsets, length = segments.array, request.shape[request.axis]
     config = StartsConfig(offsets.dtype.cpp)
     pieces = max(-(-length // PIECE), 1)
-    run = -(-pieces // (BLOCKS * target.sm_count * config.warps))  # pieces of a warp
+    run = -(-pieces // (target.sm_count * config.blocks_per_sm * config.warps))  # pieces of a warp
     step = offsets.strides[0] * offsets.dtype.itemsize
     return StartsPlan(
         config,

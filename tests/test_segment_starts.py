@@ -14,7 +14,7 @@ from simulator import CODE, DeviceCode, Memory, SimulationError, find_starts
 from views import view
 
 from cuscan.config import StartsConfig, Target
-from cuscan.segment_starts import BLOCKS, PIECE, StartsPlan, plan_starts
+from cuscan.segment_starts import PIECE, StartsPlan, plan_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ def test_a_plan_by_hand(offsets, count, step):
 def test_a_gpu_is_filled_and_no_more(length, grid, run):
     made = starts((length,), view((2,), "int64"), include_initial=length == 0)
     *_, positions, of_a_warp, _ = made.words
-    assert made.grid == grid <= BLOCKS * GPU.sm_count and positions == made.nbytes * 8
+    assert made.grid == grid <= 8 * GPU.sm_count and positions == made.nbytes * 8
     assert positions >= max(length, 1) > positions - PIECE and of_a_warp % PIECE == 0
     assert made.grid * made.config.warps * of_a_warp >= positions
     assert not run or of_a_warp == run * PIECE

@@ -108,7 +108,7 @@ def real_tuning() -> list[Case]:
 
 def shared_memory() -> list[Case]:
     """Keys of which a tile takes more than an SM has; tiles of which an SM holds fewer than it has groups of warps."""
-    few = {"units": None, "shared_bytes": 100 * 1024, "sms": 2}
+    few = {"units": None, "shared_bytes": 96 * 1024, "sms": 2}
     fewer = {**few, "shared_bytes": 80 * 1024}
     return [
         Case("keys-in-memory", "max", (2, 40_000), draw=draws("float16"), segments="keys-int64", units=None),

@@ -56,7 +56,7 @@ _lock = threading.Lock()
 def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states") -> Workspace:
     """A workspace of at least `nbytes` for the next launch on `stream`; hold it until that is queued.
 
-    The legacy default stream (0) cannot be captured.
+    A new one for states is cleared, one for bits is not. The legacy default stream (0) cannot be captured.
     """
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
         with _lock:
