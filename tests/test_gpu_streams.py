@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from features import offsets_for
 from gpu import LIBRARIES, assert_same, check, cupy, hold, need, numbers, to_numpy
 
 import cuscan
@@ -36,8 +37,12 @@ class Work:
 
     def __init__(self, library: Any, shape: tuple[int, ...], call: dict[str, Any], seed: int) -> None:
         host = numbers(shape, seed=seed)
-        self.library, self.x, self.call = library, library.device(host), call
-        self.expected = cuscan.scan(library.host(host), **call)
+        self.library, self.x = library, library.device(host)
+        self.call, of_host = (
+            {key: place(value) if isinstance(value, np.ndarray) else value for key, value in call.items()}
+            for place in (library.device, library.host)
+        )
+        self.expected = cuscan.scan(library.host(host), **of_host)
         self.on_gpu = library.device(to_numpy(self.expected))
 
     def scan(self) -> Any:
@@ -49,9 +54,13 @@ class Work:
 
 
 def some_work(library: Any, seeds: int) -> list[Work]:
-    """Every call of `CALLS` with several inputs; compiled, and on the GPU."""
-    work = [Work(library, shape, call, seed) for seed in range(seeds) for shape, call in CALLS]
-    for each in work[: len(CALLS)]:
+    """Every call of `CALLS`, and one with offsets, with several inputs; compiled, and on the GPU."""
+    work = []
+    for seed in range(seeds):
+        offsets = offsets_for(np.random.default_rng(seed), 70_000)  # whose bits are for one scan alone
+        for shape, call in (*CALLS, ((70_000,), {"offsets": offsets})):
+            work.append(Work(library, shape, call, seed))
+    for each in work[: len(work) // seeds]:
         each.scan()
     library.synchronize()
     return work

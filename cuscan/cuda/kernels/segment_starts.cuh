@@ -84,7 +84,7 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
     uint32* const words = target::shared_memory<Shared>().words[warp];
     const int64 begin = (int64(target::block_index()) * kWarps + warp) * of.run;
     int64 rest = of.run < of.positions - begin ? of.run : of.positions - begin;
-    int64 start = of.reverse ? begin + rest : begin;  // of a chunk; in reverse its end
+    int64 start = of.reverse ? begin + rest : begin;  // of the next chunk; in reverse its end
     OffsetCursor<Offset> cursor{offsets, of.step, of.count, lane, 0};
     for (bool found = false; rest > 0; found = true) {
         const int size = rest < 32 * kWords ? int(rest) : 32 * kWords;
