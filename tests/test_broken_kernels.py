@@ -57,10 +57,22 @@ class Mistake:
 
 
 GIVEN_BACK = """\
-        part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                        has_carry || warp_in_group > 0,
-                        warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
-        release(shared.empty[k % kStages]);"""
+        if (has_results(first)) {
+            bool has_carry = Config::kHasInitial;
+            Carry carry;
+            if constexpr (Shared::kWalks) {
+                shared.prefixed[k % kRing].wait_together(k / kRing);
+                has_carry = shared.prefix[k % kRing].exists;
+                carry = shared.prefix[k % kRing].carry;
+            } else {
+                carry = start_of(slot.strip);
+            }
+            const State prefix = convert<State>(carry);
+            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                            has_carry || warp_in_group > 0,
+                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+        }
+        shared.empty[k % kStages].arrive();"""
 
 MISTAKES = (
     Mistake(
@@ -121,8 +133,8 @@ MISTAKES = (
         "a-group-does-not-meet",
         "tiles",
         "kernels/tiles.cuh",
-        "totals[warp_in_group] = total;\n        group_meets(group);",
-        "totals[warp_in_group] = total;",
+        "kFlagStages].arrive();\n        group_meets(group);",
+        "kFlagStages].arrive();",
     ),
     Mistake(
         "totals-of-warps-not-waited-for",
@@ -150,15 +162,15 @@ MISTAKES = (
         "totals-not-expected",
         "cluster",
         "kernels/cluster.cuh",
-        "shared.totals.expect_sent((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));",
-        "shared.totals.expect_sent(0);",
+        "shared.totals.expect((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));",
+        "shared.totals.expect(0);",
     ),
     Mistake(
         "one-total-too-few-expected",
         "cluster-pairs",
         "kernels/cluster.cuh",
-        "expect_sent((block * kUnits + kUnits - 1)",
-        "expect_sent((block * kUnits)",
+        "expect((block * kUnits + kUnits - 1)",
+        "expect((block * kUnits)",
     ),
     Mistake(
         "sent-to-blocks-that-do-not-want-it",
@@ -200,7 +212,7 @@ MISTAKES = (
         "a-warp-overwrites-the-totals-of-the-tile-before",
         "tile-a-row",
         "kernels/tiles.cuh",
-        "warp_aggregate[group][turns % 2]",
+        "warp_aggregate[group][k / kGroups % 2]",
         "warp_aggregate[group][0]",
     ),
     Mistake(
@@ -235,7 +247,7 @@ MISTAKES = (
         "a-stage-filled-while-it-is-read",
         "tiles-tight",
         "kernels/tiles.cuh",
-        "if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);",
+        "if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);",
         "",
     ),
     Mistake(
@@ -254,27 +266,41 @@ MISTAKES = (
     ),
     Mistake("a-tile-too-few-on-the-ring", "tiles-tight", "kernels/tiles.cuh", "kStages + Config::kGroups;", "kStages;"),
     Mistake("only-one-group-is-told-the-end", "tiles", "kernels/tiles.cuh", "ended < kGroups", "ended < 1"),
-    Mistake("every-group-ends-the-tickets", "tiles", "kernels/tiles.cuh", "if (ended == 0) {", "if (true) {"),
+    Mistake(
+        "every-group-ends-the-tickets",
+        "tiles",
+        "kernels/tiles.cuh",
+        "ended == 0 && of_ticket == kBatch",
+        "of_ticket == kBatch",
+    ),
     Mistake(
         "the-workspace-renewed-one-ticket-too-early",
         "tiles",
         "kernels/tiles.cuh",
-        "+ target::block_count() &&",
-        "+ target::block_count() - 1 &&",
+        "tickets() + target::block_count(),",
+        "tickets() + target::block_count() - 1,",
+    ),
+    Mistake("the-workspace-never-renewed", "tile-a-row", "workspace.cuh", "!tags_wrap(ticket.tag))", "false)"),
+    Mistake(
+        "the-workspace-of-strips-never-renewed",
+        "strips",
+        "column_chain.cuh",
+        "workspace->taken(ticket, target::block_count(), words_used);",
+        "",
     ),
     Mistake(
-        "the-workspace-never-renewed", "tile-a-row", "kernels/tiles.cuh", "!Workspace::tags_wrap(ticket.tag))", "false)"
+        "the-workspace-of-strips-renewed-too-early",
+        "strips",
+        "column_chain.cuh",
+        "target::block_count(), words_used",
+        "target::block_count() - 1, words_used",
     ),
     Mistake(
-        "the-workspace-not-left-when-tags-wrap",
-        "tiles",
-        "kernels/tiles.cuh",
-        "if (Workspace::tags_wrap(shared.tag)) {",
-        "if (false) {",
+        "the-workspace-not-left-when-tags-wrap", "tiles", "workspace.cuh", "if (!tags_wrap(tag)) return;", "return;"
     ),
-    Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "            counts = 0;\n", ""),
-    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag) << 32 | uint32(counts);"),
-    Mistake("tag-not-changed", "tiles", "workspace.cuh", "uint64(tag) << 32;", "uint64(tag - 1) << 32;"),
+    Mistake("old-tags-not-forgotten", "tiles", "workspace.cuh", "        renew(words_used, 0);\n", ""),
+    Mistake("ticket-not-reset", "tiles", "workspace.cuh", "(launches) << 32;", "(launches) << 32 | uint32(counts);"),
+    Mistake("tag-not-changed", "tiles", "workspace.cuh", "(launches) << 32;", "(launches - 1) << 32;"),
     Mistake(
         "what-ends-beyond-an-array-sent-for",
         "tiles-shifted",
@@ -321,7 +347,7 @@ MISTAKES = (
         "shifted-tiles-read-as-if-aligned",
         "tiles-shifted",
         "stage.cuh",
-        "if constexpr (is_shifted(Port::kAccess)) item +=",
+        "if constexpr (kShifted) item +=",
         "if constexpr (false) item +=",
     ),
     Mistake("a-chain-goes-on-in-the-next", "walk", "look_ahead.cuh", "if (chain != chain_) {", "if (chain_ > chain) {"),
@@ -385,7 +411,9 @@ MISTAKES = (
         "",
     ),
     Mistake("a-tile-is-stored-as-the-next", "tiles", "kernels/tiles.cuh", "kScansAhead ? k - kGroups : k", "k"),
-    Mistake("the-last-tile-is-not-stored", "tiles", "kernels/tiles.cuh", "kScansAhead ? turns > 0 : exists", "exists"),
+    Mistake(
+        "the-last-tile-is-not-stored", "tiles", "kernels/tiles.cuh", "kScansAhead ? k >= kGroups : exists", "exists"
+    ),
     Mistake("nobody-knows-the-tag", "tiles", "kernels/tiles.cuh", "shared.tag = ticket.tag;", ""),
     Mistake(
         "a-group-in-the-place-of-the-next",
@@ -408,6 +436,27 @@ MISTAKES = (
         "shifted.cuh",
         "clamp(beyond == 0 ? 0 : kItems - beyond, count)",
         "0",
+    ),
+    Mistake(
+        "results-take-the-place-of-values-to-be-read",
+        "tiles-shifted",
+        "warp_tile.cuh",
+        "(Shifted::kAny) target::sync_warp();  // all",
+        "(false) ;  // all",
+    ),
+    Mistake(
+        "a-tile-taken-for-short",
+        "tile-a-row",
+        "warp_tile.cuh",
+        "size - first <= kStride",
+        "size - first <= 2 * kStride",
+    ),
+    Mistake(
+        "a-warp-with-results-taken-for-idle",
+        "tiles",
+        "kernels/tiles.cuh",
+        "(first < geometry.axis.size)",
+        "(first + 4 < geometry.axis.size)",
     ),
     Mistake("last-elements-not-stored", "tiles-shifted", "shifted.cuh", "if (tail + lane < count)", "if (false)"),
     Mistake(
@@ -511,7 +560,7 @@ MISTAKES = (
         "(unit + 1) % kGroupUnits == 0",
         "(unit + 2) % kGroupUnits == 0",
     ),
-    Mistake("counter-of-another-launch", "strips", "column_chain.cuh", "uint64(workspace->tag()) << 32", "uint64(0)"),
+    Mistake("counter-of-another-launch", "strips", "column_chain.cuh", "uint64(tag) << 32", "uint64(0)"),
     Mistake("tags-are-not-looked-at", "tiles", "tagged.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake("finished-not-reset", "columns", "workspace.cuh", "        finished = 0;\n", ""),
     Mistake(

@@ -9,6 +9,7 @@
 #include "scans.cuh"
 #include "schedule.cuh"
 #include "tagged.cuh"
+#include "workspace.cuh"
 
 namespace cuscan {
 
@@ -40,16 +41,20 @@ struct ColumnCarry {
 
 // The strips that a block shares with others. The tiles of a strip are handed out by ticket, in order, so whoever has one
 // waits for none that has not begun. The counters are the first words of the workspace; like all others they carry the tag
-// of their launch.
+// of their launch. The workspace's own tickets are one for each block, which learns the tag so.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;
     uint32 tiles;  // of a strip
+    uint32 tag;
 
     CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 tiles)
         : workspace(workspace), strips(strips), strip(target::block_index() % strips), tiles(tiles) {}
     // By one thread of the block, one after the other.
-    CUSCAN_DEVICE Turn first() {
+    CUSCAN_DEVICE Turn first(uint64 words_used) {
+        const Workspace::Ticket ticket = Workspace::ticket(workspace->take_ticket());
+        workspace->taken(ticket, target::block_count(), words_used);
+        tag = ticket.tag;
         begin();
         return next();
     }
@@ -63,7 +68,7 @@ struct SharedStrips {
     }
 
 private:
-    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(workspace->tag()) << 32); }
+    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(tag) << 32); }
 };
 
 // The tables of a launch's `chains` (assemble.py counts the same), behind a counter for each strip: of the totals of units,
@@ -75,7 +80,7 @@ struct ColumnTables {
     uint64 *of_units, *of_groups, *of_sections;
     uint32 tag;
 
-    CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint64 strips, uint64 chains, uint64 units)
+    CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint32 tag, uint64 strips, uint64 chains, uint64 units)
         : chains(chains),
           units(uint32(units)),
           groups(uint32((units + kGroupUnits - 1) / kGroupUnits)),
@@ -83,7 +88,7 @@ struct ColumnTables {
           of_units(workspace->words() + even(strips)),
           of_groups(of_units + even(chains * units * Tagged<State>::kWords)),
           of_sections(of_groups + even(chains * groups * Tagged<Carry>::kWords)),
-          tag(workspace->tag()) {}
+          tag(tag) {}
 
     template <class T>
     CUSCAN_DEVICE void publish(uint64* table, uint32 index, uint64 chain, const T& total) {

@@ -38,6 +38,8 @@ struct Stretch {
         T* here = first(array);
         if (thread == 0 && cut.pieces > 0) {
             barrier.init();
+            target::fence_after_init();
+            target::fence_before_copies();
             barrier.expect(cut.pieces * kBytes);
             barrier.load(here + cut.head, array + cut.head, cut.pieces * kBytes);
         }

@@ -3,17 +3,25 @@
 //
 // A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
 // the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
-// stage as far beyond a multiple of 16 bytes as in memory. What is there beside the tile's own elements may be old or new,
-// or nothing at all; no result that is stored depends on it.
+// stage as far beyond a multiple of 16 bytes as in memory; each warp has its share of a shifted tile to itself, with the
+// pieces at either end, so that none reads where another writes. What is there beside the tile's own elements may be old or
+// new, or nothing at all; no result that is stored depends on it.
 #pragma once
 #include "shifted.cuh"
 
 namespace cuscan {
 
-// Where arrays lie in a stage: kElements of each that is sent for, of those from kFrom to kTo, one after the other.
-template <class Config, int kElements, int kFrom, int kTo>
+// Where arrays lie in a stage: kElements of each that is sent for, of those from kFrom to kTo, one after the other; kShare
+// of them are a warp's.
+template <class Config, int kElements, int kShare, int kFrom, int kTo>
 struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
+
+    // Elements that lie together, and the bytes that they have.
+    template <class Port>
+    static constexpr int kTogether = is_shifted(Port::kAccess) ? kShare : kElements;
+    template <class Port>
+    static constexpr int kRoom = kTogether<Port> * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * kPiece;
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
@@ -25,15 +33,14 @@ struct StageLayout {
             return 0;
         } else {
             using Port = PortOfArray<Config, kArray - 1>;
-            constexpr int kRoom = kElements * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * kPiece;
-            return offset<kArray - 1>() + holds<kArray - 1>() * kRoom;
+            return offset<kArray - 1>() + holds<kArray - 1>() * (kElements / kTogether<Port> * kRoom<Port>);
         }
     }
 };
 
-template <class Config, int kElements, int kFrom, int kTo>
+template <class Config, int kElements, int kShare, int kFrom, int kTo>
 struct Stage {
-    using Layout = StageLayout<Config, kElements, kFrom, kTo>;
+    using Layout = StageLayout<Config, kElements, kShare, kFrom, kTo>;
     static constexpr int kPiece = Layout::kPiece;
     static constexpr int kBytes = Layout::template offset<kTo>();
     static constexpr bool kAny = kBytes > 0;
@@ -46,15 +53,19 @@ struct Stage {
     static CUSCAN_DEVICE constexpr bool holds() {
         return Layout::template holds<kArray>();
     }
-    // Of the tile whose first element in scan order is at position `first` of `row`; `origin` is row 0. By one thread.
+    // Of the tile whose first element in scan order is at position `first` of `row`; `origin` is row 0.
     static CUSCAN_DEVICE bool can_be_filled(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
         bool inside = count > 0;
         for_each_array([&](auto k) {
             constexpr int kArray = decltype(k)::value;
-            const Pieces<kArray> pieces(row.array[kArray], first, count);
-            const int64 from = pieces.from - origin.array[kArray];
-            inside = inside && from >= geometry.span[kArray].lowest && from + pieces.bytes <= geometry.span[kArray].end;
+            const Tile<kArray> tile(row.array[kArray], first, count);
+            const auto lies_inside = [&](int part) {
+                const auto pieces = tile.pieces(part);
+                const int64 from = pieces.from - origin.array[kArray];
+                return from >= geometry.span[kArray].lowest && from + pieces.bytes <= geometry.span[kArray].end;
+            };
+            inside = inside && lies_inside(0) && (tile.parts() == 1 || lies_inside(tile.parts() - 1));
         });
         return inside;
     }
@@ -63,17 +74,21 @@ struct Stage {
         uint32 bytes = 0;
         for_each_array([&](auto k) {
             constexpr int kArray = decltype(k)::value;
-            bytes += Pieces<kArray>(row.array[kArray], first, count).bytes;
+            const Tile<kArray> tile(row.array[kArray], first, count);
+            const int last = tile.parts() - 1;  // all others are alike
+            bytes += last * tile.pieces(0).bytes + tile.pieces(last).bytes;
         });
         return bytes;
     }
-    // The barrier expects the bytes.
-    CUSCAN_DEVICE void fill(target::Barrier& barrier, const Place& row, const Shape& geometry, int64 first) {
+    // By a warp, a part by each lane. The barrier expects the bytes.
+    CUSCAN_DEVICE void fill(target::Barrier& barrier, const Place& row, const Shape& geometry, int64 first, int lane) {
         const int count = clamp(geometry.elements() - first, kElements);
         for_each_array([&](auto k) {
             constexpr int kArray = decltype(k)::value;
-            const Pieces<kArray> pieces(row.array[kArray], first, count);
-            barrier.load(data + Layout::template offset<kArray>() + pieces.place, pieces.from, pieces.bytes);
+            const Tile<kArray> tile(row.array[kArray], first, count);
+            if (lane >= tile.parts()) return;
+            const auto pieces = tile.pieces(lane);
+            barrier.load(place<kArray>(lane) + pieces.place, pieces.from, pieces.bytes);
         });
     }
 
@@ -86,17 +101,28 @@ struct Stage {
             using Port = PortOfArray<Config, kArray>;
             const auto* item = (const typename Port::Type*)row.array[kArray];
             for (int i = start + lane; i < end; i += target::kWarp)
-                *element<kArray>(row, i) = *advance<Port::kAccess>(item, geometry.axis.stride[kArray], first + i);
+                *element<kArray>(row, start, i - start) =
+                    *advance<Port::kAccess>(item, geometry.axis.stride[kArray], first + i);
         });
     }
 
-    // The element of an array at scan position `index` of the tile of `row`.
+    // The element of an array `index` places in scan order from the beginning of a warp's share, which is `start` elements
+    // into the tile.
     template <int kArray>
-    CUSCAN_DEVICE auto* element(const Place& row, int index) {
+    CUSCAN_DEVICE auto* element(const Place& row, int start, int index) {
         using Port = PortOfArray<Config, kArray>;
-        auto* item = reinterpret_cast<typename Port::Type*>(data + Layout::template offset<kArray>());
-        if constexpr (is_shifted(Port::kAccess)) item += shift<Port>(row.array[kArray]) / int(sizeof(*item));
-        return is_mirrored(Port::kAccess) ? item + (kElements - 1 - index) : item + index;
+        using Item = typename Port::Type;
+        constexpr bool kShifted = is_shifted(Port::kAccess);
+        Item* item = reinterpret_cast<Item*>(place<kArray>(kShifted ? start / kShare : 0));
+        if constexpr (kShifted) item += shift<Port>(row.array[kArray]) / int(sizeof(Item));
+        const int at = kShifted ? index : start + index;
+        return is_mirrored(Port::kAccess) ? item + (Layout::template kTogether<Port> - 1 - at) : item + at;
+    }
+    // The share of a shifted array that begins `start` elements into the tile: its room, a multiple of pieces.
+    template <int kArray>
+    CUSCAN_DEVICE char* share(int start) {
+        static_assert(is_shifted(PortOfArray<Config, kArray>::kAccess), "no other array has shares");
+        return place<kArray>(start / kShare);
     }
 
 private:
@@ -115,23 +141,40 @@ private:
         return int(reinterpret_cast<uint64>(lowest) % kPiece);
     }
 
-    // The pieces that some elements of a tile lie in: the first `count` from position `first` of a row on.
+    // Where a part of an array's tile begins: what lies together.
     template <int kArray>
-    struct Pieces {
-        using Port = PortOfArray<Config, kArray>;
-        const char* from;
-        int place;  // in the stage, bytes
-        int bytes;
+    CUSCAN_DEVICE char* place(int part) {
+        return data + Layout::template offset<kArray>() + part * Layout::template kRoom<PortOfArray<Config, kArray>>;
+    }
 
-        CUSCAN_DEVICE Pieces(const char* row, int64 first, int count) {
-            constexpr bool kMirrored = is_mirrored(Port::kAccess);
-            constexpr int kSize = sizeof(typename Port::Type);
-            static_assert(kElements * kSize % kPiece == 0, "tiles are whole pieces, were they aligned");
-            const char* lowest = row + (kMirrored ? -(first + kElements - 1) : first) * kSize;  // of the tile, were it whole
-            const int begin = shift<Port>(row) + (kMirrored ? kElements - count : 0) * kSize;
-            place = begin / kPiece * kPiece;
-            bytes = (begin + count * kSize + kPiece - 1) / kPiece * kPiece - place;
-            from = lowest - shift<Port>(row) + place;
+    struct Pieces {
+        const char* from;
+        int place;  // in the part, bytes
+        int bytes;
+    };
+    // A tile in memory: the first `count` elements from position `first` of a row on, in parts that lie together in a stage.
+    template <int kArray>
+    struct Tile {
+        using Port = PortOfArray<Config, kArray>;
+        static constexpr bool kMirrored = is_mirrored(Port::kAccess);
+        static constexpr int kSize = sizeof(typename Port::Type), kPart = Layout::template kTogether<Port>;
+        static_assert(kPart * kSize % kPiece == 0, "parts are whole pieces, were they aligned");
+        static_assert(kElements / kPart <= target::kWarp, "a lane for each part");
+        const char* row;
+        const int64 first;
+        const int count;
+
+        CUSCAN_DEVICE Tile(const char* row, int64 first, int count) : row(row), first(first), count(count) {}
+        CUSCAN_DEVICE int parts() const { return kPart == kElements ? 1 : (count + kPart - 1) / kPart; }
+        // Those that a part's elements lie in.
+        CUSCAN_DEVICE Pieces pieces(int part) const {
+            const int64 start = first + part * kPart;
+            const int elements = clamp(count - part * kPart, kPart);
+            const char* lowest = row + (kMirrored ? -(start + kPart - 1) : start) * kSize;  // of the part, were it whole
+            const int begin = shift<Port>(row) + (kMirrored ? kPart - elements : 0) * kSize;
+            const int place = begin / kPiece * kPiece;
+            const int bytes = (begin + elements * kSize + kPiece - 1) / kPiece * kPiece - place;
+            return {lowest - shift<Port>(row) + place, place, bytes};
         }
     };
 };
@@ -152,9 +195,14 @@ struct FromStages {
     template <int kArray>
     CUSCAN_DEVICE auto* element(int index) const {
         if constexpr (Values::template holds<kArray>())
-            return values.template element<kArray>(row, start + index);
+            return values.template element<kArray>(row, start, index);
         else
-            return flags.template element<kArray>(row, start + index);
+            return flags.template element<kArray>(row, start, index);
+    }
+    // The share of a shifted value.
+    template <int kArray>
+    CUSCAN_DEVICE char* share() const {
+        return values.template share<kArray>(start);
     }
 };
 // or nothing is.

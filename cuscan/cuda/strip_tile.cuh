@@ -75,7 +75,10 @@ struct StripTile : Elements<Config> {
             constexpr int kArray = decltype(k)::value;
             each_vector<T, kThreads, kRows, kColumns>(
                 kArray, 0, 0, thread, values.at(k).item, [&](auto* shared, auto* global) { arrived.load(shared, global); },
-                [&](T& shared, T& global) { shared = global; });
+                [&](T& shared, T& global) {
+                    shared = global;
+                    target::fence();  // arrive_loaded waits for copies only
+                });
         });
     }
     // What the runs of the warp add up to, column by column.

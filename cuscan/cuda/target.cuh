@@ -126,6 +126,12 @@ CUSCAN_DEVICE T shuffle(const T& value, int source) {
 CUSCAN_DEVICE bool uniform(bool predicate) { return ballot(predicate) != 0; }
 CUSCAN_DEVICE int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
+// The same number, from which all is computed anew: the compiler would keep it in registers, of which there are too few.
+CUSCAN_DEVICE int anew(int number) {
+    asm volatile("" : "+r"(number));
+    return number;
+}
+
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
 // For words of shared memory that lanes of one warp set bits of.
@@ -203,27 +209,34 @@ constexpr bool kHasBulkCopy = false;
 
 CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
 
+// Before bulk copies to where threads have read or written.
+CUSCAN_DEVICE void fence_before_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// By threads that have made barriers.
+CUSCAN_DEVICE void fence_after_init() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
 // Lives in shared memory. Phase after phase, counted from 0, it waits for `arrivals` of threads and for the bytes that one
-// of them expects. All that the arriving threads did before is seen by those who have waited. One thread calls init; nobody
-// may wait for a phase before the one before it is over.
+// of them expects. All that the arriving threads did before is seen by those who have waited. One thread calls init, and
+// fence_after_init before others may know; nobody may wait for a phase before the one before it is over.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 struct Barrier {
     uint64 state;
 
     CUSCAN_DEVICE void init(uint32 arrivals = 1) {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     CUSCAN_DEVICE void arrive() {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
     }
-    // Arrives, and makes the phase wait for the bytes of loads.
+    // Arrives, and makes the phase wait for the bytes of copies, or of words that other threads send.
     CUSCAN_DEVICE void expect(uint32 bytes) {
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads did to the destination
-        expect_sent(bytes);
-    }
-    // The same for words that other threads send to where nothing was before: does not wait for this thread's own loads.
-    CUSCAN_DEVICE void expect_sent(uint32 bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                      : "memory");
     }

@@ -74,13 +74,14 @@ struct WarpTile {
 
     // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
     CUSCAN_DEVICE State scan(int lane) {
-        return scan(lane, [](int) {});
+        return scan<kVectors>(lane, [](int) {});
     }
     // Values in a stage are read, and not kept: registers are scarce while what precedes the tile is waited for.
     template <class Source>
     CUSCAN_DEVICE State scan(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane) {
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        return scan(lane, [&](int r) { read_staged(reader, r); });
+        const auto read = [&](int r) { read_staged(reader, r); };
+        return is_short<Source>(geometry, first) ? scan<1>(lane, read) : scan<kVectors>(lane, read);
     }
 
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
@@ -90,10 +91,11 @@ struct WarpTile {
                              int lane, bool has_prefix, const State& prefix) {
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        auto store_all = [&](auto at_a_time, auto count) {
+        auto store_all = [&](auto vectors, auto at_a_time, auto count) {
             CUSCAN_UNROLL
-            for (int r = 0; r < kVectors; ++r) {
+            for (int r = 0; r < decltype(vectors)::value; ++r) {
                 read_staged<decltype(at_a_time)::value>(reader, r);
+                if constexpr (Shifted::kAny) target::sync_warp();  // all have read what these results take the place of
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
@@ -101,12 +103,13 @@ struct WarpTile {
                 store_vector_of(reader, r, count(r), left - r * kStride, running);
             }
         };
-        if (Shifted::kAny || length - first >= kElements) {
-            store_all(Number<kAtATime>(), [](int) { return kItems; });
-        } else {
-            const int some = clamp(left, kElements);
-            store_all(Number<1>(), [&](int r) { return some - r * kStride; });
-        }
+        const auto some = [&](int r) { return clamp(left, kElements) - r * kStride; };
+        if (is_short<Source>(geometry, first))
+            store_all(Number<1>(), Number<1>(), some);
+        else if (Shifted::kAny || length - first >= kElements)
+            store_all(Number<kVectors>(), Number<kAtATime>(), [](int) { return kItems; });
+        else
+            store_all(Number<kVectors>(), Number<1>(), some);
         if constexpr (Shifted::kAny) {
             target::sync_warp();
             const int count = clamp(length - first, kElements), last = Shifted::kBack ? count - 1 : 0;
@@ -173,18 +176,24 @@ private:
         });
     }
 
-    // read(r) brings vector r.
-    template <class Read>
+    // Whether a row's last warp tile, in a stage, is no more than a vector of each thread.
+    template <class Source>
+    static CUSCAN_DEVICE bool is_short(const Shape& geometry, int64 first) {
+        return Source::template holds<0>() && target::uniform(geometry.axis.size - first <= kStride);
+    }
+
+    // The first kMany vectors; read(r) brings vector r.
+    template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
-        State vector[kVectors];
+        State vector[kMany];
         CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
+        for (int r = 0; r < kMany; ++r) {
             read(r);
             vector[r] = total(r);
         }
         State aggregate;
         CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
+        for (int r = 0; r < kMany; ++r) {
             const State inclusive = warp_inclusive_scan<Op, kLanes>(vector[r], lane);
             const State exclusive = target::shuffle_up(inclusive, 1);
             const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
@@ -226,13 +235,15 @@ private:
         static constexpr bool kBack = is_mirrored(ResultPort::kAccess);
         static constexpr Access kAccess = kBack ? Access::kMirrored : Access::kVector;
         static_assert(!kAny || (Config::Results::kCount == 1 && sizeof(Result) == sizeof(typename ValuePort::Type) &&
-                                kBack == is_mirrored(ValuePort::kAccess)),
+                                is_shifted(ValuePort::kAccess) && kBack == is_mirrored(ValuePort::kAccess)),
                       "plan.py knows which results can be shifted");
 
-        // Where element `index` of the warp tile is put.
+        // Where result `index` of the warp tile is put, aligned as if the row were: a vector overwrites no value of a later
+        // one, since values lie less than a piece beyond in memory, and later ones below where they are mirrored.
         template <class Source>
         static CUSCAN_DEVICE Result* home(const Source& source, int index) {
-            return reinterpret_cast<Result*>(source.template element<0>(index));
+            Result* results = reinterpret_cast<Result*>(source.template share<0>());
+            return kBack ? results + (16 / int(sizeof(Result)) + kElements - 1 - index) : results + index;
         }
     };
 
@@ -244,8 +255,8 @@ private:
             if (left == i + 1) store_last(reader.row, state);
         });
         if constexpr (Shifted::kAny) {
-            const TurnedRuns<Shifted::kAccess, kItems, typename Shifted::Result> runs(reader.lane);
-            runs.write(Shifted::home(reader.source, 0), r * kStride, kItems, output.at(Number<0>()).vector);
+            write_shared<Shifted::kAccess>(Shifted::home(reader.source, r * kStride + reader.lane * kItems),
+                                           output.at(Number<0>()).vector);
         } else {
             for_each_result<Config>([&](auto k, auto port) {
                 using Port = decltype(port);

@@ -13,36 +13,37 @@ struct Workspace {
     uint32 used;      // the most words that any launch has used
 
     CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }
-    // Of this launch.
-    CUSCAN_DEVICE uint32 tag() const { return uint32(counts >> 32) + 1; }
 
     struct Ticket {
-        uint32 number, tag;
+        uint32 number, tag;  // the tag is the launch's
     };
-    CUSCAN_DEVICE Ticket take_ticket() {
-        const uint64 taken = target::atomic_increment(&counts);
-        return {uint32(taken), uint32(taken >> 32) + 1};
-    }
+    static CUSCAN_DEVICE Ticket ticket(uint64 taken) { return {uint32(taken), uint32(taken >> 32) + 1}; }
+    // A ticket, as the counts were before.
+    CUSCAN_DEVICE uint64 take_ticket() { return target::atomic_increment(&counts); }
 
-    // Leaves the workspace ready for the next launch in the stream, or the next replay of a graph. By one thread, when
-    // nobody will take a ticket any more; `tag` is this launch's.
-    CUSCAN_DEVICE void renew(uint64 words_used, uint32 tag) {
-        counts = uint64(tag) << 32;
-        if (words_used > used) used = uint32(words_used);
+    // By whoever has one of a launch's `tickets`: with the last one, the workspace is ready for the next launch in the
+    // stream, or the next replay of a graph.
+    CUSCAN_DEVICE void taken(Ticket ticket, uint64 tickets, uint64 words_used) {
+        if (ticket.number + 1 == tickets && !tags_wrap(ticket.tag)) renew(words_used, ticket.tag);
     }
-    // By one thread of each block, when the block neither takes tickets nor looks at tile states any more: the last one
-    // renews the workspace and, when the tags wrap, forgets all old ones.
-    CUSCAN_DEVICE void leave(uint64 words_used) {
-        const uint32 tag_now = tag();
+    // By all threads of each block, when it neither takes tickets nor looks at tile states any more: where the tags wrap,
+    // the last block forgets all old ones.
+    CUSCAN_DEVICE void leave(uint32 tag, uint64 words_used) {
+        if (!tags_wrap(tag)) return;
+        target::sync_block();
+        if (target::thread_index() != 0) return;
         target::fence();
         if (target::atomic_increment(&finished) + 1 != target::block_count()) return;
         target::fence();
         finished = 0;
-        renew(words_used, tag_now);
-        if (tags_wrap(tag_now)) {
-            for (uint64 i = 0; i < used; ++i) words()[i] = 0;
-            counts = 0;
-        }
+        renew(words_used, 0);
+        for (uint64 i = 0; i < used; ++i) words()[i] = 0;
+    }
+
+private:
+    CUSCAN_DEVICE void renew(uint64 words_used, uint32 launches) {
+        counts = uint64(launches) << 32;
+        if (words_used > used) used = uint32(words_used);
     }
     static CUSCAN_DEVICE bool tags_wrap(uint32 tag) { return tag == ~0u; }
 };

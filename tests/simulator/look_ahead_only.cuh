@@ -4,6 +4,7 @@
 #include "../elements.cuh"
 #include "../look_ahead.cuh"
 #include "../schedule.cuh"
+#include "../workspace.cuh"
 
 namespace cuscan {
 
@@ -14,11 +15,18 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
     using State = typename Element::State;
     using Carry = typename Element::Carry;
     const int lane = target::thread_index();
-    const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
+    const uint32 units = uint32(geometry.units);
+    const auto take_ticket = [&] {
+        const auto ticket = Workspace::ticket(target::broadcast(lane == 0 ? workspace->take_ticket() : 0, 0));
+        if (lane == 0) workspace->taken(ticket, geometry.rows * units + target::block_count(), geometry.workspace_words);
+        return ticket;
+    };
+    auto ticket = take_ticket();
     LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(
-        workspace->words(), geometry.units, workspace->tag());
-    while (true) {
-        const Turn turn = schedule.turn(target::broadcast(lane == 0 ? workspace->take_ticket().number : 0, 0));
+        workspace->words(), geometry.units, ticket.tag);
+    for (;; ticket = take_ticket()) {
+        const uint32 number = ticket.number;
+        const Turn turn{number / units < geometry.rows, number / units, number % units};
         if (!turn.exists) break;
         const auto row = origin.at(geometry, turn.strip);
         if (lane == 0) chain.publish(turn.strip, turn.unit, ((const State*)row.array[0])[turn.unit]);
@@ -29,7 +37,7 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
         if ((exists ? carry : Element::identity()) == first && lane == turn.unit % target::kWarp)
             ((State*)row.array[1])[turn.unit] = first;
     }
-    leave<true>(workspace, geometry.workspace_words);
+    workspace->leave(ticket.tag, geometry.workspace_words);
 }
 
 }  // namespace cuscan

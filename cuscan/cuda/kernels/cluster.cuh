@@ -48,7 +48,8 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     if (kSends) {
         if (target::thread_index() == 0) {
             shared.totals.init();
-            shared.totals.expect_sent((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));
+            target::fence_after_init();
+            shared.totals.expect((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));
         }
         if (kCluster > 1) target::cluster_arrive();
     }

@@ -14,6 +14,7 @@ namespace cuscan {
 template <class Config>
 struct ColumnsShared {
     Turn turn;
+    uint32 tag;  // of the launch, where blocks share strips
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
     typename Elements<Config>::State exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
@@ -46,7 +47,7 @@ struct Columns {
     // The block's turn number k, of strips of its own.
     CUSCAN_DEVICE Turn turn(uint32 k) const {
         const uint64 row_blocks = (geometry.rows + kPlaces - 1) / kPlaces;
-        return Schedule<false>{row_blocks * side_by_side(), uint32(geometry.units), side_by_side()}.turn(k);
+        return Schedule{row_blocks * side_by_side(), uint32(geometry.units)}.turn(k);
     }
     CUSCAN_DEVICE uint64 row(const Turn& turn, int at_place) const {
         const uint64 row_block = turn.strip / side_by_side();
@@ -160,12 +161,15 @@ struct Columns {
     // turn would hold up all that come after it.
     CUSCAN_DEVICE void run_tickets() {
         const uint64 strips = geometry.rows * side_by_side();
-        ColumnTables<State, Carry> tables(workspace, strips, strips * kWidth, geometry.units);
-        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
         const bool leader = target::thread_index() == 0;
         SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces));
-        if (leader) shared.turn = schedule.first();
+        if (leader) {
+            shared.turn = schedule.first(geometry.workspace_words);
+            shared.tag = schedule.tag;
+        }
         target::sync_block();
+        ColumnTables<State, Carry> tables(workspace, shared.tag, strips, strips * kWidth, geometry.units);
+        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
         uint64 strip = ~uint64(0);
         for (Turn now = shared.turn; now.exists; now = shared.turn) {
             Share share;
@@ -188,6 +192,7 @@ struct Columns {
             target::sync_block();
             store(now, share);
         }
+        workspace->leave(shared.tag, geometry.workspace_words);
     }
 };
 
@@ -204,7 +209,6 @@ CUSCAN_DEVICE void columns(Row<Config> origin, Workspace* workspace, const typen
         kernel.run_tickets();
     else
         kernel.run_strips();
-    leave<Config::kGrid>(workspace, geometry.workspace_words);
 }
 
 }  // namespace cuscan

@@ -30,6 +30,7 @@ struct StripsShared {
         target::Barrier known, arrived, folded, summed, prefixed, free;
     };
     Stage stages[Config::kStages];
+    uint32 tag;  // of the launch, where blocks share strips
     typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
 };
 
@@ -71,12 +72,12 @@ struct Strips {
         if constexpr (Config::kGrid)
             return SharedStrips(workspace, strips(), tiles);
         else
-            return OwnStrips{{strips(), tiles, side_by_side()}, 0};
+            return OwnStrips{{strips(), tiles}, 0, 0};
     }
     struct OwnStrips {
-        Schedule<false> schedule;
-        uint32 taken;
-        CUSCAN_DEVICE Turn first() { return next(); }
+        Schedule schedule;
+        uint32 taken, tag;
+        CUSCAN_DEVICE Turn first(uint64) { return next(); }
         CUSCAN_DEVICE Turn next() { return schedule.turn(taken++); }
     };
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
@@ -94,34 +95,34 @@ struct Strips {
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
-    template <class Barrier>
-    static CUSCAN_DEVICE void arrive(Barrier& barrier) {
-        target::sync_warp();
-        if (lane() == 0) barrier.arrive();
-    }
-
-    CUSCAN_DEVICE void begin() {
-        if (target::thread_index() == 0) {
-            for (Stage& stage : shared.stages) {
-                stage.known.init(1);
-                stage.arrived.init(kLoaders * target::kWarp + 1);
-                stage.folded.init(kWarps);
-                stage.summed.init(kWalkers);
-                stage.prefixed.init(kWalkers);
-                stage.free.init(kWarps);
-            }
-        }
-        target::sync_block();
+    // By folders, a stage each: the hardware makes one barrier after the other for the threads of a warp.
+    CUSCAN_DEVICE void make_barriers(int warp) {
+        if (warp >= kStages || lane() != 0) return;
+        Stage& stage = shared.stages[warp];
+        stage.known.init(1);
+        stage.arrived.init(kLoaders * target::kWarp + 1);
+        stage.folded.init(kWarps * target::kWarp);
+        stage.summed.init(kWalkers * target::kWarp);
+        stage.prefixed.init(kWalkers * target::kWarp);
+        stage.free.init(kWarps * target::kWarp);
+        target::fence_after_init();
+        static_assert(kStages <= kWarps, "a warp for each");
     }
 
     CUSCAN_DEVICE void run_loader(int loader) {
         const int thread = loader * target::kWarp + lane();
         auto schedule = this->schedule();
+        Turn turn{};
+        if (thread == 0) {  // while barriers are made
+            turn = schedule.first(geometry.workspace_words);
+            shared.tag = schedule.tag;
+        }
+        target::sync_block();
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (thread == 0) {
-                stage.turn = k == 0 ? schedule.first() : schedule.next();
+                stage.turn = k == 0 ? turn : schedule.next();
                 // A block that sent for tiles far ahead of its work would hold up all others.
                 if (Config::kGrid && k >= Config::kAhead)
                     this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
@@ -142,7 +143,7 @@ struct Strips {
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             if (now.exists) tile(now).fold(stage.values, stage.exchange, warp);
-            arrive(stage.folded);
+            stage.folded.arrive();
             ends += !now.exists;
         }
     }
@@ -174,7 +175,7 @@ struct Strips {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
-            if (!now.exists) return arrive(stage.prefixed);
+            if (!now.exists) return stage.prefixed.arrive();
             const uint32 unit = now.unit / kParts, part = now.unit % kParts;
             const bool has_unit_prefix = Config::kHasInitial || unit > 0;
             if (now.unit == 0) carry.sections = start(now, column);
@@ -183,7 +184,7 @@ struct Strips {
             const State total = put_prefixes(stage, 0, column, place.exists, has_unit_prefix || part > 0, prefix);
             const State of_unit = parts.push(part, total);
             if (part == kParts - 1) carry.pass(unit, convert<Carry>(of_unit));
-            arrive(stage.prefixed);
+            stage.prefixed.arrive();
         }
     }
 
@@ -194,7 +195,7 @@ struct Strips {
         CUSCAN_UNROLL
         for (int c = 0; c < Layout::kPartRuns; ++c) {
             State& chunk = stage.exchange.at(unit * Layout::kPartRuns + c, column);
-            const State own = chunk;
+            const State own = exists ? chunk : State{};
             if (exists) chunk = pairs.before(c, has_prefix, prefix);
             total = pairs.push(c, own);
         }
@@ -202,7 +203,9 @@ struct Strips {
     }
 
     using Tables = ColumnTables<State, Carry>;
-    CUSCAN_DEVICE Tables tables() const { return Tables(workspace, strips(), strips() * Layout::kColumns, geometry.units); }
+    CUSCAN_DEVICE Tables tables() const {
+        return Tables(workspace, shared.tag, strips(), strips() * Layout::kColumns, geometry.units);
+    }
     CUSCAN_DEVICE uint64 first_chain(const Turn& turn, int walker) const {
         return turn.strip * Layout::kColumns + walker * kSlice;
     }
@@ -224,7 +227,7 @@ struct Strips {
                                                                           now.unit * kUnits, total);
                 stage.total[walker * target::kWarp + lane()] = total;
             }
-            arrive(stage.summed);
+            stage.summed.arrive();
             ends += !now.exists;
         }
     }
@@ -247,7 +250,7 @@ struct Strips {
                 }));
                 put_prefixes(stage, own_unit, column, place.exists, Config::kHasInitial || unit + own_unit > 0, prefix);
             }
-            arrive(stage.prefixed);
+            stage.prefixed.arrive();
             if (!now.exists) return;
         }
     }
@@ -264,7 +267,8 @@ struct Strips {
             tile.finish(stage.values, results, stage.exchange, warp);
             target::sync_warp();
             tile.store(results, warp, lane());
-            arrive(stage.free);
+            stage.free.arrive();
+            target::sync_warp();  // the next tile's results may take the place of these
         }
     }
     CUSCAN_DEVICE typename Tile::Results& results(Stage& stage) {
@@ -281,15 +285,18 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
     static_assert(sizeof(StripsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     using Kernel = Strips<Config>;
     Kernel kernel{target::shared_memory<StripsShared<Config>>(), origin, workspace, initial, geometry};
-    kernel.begin();
     int warp = target::thread_index() / target::kWarp;
     if (warp < Kernel::kLoaders) {
         kernel.run_loader(warp);
     } else if ((warp -= Kernel::kLoaders) < Kernel::kWarps) {
+        kernel.make_barriers(warp);
+        target::sync_block();
         kernel.run_folder(warp);
     } else if ((warp -= Kernel::kWarps) < Kernel::kWarps) {
+        target::sync_block();
         kernel.run_finisher(warp);
     } else {
+        target::sync_block();
         warp -= Kernel::kWarps;
         if constexpr (!Config::kGrid)
             kernel.run_own_walker(warp);
@@ -298,8 +305,7 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
         else
             kernel.run_sharing_walker(warp % Kernel::kWalkers, warp / Kernel::kWalkers - 1);
     }
-    target::sync_block();  // all have read the workspace
-    leave<Config::kGrid>(workspace, geometry.workspace_words);
+    if constexpr (Config::kGrid) workspace->leave(kernel.shared.tag, geometry.workspace_words);
 }
 
 }  // namespace cuscan

@@ -10,9 +10,9 @@
 // (the mask, and where segments start) are read once and leave room for those of a later tile.
 #pragma once
 #include "../look_ahead.cuh"
-#include "../schedule.cuh"
 #include "../stage.cuh"
 #include "../warp_tile.cuh"
+#include "../workspace.cuh"
 
 namespace cuscan {
 
@@ -39,12 +39,12 @@ struct TilesShared {
     // Tiles between the loader and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
-    using ValueStage = Stage<Config, kElements, 0, Config::Values::kCount>;
-    using FlagStage = Stage<Config, kElements, Arrays<Config>::kMask, Arrays<Config>::kInitial>;
+    using ValueStage = Stage<Config, kElements, Tile::kElements, 0, Config::Values::kCount>;
+    using FlagStage = Stage<Config, kElements, Tile::kElements, Arrays<Config>::kMask, Arrays<Config>::kInitial>;
 
     ValueStage values[Config::kStages];
     FlagStage flags[Config::kFlagStages];
-    // Of a stage: its tile is there; all warps have read it.
+    // Of a stage: its tile is there; all threads of a group have read it.
     target::Barrier full[Config::kStages], empty[Config::kStages], flags_empty[Config::kFlagStages];
     // Of a tile: its slot is filled; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
@@ -79,61 +79,74 @@ struct Tiles {
     const Geometry<Config>& geometry;
     const int warp, lane;
 
+    // By all warps of the groups, some each: the hardware makes one barrier after the other for the threads of a warp.
+    CUSCAN_DEVICE void make_barriers() {
+        constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // of a stage
+        if (lane == 0) {
+            for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
+                if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders);
+                if (i < kFlagStages) shared.flags_empty[i].init(kReaders);
+                shared.begun[i].init(), shared.prefixed[i].init();
+            }
+            target::fence_after_init();
+        }
+        static_assert(kFlagStages <= kRing, "as there are");
+        static_assert(kGroups <= 15, "a barrier for each group, beside that of the block");
+    }
     CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag); }
 
-    CUSCAN_DEVICE void init() {
-        const uint32 thread = target::thread_index();
-        if (thread < kStages) shared.full[thread].init(), shared.empty[thread].init(Config::kWarps);
-        if (thread < kFlagStages) shared.flags_empty[thread].init(Config::kWarps);
-        if (thread < kRing) shared.begun[thread].init(), shared.prefixed[thread].init();
-        static_assert(kGroups <= 15, "a barrier for each group, beside that of the block");
-        static_assert(kRing <= Shared::kWorkers * target::kWarp, "a thread for each barrier");
-    }
+    // ---- the loader: one warp, for which lane 0 speaks -------------------------------------------------------------
 
-    // ---- the loader: one thread ------------------------------------------------------------------------------------
-
-    CUSCAN_DEVICE void run_loader(Workspace::Ticket ticket) {
-        const Schedule<true> schedule{geometry.rows, uint32(geometry.units), 1};
-        shared.tag = ticket.tag;
-        taken(ticket);
-        uint32 ended = 0;      // groups that have been told so
-        uint32 of_ticket = 0;  // tiles
+    CUSCAN_DEVICE void run_loader() {
+        const bool speaks = lane == 0;
+        uint64 counts = 0;
+        if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
+        target::sync_block();
+        uint32 ended = 0;           // groups that have been told so
+        uint32 of_ticket = kBatch;  // tiles
+        Workspace::Ticket ticket{};
         for (uint32 k = 0; ended < kGroups; ++k) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
-            if (k >= kStages && ended == 0) shared.empty[s].wait(k / kStages - 1);
-            if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait(k / kFlagStages - 1);
-            Turn turn{false, 0, 0};
-            if (ended == 0) {
-                if (of_ticket == kBatch) {  // no earlier: tiles are read in their order
-                    taken(ticket = workspace->take_ticket());
-                    of_ticket = 0;
-                }
-                turn = schedule.turn(ticket.number * kBatch + of_ticket++);
+            if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
+            if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait_together(k / kFlagStages - 1);
+            if (ended == 0 && of_ticket == kBatch) {
+                if (k > 0 && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
+                ticket = Workspace::ticket(target::broadcast(counts, 0));
+                if (speaks) taken(ticket);
+                if (k == 0 && speaks) shared.tag = ticket.tag;
+                of_ticket = 0;
             }
-            const auto row = origin.at(geometry, turn.strip);
-            const int64 first = int64(turn.unit) * Shared::kElements;
-            const bool sent = kStaged && turn.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
+            const TileSlot tile = ended == 0 ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
+            const auto row = origin.at(geometry, tile.strip);
+            const int64 first = int64(tile.unit) * Shared::kElements;
+            const bool sent = kStaged && tile.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
                               FlagStage::can_be_filled(origin, row, geometry, first);
-            shared.slot[k % kRing] = {turn.strip, turn.unit, turn.exists, sent};
+            auto& full = shared.full[s];
             if (sent) {
-                auto& full = shared.full[s];
-                full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
-                shared.flags[f].fill(full, row, geometry, first);
-                shared.values[s].fill(full, row, geometry, first);
-            } else if (turn.exists) {
-                shared.full[s].arrive();
+                target::fence_before_copies();
+                if (speaks) full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
+                shared.flags[f].fill(full, row, geometry, first, lane);
+                shared.values[s].fill(full, row, geometry, first, lane);
             }
-            shared.begun[k % kRing].arrive();
-            ended += !turn.exists;
+            if (speaks) {
+                shared.slot[k % kRing] = {tile.strip, tile.unit, tile.exists, sent};
+                if (tile.exists && !sent) full.arrive();
+                shared.begun[k % kRing].arrive();
+            }
+            target::sync_warp();
+            ended += !tile.exists;
         }
-        if (ticket.number < tickets()) taken(workspace->take_ticket());
+        // Every block takes one ticket too many: those that a ticket is for may have ended with the last tile.
+        if (speaks && ticket.number < tickets()) taken(Workspace::ticket(workspace->take_ticket()));
     }
-
-    // Every block takes one ticket too many. Whoever takes the last of all leaves the workspace to the next launch.
+    CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
+        const uint32 row_tiles = uint32(geometry.units);
+        const uint64 strip = Shared::kWalks ? uint32(number) / row_tiles : number;
+        return {strip, Shared::kWalks ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
+    }
     CUSCAN_DEVICE void taken(Workspace::Ticket ticket) const {
-        if (ticket.number + 1 == tickets() + target::block_count() && !Workspace::tags_wrap(ticket.tag))
-            workspace->renew(geometry.workspace_words, ticket.tag);
+        workspace->taken(ticket, tickets() + target::block_count(), geometry.workspace_words);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
@@ -170,20 +183,21 @@ struct Tiles {
     static_assert(!kScansAhead || kStages > kGroups, "or the loader would wait for the group, too");
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
         Scanned now;
-        for (uint32 k = group, turns = 0;; k += kGroups, ++turns) {
+        for (uint32 k = group;; k += kGroups) {
             shared.begun[k % kRing].wait_together(k / kRing);
             const bool exists = target::uniform(shared.slot[k % kRing].exists);
             Scanned next;
-            if (exists) scan(next, k, turns, group, warp_in_group);
-            if (kScansAhead ? turns > 0 : exists)
+            if (exists) scan(next, target::anew(k), group, warp_in_group);
+            if (kScansAhead ? k >= kGroups : exists)
                 store(kScansAhead ? now : next, kScansAhead ? k - kGroups : k, warp_in_group);
             if (!exists) return;
             now = next;
         }
     }
-    CUSCAN_DEVICE void scan(Scanned& part, uint32 k, uint32 turns, int group, int warp_in_group) {
+    CUSCAN_DEVICE void scan(Scanned& part, uint32 k, int group, int warp_in_group) {
+        const int lane = sizeof(State) <= 8 ? target::anew(this->lane) : this->lane;  // wide states are few
         const TileSlot slot = shared.slot[k % kRing];
-        const int start = warp_in_group * Tile::kElements;
+        const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start, length = geometry.elements();
         Tile& tile = part.tile;
@@ -196,46 +210,49 @@ struct Tiles {
             source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             group_meets(group);
         }
-        tile.load_flags(source, row, geometry, length, first, lane);
-        tile.load_values(source, row, geometry, length, first, lane);
-        if (FlagStage::kAny) release(shared.flags_empty[k % kFlagStages]);
-        auto& totals = shared.warp_aggregate[group][turns % 2];
-        const State total = tile.scan(source, row, geometry, first, lane);
-        if (lane == 0) totals[warp_in_group] = total;
+        auto& totals = shared.warp_aggregate[group][k / kGroups % 2];
+        if (has_results(first)) {
+            tile.load_flags(source, row, geometry, length, first, lane);
+            tile.load_values(source, row, geometry, length, first, lane);
+            const State total = tile.scan(source, row, geometry, first, lane);
+            if (lane == 0) totals[warp_in_group] = total;
+        }
+        if (FlagStage::kAny) shared.flags_empty[k % kFlagStages].arrive();
         group_meets(group);
-        if (Shared::kWalks && warp_in_group == 0 && lane == 0)
+        if (Shared::kWalks && warp_in_group == 0 && lane == 0 && slot.unit + 1 < geometry.units)
             chain().publish(slot.strip, slot.unit, fold_warps<Op>(totals, Config::kWarps));
-        part.before = fold_warps<Op>(totals, warp_in_group);
+        if (has_results(first)) part.before = fold_warps<Op>(totals, warp_in_group);
+    }
+    // Of the warps that have a row's last tile, some may have nothing of it.
+    CUSCAN_DEVICE bool has_results(int64 first) const {
+        return !Shared::kWalks || target::uniform(first < geometry.axis.size);
     }
     CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
         const TileSlot slot = shared.slot[k % kRing];
-        const int start = warp_in_group * Tile::kElements;
+        const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start;
-        bool has_carry = Config::kHasInitial;
-        Carry carry;
-        if constexpr (Shared::kWalks) {
-            shared.prefixed[k % kRing].wait_together(k / kRing);
-            has_carry = shared.prefix[k % kRing].exists;
-            carry = shared.prefix[k % kRing].carry;
-        } else {
-            carry = start_of(slot.strip);
+        if (has_results(first)) {
+            bool has_carry = Config::kHasInitial;
+            Carry carry;
+            if constexpr (Shared::kWalks) {
+                shared.prefixed[k % kRing].wait_together(k / kRing);
+                has_carry = shared.prefix[k % kRing].exists;
+                carry = shared.prefix[k % kRing].carry;
+            } else {
+                carry = start_of(slot.strip);
+            }
+            const State prefix = convert<State>(carry);
+            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                            has_carry || warp_in_group > 0,
+                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
-        const State prefix = convert<State>(carry);
-        part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                        has_carry || warp_in_group > 0,
-                        warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
-        release(shared.empty[k % kStages]);
+        shared.empty[k % kStages].arrive();
     }
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
         return {shared.values[k % kStages], shared.flags[k % kFlagStages], row, start};
     }
     static CUSCAN_DEVICE void group_meets(int group) { target::barrier_sync(1 + group, Config::kWarps * target::kWarp); }
-    // This warp has read a stage.
-    CUSCAN_DEVICE void release(target::Barrier& empty) const {
-        target::sync_warp();
-        if (lane == 0) empty.arrive();
-    }
 };
 
 template <class Config>
@@ -245,24 +262,18 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
-    const bool loads = warp == Shared::kWorkers && lane == 0;
-    Workspace::Ticket first{};
-    if (loads) first = workspace->take_ticket();  // on its way while barriers are made
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
-    kernel.init();
-    target::sync_block();
-    if (warp < Shared::kWorkers) {
-        kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
-    } else if (warp > Shared::kWorkers) {
-        kernel.run_walker();
-    } else {
-        if (loads) kernel.run_loader(first);
-        target::sync_warp();
-    }
-    if (Workspace::tags_wrap(shared.tag)) {
+    if (warp == Shared::kWorkers) {
+        kernel.run_loader();
+    } else if (warp < Shared::kWorkers) {
+        kernel.make_barriers();
         target::sync_block();
-        leave<true>(workspace, geometry.workspace_words);
+        kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
+    } else {
+        target::sync_block();
+        kernel.run_walker();
     }
+    workspace->leave(shared.tag, geometry.workspace_words);
 }
 
 }  // namespace cuscan
