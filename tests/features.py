@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -142,14 +143,14 @@ def user(
 
 
 _ALL = {"reverse": True, "exclusive": True, "masked": True, "initial": 1.5}
-_OF_USERS = {
-    "modular_product": {"segments": "offsets"},
-    "matrix_product": {"initial": True, "reverse": True},
-    "string_hash": {"segments": "keys", "initial": True},
-    "min_max": {"segments": "reset", "exclusive": True},
-    "brackets": {"masked": True, "include_initial": True},
-    "affine": {"segments": "offsets32", "reverse": True},
-}
+_OF_USERS = [  # one example after the other
+    {"segments": "offsets"},
+    {"initial": True, "reverse": True},
+    {"segments": "keys", "initial": True},
+    {"segments": "reset", "exclusive": True},
+    {"masked": True, "include_initial": True},
+    {"segments": "offsets32", "reverse": True},
+]
 
 # Those whose results are the twin's, to the bit.
 FEATURES: dict[str, Feature] = {
@@ -170,7 +171,10 @@ FEATURES: dict[str, Feature] = {
     "recurrence, one decay": recurrence(a=0.97, initial=0.5, return_last=True),
     "recurrence, offsets": recurrence("complex64", a="channels", segments="offsets", reverse=True, initial="rows"),
     **{example.name: user(example) for example in EXAMPLES},
-    **{f"{example.name}, flags": user(example, **_OF_USERS[example.name]) for example in EXAMPLES},
+    **{
+        f"{example.name}, flags": user(example, **flags)
+        for example, flags in zip(EXAMPLES, itertools.cycle(_OF_USERS), strict=False)
+    },
 }
 
 # Those with exponentials and logarithms.
