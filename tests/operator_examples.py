@@ -233,4 +233,41 @@ AFFINE = Example(
     meaning=_composition,
 )
 
-EXAMPLES = [MODULAR_PRODUCT, MATRIX_PRODUCT, STRING_HASH, MIN_MAX, BRACKETS, AFFINE]
+
+# ---- the greatest sum of adjacent numbers (Bentley 1984) ----------------------------------------
+
+
+def _draw_steps(rng: np.random.Generator, shape: Any) -> tuple[Array, ...]:
+    step = np.asarray(rng.integers(-9, 10, shape, np.int32))
+    gain = np.maximum(step, 0)
+    return step, gain, gain.copy(), gain.copy()
+
+
+def _greatest_sums(elements: list[Element]) -> Element:
+    sums = np.concatenate([[0], np.cumsum([step for step, *_ in elements], dtype=np.int64)])
+    rise = sums - np.minimum.accumulate(sums)
+    return tuple(int(number) for number in (sums[-1], sums.max(), sums[-1] - sums.min(), rise.max()))
+
+
+GREATEST_SUM = Example(
+    name="greatest_sum",
+    combine="""
+        int32 before = earlier.total + later.first > earlier.first ? earlier.total + later.first : earlier.first;
+        int32 after = earlier.last + later.total > later.last ? earlier.last + later.total : later.last;
+        int32 across = earlier.last + later.first;
+        int32 best = earlier.best > later.best ? earlier.best : later.best;
+        return State{earlier.total + later.total, before, after, across > best ? across : best};
+    """,
+    identity=(0, 0, 0, 0),
+    state={"total": "int32", "first": "int32", "last": "int32", "best": "int32"},
+    numpy=lambda earlier, later: (
+        earlier["total"] + later["total"],
+        np.maximum(earlier["first"], earlier["total"] + later["first"]),
+        np.maximum(later["last"], earlier["last"] + later["total"]),
+        np.maximum(np.maximum(earlier["best"], later["best"]), earlier["last"] + later["first"]),
+    ),
+    draw=_draw_steps,
+    meaning=_greatest_sums,
+)
+
+EXAMPLES = [MODULAR_PRODUCT, MATRIX_PRODUCT, STRING_HASH, MIN_MAX, BRACKETS, AFFINE, GREATEST_SUM]

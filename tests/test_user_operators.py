@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_examples import AFFINE, BRACKETS, EXAMPLES, MATRIX_PRODUCT, MIN_MAX, MODULAR_PRODUCT, STRING_HASH
+from operator_examples import (
+    AFFINE,
+    BRACKETS,
+    EXAMPLES,
+    GREATEST_SUM,
+    MATRIX_PRODUCT,
+    MIN_MAX,
+    MODULAR_PRODUCT,
+    STRING_HASH,
+)
 from textbook import restarts, scan
 
 import cuscan
@@ -121,6 +130,8 @@ def test_the_oracles_by_hand():
     assert MIN_MAX.meaning([(2, 2), (-1, -1), (5, 5)]) == (-1, 5)
     assert BRACKETS.meaning([(1, 0), (0, 1), (0, 1), (1, 0)]) == (1, 1)
     assert AFFINE.meaning([(2, 1), (3, 5)]) == (6, 8)
+    steps = [(step, *[max(step, 0)] * 3) for step in (-2, 3, -1, 2, -4)]
+    assert GREATEST_SUM.meaning(steps) == (-2, 2, 0, 4)
     for example in EXAMPLES:
         identity = example.identity if isinstance(example.identity, tuple) else (example.identity,)
         assert example.meaning([]) == identity
