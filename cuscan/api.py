@@ -75,7 +75,8 @@ def scan(
             rounded once, on store; float16 and bfloat16 are accumulated in float32. Integers wrap. An operator
             with a state of several fields has the dtypes of its fields, and takes none.
         out: where to put the result: an array of x's library and device, the result's shape and dtype;
-            x itself is allowed, any other overlap is not. A tuple of arrays where the result is one.
+            x itself is allowed, any other overlap is not. A tuple of arrays where the result is one or x is a
+            structured array.
 
     Returns:
         An array of x's library on x's device, of x's shape (one more along the axis with `include_initial`);

@@ -239,6 +239,43 @@ def test_parts_are_broadcast_against_each_other():
     assert_fields(cuscan.scan((scale, shift), AFFINE.operator(), axis=1), expected, AFFINE)
 
 
+@pytest.mark.parametrize("example", [AFFINE, MATRIX_PRODUCT, MIN_MAX], ids=str)
+@pytest.mark.parametrize("reverse, exclusive", list(itertools.product([False, True], repeat=2)))
+def test_an_element_with_nan_in_any_field_is_skipped(example, reverse, exclusive):
+    rng, call = np.random.default_rng(6), {"reverse": reverse, "exclusive": exclusive}
+    parts = example.draw(rng, (3, 60))
+    parts = [np.where(rng.random(part.shape) < 0.15, np.float32(np.nan), part) for part in parts]
+    kept = ~np.isnan(parts).any(0)
+    assert 0.2 < kept.mean() < 0.8
+    got = cuscan.scan(tuple(parts), example.operator(), skipna=True, **call)
+    assert_fields(got, expected_of(example, parts, mask=kept, **call), example)
+    assert cuscan.scan(np.array([0, 3, np.nan, 0]), latest(), skipna=True).tolist() == [0, 3, 3, 3]
+
+
+def test_a_state_of_one_field():
+    highest = cuscan.Operator(
+        "highest",
+        "State{later.value > earlier.value ? later.value : earlier.value}",
+        (-9,),
+        state={"value": "int32"},
+        numpy=lambda earlier, later: (np.maximum(earlier["value"], later["value"]),),
+    )
+    x = np.array([3, 1, 7], np.int32)
+    assert cuscan.scan(x, highest).tolist() == [3, 3, 7]
+    (got,) = cuscan.scan((x,), highest, exclusive=True)
+    assert got.tolist() == [-9, 3, 3]
+    got = cuscan.scan(np.array([(3,), (1,)], [("value", "i4")]), highest, initial=(2,))
+    assert got["value"].tolist() == [3, 3]
+
+
+def test_out_of_a_structured_array_is_a_tuple():
+    x = np.ones((2, 5), list(AFFINE.state.items()))
+    out = np.empty((2, 5), np.float32), np.empty((2, 5), np.float32)
+    assert cuscan.scan(x, AFFINE.operator(), out=out) is out
+    assert out[0].tolist() == [[1] * 5] * 2 and out[1].tolist() == [[1, 2, 3, 4, 5]] * 2
+    refused(ScanTypeError, "out", "scale", x=x, op=AFFINE.operator(), out=x)
+
+
 def test_out_is_a_tuple():
     rng = np.random.default_rng(3)
     x = AFFINE.draw(rng, (4, 30))
@@ -298,6 +335,14 @@ def test_states_of_more_than_16_bytes(dtypes):
 def test_identities_of_another_form(state, identity):
     with pytest.raises((ScanTypeError, ScanValueError), match="identity"):
         cuscan.Operator("f", "earlier", identity, state=state)
+
+
+def test_identities_by_field_and_dtypes_by_type():
+    arguments = {"identity": {"shift": 0, "scale": 1}, "state": {"scale": np.float32, "shift": np.dtype("float32")}}
+    assert AFFINE.operator(**arguments) == AFFINE.operator()
+    for identity in ({"scale": 1}, {"scale": 1, "shift": 0, "more": 0}, {"scale": 1, "shi": 0}):
+        with pytest.raises(ScanValueError, match=r"^identity has fields scale.*; state has scale, shift"):
+            AFFINE.operator(identity=identity)
 
 
 def test_other_arguments_of_the_constructor():
