@@ -232,6 +232,12 @@ SEVERAL = {
         {"axis": 0, "keys": values(5000, "int8") // 50, "mask": values(3, "int8") > 50, "return_indices": True},
         (1, 1, 1, 1, 1, 0, 0),
     ),
+    "missing": (
+        cuscan.nancumsum,
+        [np.where(values((2, 5000)) > 1, np.float32(np.nan), values((2, 5000)))],
+        {"reset": values(5000, "int8") > 98},
+        (1, 1, 0, 1, 0, 0),
+    ),
     "a longer result": (
         cuscan.cumsum,
         [values((2, 5000))],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook import highest, lowest, scan, wrapped
+from textbook import highest, lowest, restarts, scan, wrapped
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError
@@ -182,6 +182,39 @@ def test_nancumsum_and_nancumprod_are_those_of_numpy(dtype):
             got, expected = getattr(cuscan, name)(x, axis=axis), getattr(np, name)(x, axis=axis)
             assert got.dtype == expected.dtype
             np.testing.assert_array_equal(got, expected)
+
+
+def segments_for(rng, kind, shape, axis):
+    n = shape[axis]
+    if kind == "reset":
+        return {"reset": rng.random(shape) < 0.2}
+    if kind == "offsets":
+        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
+    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_any_call_without_nan_matches_a_loop(data, seed):
+    draw, rng = data.draw, np.random.default_rng(seed)
+    op, dtype = draw(st.sampled_from([*STEPS, "logaddexp"])), draw(st.sampled_from(FLOATS))
+    shape = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 5, 33]), min_size=1, max_size=3)))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    step = slice(None, None, draw(st.sampled_from([1, -1, 2])))
+    x = with_nan(rng, dtype, (*shape[:-1], shape[-1] * abs(step.step)), op)[..., step]
+    call = {name: draw(st.booleans()) for name in ("reverse", "exclusive", "include_initial")}
+    call |= {"axis": axis, "initial": draw(st.sampled_from([None, 2]))}
+    mask = rng.random(shape) < draw(st.sampled_from([0.6, 1.0]))
+    segments = segments_for(rng, draw(st.sampled_from(["none", "reset", "offsets", "keys"])), shape, axis)
+    begins = restarts(shape, axis, call["reverse"], **segments)
+    got = cuscan.scan(x, op, skipna=True, mask=mask, **segments, **call)
+    kept = mask & ~np.isnan(x)
+    if op == "logaddexp":
+        assert_close(got, log_sums(x, mask=kept, begins=begins, **call), shape[axis] + 1)
+    else:
+        identity = {"add": 0, "mul": 1, "max": -np.inf, "min": np.inf}[op]
+        expected = scan(x, STEPS[op], identity, mask=kept, begins=begins, **call)
+        np.testing.assert_array_equal(got, wrapped(expected, dtype))
 
 
 def test_nothing_but_nan():
