@@ -353,6 +353,19 @@ def test_tensors_of_torch(kind, reverse):
         assert isinstance(got, torch.Tensor) and got.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("validate", [False, True])
+def test_offsets_of_torch_are_checked(validate):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.ones(6)
+    for bad in ([1, 6], [0, 7], [0, 4, 3, 6], [0]):
+        offsets = torch.tensor(bad, dtype=torch.int32)
+        refused(ScanValueError, "offsets", x=x, offsets=offsets, validate=validate)
+        with pytest.raises(ScanValueError, match="offsets"):
+            cuscan.linear_recurrence(0.5, x, offsets=offsets, validate=validate)
+    got = cuscan.scan(x, offsets=torch.tensor([0, 2, 2, 6]), validate=validate)
+    assert got.tolist() == [1, 2, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_arrays_of_two_libraries(name):
     torch = pytest.importorskip("torch", reason="torch is not installed")
