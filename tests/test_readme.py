@@ -80,6 +80,10 @@ def test_everything_public_is_shown() -> None:
     names = [name for name in cuscan.__all__ if not name.endswith("Error")]
     assert [name for name in names if not re.search(rf"cuscan\.{name}\(", shown)] == []
     assert [example.name for example in EXAMPLES if example.name not in README] == []
+    for name in names:
+        parameters = inspect.signature(getattr(cuscan, name)).parameters.values()
+        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        assert [keyword for keyword in keywords if not re.search(rf"\b{keyword}=", shown)] == [], name
 
 
 def test_signatures_and_arguments() -> None:
