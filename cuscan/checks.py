@@ -92,7 +92,8 @@ def results_of(
         check_real(name, view, first)
     dtypes = op.results(first)
     if outs is not None and len(outs) != len(dtypes):
-        raise ScanTypeError(f"out must be {len(dtypes)} arrays, a tuple; got {len(outs)}")
+        wanted = "one array" if len(dtypes) == 1 else f"a tuple of {len(dtypes)} arrays"
+        raise ScanTypeError(f"out must be {wanted} for op={op.name!r}; got {len(outs)} array(s)")
     return op, dtypes
 
 

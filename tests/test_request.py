@@ -271,8 +271,12 @@ ELSEWHERE = {name: of_another_kind(view((3, 4), dtype), device=Device("cuda", 1)
             dict(x=(X, X), op=LINEAR_RECURRENCE, dtype="int32"),
         ),
         (ScanTypeError, r"^op='user' has the dtypes of its state", dict(x=(X, X), op=PAIR, dtype="float32")),
-        (ScanTypeError, r"^out must be 2 arrays, a tuple; got 1", dict(x=X, op=INDEXED["max", "first"], out=X)),
-        (ScanTypeError, r"^out must be 1 arrays, a tuple; got 2", dict(x=X, out=(X, X))),
+        (
+            ScanTypeError,
+            r"^out must be a tuple of 2 arrays for op='max with indices'; got 1",
+            dict(x=X, op=INDEXED["max", "first"], out=X),
+        ),
+        (ScanTypeError, r"^out must be one array for op='add'; got 2", dict(x=X, out=(X, X))),
         (ScanTypeError, r"^out\[1\] has dtype float32; .* int8", dict(x=(X, X), op=PAIR, out=(X, X))),
         (
             ScanTypeError,
