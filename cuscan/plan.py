@@ -179,7 +179,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     )
     # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
     tile_bytes = 48 + _rounded(carry + 1, 16) + state
-    shared_bytes = SHARED_REST + groups * (2 * warps * state + tile_bytes)
+    shared_bytes = SHARED_REST + groups * (2 * _rounded(warps * state, 16) + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
     flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
@@ -247,12 +247,13 @@ def _tile_accesses(
             sent = []
         for i in sent:
             accesses[i] = shifted[i]
-    # Results that are not aligned pass through the place of the first value, where they fit there: warps' shares (stage.cuh).
+    # Results that are not aligned pass through the place of the first value, where they fit there: shares of warps.
     value, result = layout.arrays[0], layout.arrays[values]
     assert value and result
     fits = results == 1 and sent[:1] == [0] and value.dtype.itemsize == result.dtype.itemsize
-    alike = "Element" not in (shifted[0], shifted[values]) and ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
-    if accesses[values] == "Element" and fits and alike:
+    dense = "Element" not in (shifted[0], shifted[values])
+    alike = ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
+    if accesses[values] == "Element" and fits and dense and alike:
         accesses[0], accesses[values] = shifted[0], shifted[values]
     flags = range(values + results, values + results + 2)  # the mask, and where segments start
     return tuple(accesses), sent + [i for i in flags if aligned[i] in ("Vector", "Mirrored")]

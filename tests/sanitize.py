@@ -10,8 +10,8 @@ allocation of its own, so that memcheck sees its ends; arrays are copied from th
 The results are compared with those of the twin, and the script fails where they differ. A name is printed before its
 case runs.
 
-memcheck, initcheck and racecheck are clean. synccheck needs --num-cuda-barriers 8192, and then says "missing wait" of
-threads that arrive at barriers which only others wait for.
+memcheck, initcheck and racecheck are clean. synccheck, which needs --num-cuda-barriers 8192, calls it an error that the
+warps of a block meet at a barrier from different places in the code, each on its way to its own task.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ MISTAKES = (
         "a-warp-overwrites-the-totals-of-the-tile-before",
         "tile-a-row",
         "kernels/tiles.cuh",
-        "warp_aggregate[group][k / kGroups % 2]",
-        "warp_aggregate[group][0]",
+        "shared.totals[group][k / kGroups % 2]",
+        "shared.totals[group][0]",
     ),
     Mistake(
         "groups-do-not-wait-for-the-walker",

@@ -148,40 +148,37 @@ def test_conversions_compile(dtype, result):
 
 # Bytes of registers that may be spilled, by item size: none where it was possible to have none.
 SPILLS = {
-    # Groups that scan ahead keep states of two tiles (benchmarks/NOTES.md has what that gives).
-    ("tiles-block", 2): 12,  # masked
-    ("tiles-block", 4): 32,  # exclusive
-    ("tiles-grid", 4): 96,  # exclusive
-    ("tiles-grid", 8): 32,  # masked
-    ("tiles-odd", 2): 52,  # masked
-    ("tiles-odd", 8): 172,
+    ("tiles-block", 8): 32,  # exclusive, as in the next
+    ("tiles-grid", 8): 32,
+    ("tiles-odd", 2): 52,  # masked, as in the next
+    ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
     ("columns-block", 8): 64,  # masked, sm_90
-    ("columns-grid", 2): 52,
-    ("columns-grid", 4): 52,
+    ("columns-grid", 2): 80,
+    ("columns-grid", 4): 80,
     ("strips-own", 8): 60,  # masked: the columns family
-    ("strips-shared", 2): 196,  # of those who walk, as in the next
+    ("strips-shared", 2): 204,  # of those who walk, as in the next
     ("strips-shared", 8): 80,
     ("strips-sixteen", 2): 32,
     ("strips-sixteen", 4): 16,
     ("strips-sixteen", 8): 80,
-    ("strips-two", 2): 64,  # masked, as all that follow: the columns family
-    ("strips-two", 4): 8,
-    ("strips-three", 2): 16,
-    ("strips-three", 4): 32,
-    ("strips-three", 8): 112,
+    ("strips-two", 2): 16,  # masked, as all that follow: the columns family
+    ("strips-two", 4): 40,
+    ("strips-three", 2): 80,
+    ("strips-three", 4): 80,
+    ("strips-three", 8): 60,
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
     ("cluster-odd", 2): (16, 0),
-    ("tiles-block", 2): (100, 0),
-    ("tiles-block", 4): (28, 0),
-    ("tiles-grid", 2): (84, 0),
-    ("tiles-grid", 4): (16, 0),
-    ("tiles-odd", 2): (884, 110),
-    ("tiles-odd", 4): (124, 40),
+    ("tiles-block", 2): (28, 0),
+    ("tiles-grid", 2): (28, 0),
+    ("tiles-grid", 8): (68, 32),
+    ("tiles-odd", 2): (36, 172),
+    ("tiles-odd", 4): (20, 116),
+    ("tiles-odd", 8): (64, 72),
 }
-MISALIGNED_SPILLS = 64
+MISALIGNED_SPILLS = 32
 
 
 @pytest.mark.parametrize("arch", [90, 100])
@@ -231,7 +228,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
 @pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"])
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
-    allowed = 16 if layout.startswith("tiles") and "mask" in flags else 0  # as above
+    allowed = 32 if layout.startswith("tiles") and "mask" in flags else 0  # as above
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

@@ -51,6 +51,7 @@ struct Strips {
     static constexpr int kSlice = Layout::kColumns / kWalkers;  // of a walker
     static_assert(kSlice * kWalkers == Layout::kColumns && kSlice <= target::kWarp && (kUnits == 1 || kWalkers == 1), "");
     static constexpr int kLoading = 1;  // the number of the loaders' own barrier
+    static constexpr int kThreads = (kLoaders + 2 * kWarps + kWalkers * (kTeams + Config::kGrid)) * target::kWarp;
 
     StripsShared<Config>& shared;
     const Row<Config>& origin;
@@ -117,7 +118,7 @@ struct Strips {
             turn = schedule.first(geometry.workspace_words);
             shared.tag = schedule.tag;
         }
-        target::sync_block();
+        target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
@@ -290,13 +291,13 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
         kernel.run_loader(warp);
     } else if ((warp -= Kernel::kLoaders) < Kernel::kWarps) {
         kernel.make_barriers(warp);
-        target::sync_block();
+        target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_folder(warp);
     } else if ((warp -= Kernel::kWarps) < Kernel::kWarps) {
-        target::sync_block();
+        target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_finisher(warp);
     } else {
-        target::sync_block();
+        target::barrier_sync<1>(Kernel::kThreads);
         warp -= Kernel::kWarps;
         if constexpr (!Config::kGrid)
             kernel.run_own_walker(warp);

@@ -36,6 +36,7 @@ struct TilesShared {
     static constexpr int kElements = Config::kWarps * Tile::kElements;  // of a tile
     static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then the loader, then the walker
     static constexpr bool kWalks = Config::kLevels > 0;
+    static constexpr int kThreads = (kWorkers + 1 + kWalks) * target::kWarp;
     // Tiles between the loader and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
@@ -51,7 +52,11 @@ struct TilesShared {
     TileSlot slot[kRing];
     uint32 tag;  // of the launch; known with the first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
-    typename Element::State warp_aggregate[Config::kGroups][2][Config::kWarps];
+    // Of a group's warps, in this tile and the one before; aligned, so that no wider load of them takes others' along.
+    struct alignas(16) Totals {
+        typename Element::State of_warp[Config::kWarps];
+    };
+    Totals totals[Config::kGroups][2];
 };
 
 template <class Config>
@@ -86,7 +91,7 @@ struct Tiles {
             for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
                 if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders);
                 if (i < kFlagStages) shared.flags_empty[i].init(kReaders);
-                shared.begun[i].init(), shared.prefixed[i].init();
+                shared.begun[i].init(), shared.prefixed[i].init(target::kWarp);
             }
             target::fence_after_init();
         }
@@ -101,7 +106,7 @@ struct Tiles {
         const bool speaks = lane == 0;
         uint64 counts = 0;
         if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
-        target::sync_block();
+        target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
         uint32 of_ticket = kBatch;  // tiles
         Workspace::Ticket ticket{};
@@ -162,11 +167,8 @@ struct Tiles {
             if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
             const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
-            if (lane == 0) {
-                shared.prefix[r] = {carry, has_carry};
-                shared.prefixed[r].arrive();
-            }
-            target::sync_warp();
+            if (lane == 0) shared.prefix[r] = {carry, has_carry};
+            shared.prefixed[r].arrive();
         }
     }
     CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
@@ -210,7 +212,7 @@ struct Tiles {
             source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             group_meets(group);
         }
-        auto& totals = shared.warp_aggregate[group][k / kGroups % 2];
+        auto& totals = shared.totals[group][k / kGroups % 2].of_warp;
         if (has_results(first)) {
             tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
@@ -267,10 +269,10 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
         kernel.run_loader();
     } else if (warp < Shared::kWorkers) {
         kernel.make_barriers();
-        target::sync_block();
+        target::barrier_sync<1>(Shared::kThreads);
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
     } else {
-        target::sync_block();
+        target::barrier_sync<1>(Shared::kThreads);
         kernel.run_walker();
     }
     workspace->leave(shared.tag, geometry.workspace_words);
