@@ -368,7 +368,7 @@ WAYS = {
     "cluster one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
     "cluster": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
     "cluster aligned": lambda order, columns: Way((2, 5 * order.unit + 64), 1),
-    "cluster pairs": lambda order, columns: Way((1, 30 * order.unit + 64), 1),
+    "cluster pairs": lambda order, columns: Way((1, 25 * order.unit + 64), 1),
     "tiles-shared one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
     "tiles-shared": lambda order, columns: Way((2, 32 * order.unit + 77), 1),
     "tiles-shared bulk": lambda order, columns: Way((2, 32 * order.unit + 64), 1),
