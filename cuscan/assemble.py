@@ -137,7 +137,7 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
 
 
 def column_words(strips: int, chains: int, units: int, accumulator: int, carry: int) -> int:
-    """The same of columns (`ColumnTables` in column_chain.cuh)."""
+    """The words of a workspace that columns take (`ColumnTables` in column_chain.cuh)."""
     groups, sections = -(-units // FOLD), -(-units // FOLD**2)
     tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
     return (strips + 1) // 2 * 2 + sum((chains * words + 1) // 2 * 2 for words in tables)

@@ -226,8 +226,8 @@ MISTAKES = (
         "the-walker-does-not-wait-for-the-slot",
         "tiles-tight",
         "kernels/tiles.cuh",
-        "shared.begun[r].wait_together(k / kRing);\n            const TileSlot tile",
-        "if (k < kRing) shared.begun[r].wait_together(k / kRing);\n            const TileSlot tile",
+        "shared.begun[r].wait_together(k / kRing);\n            TileSlot tile",
+        "if (k < kRing) shared.begun[r].wait_together(k / kRing);\n            TileSlot tile",
     ),
     Mistake(
         "a-group-does-not-wait-for-the-slot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import struct
 import threading
@@ -115,7 +116,7 @@ _launches: dict[Any, _Launch] = {}
 _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
-_pair_lock = threading.Lock()
+_NO_LOCK = contextlib.nullcontext()
 _this_thread = _Thread()
 
 
@@ -227,7 +228,7 @@ def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], n
     if starts is None:
         launch.start(stream, arguments.table, 0)
     else:
-        with _pair_lock:  # another thread's bits for this stream are not for this scan
+        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
             starts.queue(stream, offsets, bits.pointer)
             launch.start(stream, arguments.table, 0)
     launch.idle.append(arguments)

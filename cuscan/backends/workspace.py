@@ -34,12 +34,16 @@ _PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, a stream in every thr
 
 
 class Workspace(NamedTuple):
-    """Device memory; `memory` keeps it alive, and `stream` the stream whose it is."""
+    """Device memory; `memory` keeps it alive, and `stream` the stream whose it is.
+
+    `lock`: of bits that calls of several threads may share, held while a call queues its two launches.
+    """
 
     nbytes: int
     pointer: int
     memory: Any
     stream: Any = None
+    lock: threading.Lock | None = None
 
 
 Purpose = Literal["states", "bits"]
@@ -73,7 +77,8 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
         if found is None and len(_workspaces) >= _MANY:
             _let_idle_go()
         made = _allocate(max(nbytes, _SMALLEST), library, device, purpose)
-        found = _workspaces[key] = made._replace(stream=library.stream_owner(device))
+        lock = threading.Lock() if purpose == "bits" else None
+        found = _workspaces[key] = made._replace(stream=library.stream_owner(device), lock=lock)
         if purpose == "states" and (library, device) not in _reserves:
             _wanted.add((library, device))
     if _clearing or _wanted:

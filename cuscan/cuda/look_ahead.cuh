@@ -1,7 +1,8 @@
 // The carry along a chain whose units are handed out among blocks by ticket, for one warp of a block that wants it at ever
-// later units. Every unit publishes its aggregate, nothing else. The warp goes forward over the aggregates of all units
-// since the last one that it asked for, so it waits for their loads alone and never for another block's walk: there is no
-// chain of walks, and a delay does not spread. With kSendsAhead it sends for the next ones before it adds these up.
+// later units. Every unit but the last publishes its aggregate, nothing else. The warp goes forward over the aggregates of
+// all units since the last one that it asked for, so it waits for their loads alone and never for another block's walk:
+// there is no chain of walks, and a delay does not spread. With kSendsAhead it sends for the next ones before it adds these
+// up.
 //
 // The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections before . groups before in the
 // section) . units before in the group, all in the wider Carry type.

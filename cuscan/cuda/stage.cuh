@@ -1,4 +1,4 @@
-// What a tile is read from, array by array: a stage in shared memory that one thread has filled ahead of time, where the
+// What a tile is read from, array by array: a stage in shared memory that a warp has filled ahead of time, where the
 // hardware copies in bulk and the layout allows it (Port::kSent), or else global memory.
 //
 // A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put

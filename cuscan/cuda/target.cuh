@@ -45,8 +45,8 @@ CUSCAN_DEVICE Shared& shared_memory() {
 // ---- collectives ---------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE void sync_block() { __syncthreads(); }
 // Barriers of some warps of a block, or of all from different places in the code; `threads` in all, by number (1 to 15).
-// Called by whole warps, which these instructions expect to find together. A number in a
-// register makes a block take all 16 barriers, of which an SM has few.
+// Called by whole warps, which these instructions expect to find together. A number in a register makes a block take all 16
+// barriers, of which an SM has few.
 template <int kNumber>
 CUSCAN_DEVICE void barrier_sync(int threads) {
     __syncwarp();

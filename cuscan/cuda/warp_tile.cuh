@@ -238,8 +238,8 @@ private:
                                 is_shifted(ValuePort::kAccess) && kBack == is_mirrored(ValuePort::kAccess)),
                       "plan.py knows which results can be shifted");
 
-        // Where result `index` of the warp tile is put, aligned as if the row were: a vector overwrites no value of a later
-        // one, since values lie less than a piece beyond in memory, and later ones below where they are mirrored.
+        // Where result `index` of the warp tile is put, aligned as if the row were. Values lie up to 15 bytes above the
+        // places of their results, or 1 to 16 below where they are mirrored: results overwrite no value of a later vector.
         template <class Source>
         static CUSCAN_DEVICE Result* home(const Source& source, int index) {
             Result* results = reinterpret_cast<Result*>(source.template share<0>());

@@ -9,7 +9,7 @@ namespace cuscan {
 // The header; the tile states (look_ahead.cuh, column_chain.cuh) follow it: aggregates, then what else is published.
 struct Workspace {
     uint64 counts;    // {launches so far, 32 bits; tickets that this one has handed out, 32 bits}
-    uint32 finished;  // blocks that are done
+    uint32 finished;  // blocks that are done, in a launch with which the tags wrap
     uint32 used;      // the most words that any launch has used
 
     CUSCAN_DEVICE uint64* words() { return reinterpret_cast<uint64*>(this + 1); }

@@ -50,7 +50,8 @@ struct Strips {
     static constexpr int kWalkers = Config::kWalkers, kTeams = Config::kTeams;
     static constexpr int kSlice = Layout::kColumns / kWalkers;  // of a walker
     static_assert(kSlice * kWalkers == Layout::kColumns && kSlice <= target::kWarp && (kUnits == 1 || kWalkers == 1), "");
-    static constexpr int kLoading = 1;  // the number of the loaders' own barrier
+    static constexpr int kLoading = 1;  // the number of the loaders' own barrier, where all warps meet in the beginning
+    static_assert(kTeams <= kStages, "no team skips a turn of a stage");
     static constexpr int kThreads = (kLoaders + 2 * kWarps + kWalkers * (kTeams + Config::kGrid)) * target::kWarp;
 
     StripsShared<Config>& shared;

@@ -91,12 +91,12 @@ struct Tiles {
             for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
                 if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders);
                 if (i < kFlagStages) shared.flags_empty[i].init(kReaders);
-                shared.begun[i].init(), shared.prefixed[i].init(target::kWarp);
+                shared.begun[i].init(), shared.prefixed[i].init();
             }
             target::fence_after_init();
         }
-        static_assert(kFlagStages <= kRing, "as there are");
-        static_assert(kGroups <= 15, "a barrier for each group, beside that of the block");
+        static_assert(kFlagStages <= kRing, "the loop makes no more of them");
+        static_assert(kGroups <= 15, "a barrier for each group; all warps meet at the first one in the beginning");
     }
     CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag); }
 
@@ -163,12 +163,17 @@ struct Tiles {
         for (uint32 k = 0;; ++k) {
             const uint32 r = k % kRing;
             shared.begun[r].wait_together(k / kRing);
-            const TileSlot tile = shared.slot[r];
+            TileSlot tile{};
+            if (lane == 0) tile = shared.slot[r];  // by the lane that speaks for the warp
+            tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
             const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
-            if (lane == 0) shared.prefix[r] = {carry, has_carry};
-            shared.prefixed[r].arrive();
+            if (lane == 0) {
+                shared.prefix[r] = {carry, has_carry};
+                shared.prefixed[r].arrive();
+            }
+            target::sync_warp();
         }
     }
     CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
