@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook import highest, lowest, plain, restarts, scan
+from textbook import highest, lowest, plain, restarts, scan, segments_for
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError, backends
@@ -72,15 +72,6 @@ def numbers(rng, dtype, shape):
         return rng.choice(np.array([limits.min, 1, 2, 3, limits.max], dtype), shape, p=[0.2, 0.25, 0.25, 0.25, 0.05])
     choices = np.array([-np.inf, -1, 0, 2, np.inf, np.nan], dtype)
     return rng.choice(choices, shape, p=[0.2, 0.28, 0.25, 0.25, 0.01, 0.01])
-
-
-def segments_for(rng, kind, shape, axis):
-    n = shape[axis]
-    if kind == "reset":
-        return {"reset": rng.random(shape) < 0.2}
-    if kind == "offsets":
-        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
-    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else None
 
 
 @pytest.mark.parametrize("name, ties", list(itertools.product(NAMES, TIES)))

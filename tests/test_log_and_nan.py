@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook import highest, lowest, restarts, scan, wrapped
+from textbook import highest, lowest, restarts, scan, segments_for, wrapped
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError
@@ -182,15 +182,6 @@ def test_nancumsum_and_nancumprod_are_those_of_numpy(dtype):
             got, expected = getattr(cuscan, name)(x, axis=axis), getattr(np, name)(x, axis=axis)
             assert got.dtype == expected.dtype
             np.testing.assert_array_equal(got, expected)
-
-
-def segments_for(rng, kind, shape, axis):
-    n = shape[axis]
-    if kind == "reset":
-        return {"reset": rng.random(shape) < 0.2}
-    if kind == "offsets":
-        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
-    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
 
 
 @settings(max_examples=200, deadline=None)

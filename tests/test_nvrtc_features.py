@@ -56,30 +56,15 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-FLOAT32_SPILLS = {
-    ("indices", "tiles-block"): 36,
-    ("indices", "tiles-grid"): 52,
-    ("reset", "tiles-block"): 36,
-    ("reset", "tiles-grid"): 16,
-    ("keys", "tiles-block"): 52,
-    ("keys", "tiles-grid"): 16,
-    ("offsets", "tiles-grid"): 8,
-}  # bytes, where it was not possible to have none
+# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
+FLOAT32_SPILLS = {("keys", "tiles-block"): 12, ("keys", "tiles-grid"): 12}
 SPILLS = {
-    ("recurrence-float64", "rows-long"): 136,
-    ("recurrence-float64", "tiles-grid"): 172,
-    ("recurrence-complex64", "rows-long"): 160,
-    ("recurrence-complex64", "tiles-grid"): 724,
-    ("recurrence-reset", "tiles-grid"): 148,
-    ("brackets", "tiles-grid"): 56,
-    ("modular", "tiles-grid"): 88,
-    ("leading", "tiles-grid"): 96,
-    ("indices-bfloat16", "tiles-grid"): 168,
-    ("matrices", "rows-long"): 180,
-    ("matrices", "tiles-grid"): 88,
-    ("modular", "rows-long"): 40,
+    ("recurrence-complex64", "tiles-grid"): 592,
     ("recurrence-complex64", "columns-grid"): 440,
-}  # bytes, where it was not possible to have at most 32
+    ("modular", "tiles-grid"): 88,
+}  # where it was not possible to have at most 32
+# The kernel of bits has no more than 32 registers, so that an SM has 2,048 threads of it: it waits for memory.
+BITS_SPILLS = {("int64", 90): 28, ("int32", 100): 32, ("int64", 100): 56}
 
 # Combinations of everything, which need only compile.
 MIXED = {
@@ -145,7 +130,7 @@ def test_others_hardly_spill(name, layout):
 @pytest.mark.parametrize("offsets", ["int32", "int64"])
 def test_offsets_become_bits(offsets, arch):
     registers, spilled = resources(StartsConfig(offsets), arch)
-    assert spilled <= (64 if arch >= 90 else 0), f"{registers} registers and {spilled} bytes of spills"
+    assert spilled <= BITS_SPILLS.get((offsets, arch), 0), f"{registers} registers and {spilled} bytes of spills"
 
 
 def mixed():

@@ -18,7 +18,7 @@ from operator_examples import (
     MODULAR_PRODUCT,
     STRING_HASH,
 )
-from textbook import restarts, scan
+from textbook import restarts, scan, segments_for
 
 import cuscan
 from cuscan import ScanError, ScanTypeError, ScanValueError
@@ -60,15 +60,6 @@ def assert_fields(got, expected, example):
     for mine, wanted, dtype in zip(got, expected, example.dtypes, strict=True):
         assert mine.dtype == dtype
         np.testing.assert_array_equal(mine, wanted)
-
-
-def segments_for(rng, kind, shape, axis):
-    n = shape[axis]
-    if kind == "reset":
-        return {"reset": rng.random(shape) < 0.2}
-    if kind == "offsets":
-        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
-    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
 
 
 def check(example, arrays, segments, **call):

@@ -20,6 +20,16 @@ def in_scan_order(array: Array, axis: int, reverse: bool) -> Array:
     return moved[..., ::-1] if reverse else moved
 
 
+def segments_for(rng: np.random.Generator, kind: str, shape: tuple[int, ...], axis: int) -> dict[str, Array]:
+    """The keyword that gives short segments of a kind: reset, offsets, keys, or none."""
+    n = shape[axis]
+    if kind == "reset":
+        return {"reset": rng.random(shape) < 0.2}
+    if kind == "offsets":
+        return {"offsets": np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n // 5)]))}
+    return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
+
+
 def restarts(
     shape: tuple[int, ...],
     axis: int = -1,
