@@ -19,7 +19,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path i
 simulator = pytest.importorskip("simulator")
 if not simulator.HAS_COMPILER:
     pytest.skip("g++ is not installed", allow_module_level=True)
-from cuscan.backends import cuda, workspace  # noqa: E402
+from cuscan.backends import cuda, kernel, workspace  # noqa: E402
 from cuscan.config import StartsConfig  # noqa: E402
 
 
@@ -39,6 +39,7 @@ class Gpu(NumPyLibrary):
         self.owners = {}
         self.contexts = []  # as (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
+        self.functions, self.status = [], 0
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -79,11 +80,19 @@ class Gpu(NumPyLibrary):
         self.loads.append(config)
         kernel = simulator.CODE.kernel(config, arch)
         launch = self.launch_of_starts(kernel) if isinstance(config, StartsConfig) else self.launch_of(config, kernel)
-        return SimpleNamespace(ptr=launch)
+        self.functions.append(launch)
+        return SimpleNamespace(ptr=len(self.functions) - 1)
+
+    def launch(self, config, function, table, _):
+        blocks, _, _, threads, _, _, shared_bytes, _ = (ctypes.c_uint32 * 8).from_address(config)
+        stream, attributes, count = (ctypes.c_uint64 * 3).from_address(config + 32)
+        overlaps = (ctypes.c_uint32 * 3).from_address(attributes)
+        assert count & 0xFFFFFFFF == 1 and (overlaps[0], overlaps[2]) == (6, 1)
+        self.functions[function](blocks, threads, shared_bytes, stream, table)
+        return self.status
 
     def launch_of_starts(self, kernel):
-        def launch(*numbers):
-            blocks, _, _, threads, _, _, shared_bytes, stream, table, _ = numbers
+        def launch(blocks, threads, shared_bytes, stream, table):
             offsets, bits, words = (ctypes.c_void_p * 3).from_address(table)
             with self.lock:
                 self.starts.append((self.current_device, stream, [at(offsets), at(bits)]))
@@ -101,8 +110,7 @@ class Gpu(NumPyLibrary):
         return launch
 
     def launch_of(self, config, kernel):
-        def launch(*numbers):
-            *blocks_and_threads, shared_bytes, stream, table, _ = numbers
+        def launch(blocks, threads, shared_bytes, stream, table):
             present = [port for port in config.ports if port.present]
             places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
             # The table has the address of every argument: of an address, or of what is passed by value.
@@ -117,7 +125,7 @@ class Gpu(NumPyLibrary):
                 arrays = [next(addresses) if port.present else None for port in config.ports]
                 message = kernel(
                     ctypes.byref(schedule),
-                    *(blocks_and_threads[0], blocks_and_threads[3]),
+                    *(blocks, threads),
                     (ctypes.c_void_p * len(arrays))(*arrays),
                     ctypes.c_void_p(states or None),
                     carry,
@@ -150,8 +158,8 @@ def gpu(monkeypatch):
     monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
-    monkeypatch.setattr(cuda, "load_kernel", fake.load_kernel)
-    monkeypatch.setattr(cuda, "_launch_kernel", lambda function, *rest: function(*rest))
+    monkeypatch.setattr(kernel, "load_kernel", fake.load_kernel)
+    monkeypatch.setattr(kernel, "driver_launch", lambda: fake.launch)
     monkeypatch.setattr(cuda, "_make_context", fake.make_context)
     monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
     monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
@@ -301,7 +309,7 @@ def test_numbers_are_those_of_the_call(gpu):
         )
     check(gpu, x)
     assert len(gpu.loads) == 3
-    assert all(len(launch.idle) == 1 for launch in cuda._launches.values())
+    assert all(len(launch.kernel.idle) == 1 for launch in cuda._launches.values())
 
 
 def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
@@ -489,7 +497,7 @@ def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
     check(gpu, x, offsets=offsets_of(x, 2))
     check(gpu, x, offsets=offsets_of(x, 1))
     assert len(gpu.starts) == len(gpu.launches) == 3
-    assert all(len(kept.idle) == 1 for launch in cuda._launches.values() for kept in (launch, launch.starts))
+    assert all(len(kept.kernel.idle) == 1 for launch in cuda._launches.values() for kept in (launch, launch.starts))
 
 
 def test_memory_for_bits_grows(gpu, monkeypatch):

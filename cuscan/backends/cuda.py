@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
-import struct
 import threading
 from typing import Any, cast
 
@@ -13,10 +11,9 @@ import cupy
 import numpy as np
 
 from cuscan.backends import workspace
-from cuscan.backends.arguments import Arguments
+from cuscan.backends.kernel import Kernel
 from cuscan.call import Flags, Operands
 from cuscan.checks import check_offsets
-from cuscan.compile.module import load_kernel
 from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.initial import initial_argument
@@ -34,8 +31,6 @@ _set_device = cupy.cuda.runtime.setDevice
 # A thread has a device's context once it called the runtime for something that needs it. The driver's launch, in place
 # of CuPy's, makes none.
 _make_context = cupy.cuda.runtime.memGetInfo
-_launch_kernel = cupy.cuda.driver.launchKernel
-_two_addresses = struct.Struct("2Q").pack_into
 
 
 class _Thread(threading.local):
@@ -50,20 +45,7 @@ class _Starts:
     def __init__(self, plan: StartsPlan, arch: int, role: int) -> None:
         self.role = role
         self.nbytes = plan.nbytes
-        self.function = load_kernel(plan.config, arch)
-        sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
-        self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
-        self.parts: list[int | bytes] = [0, 1, np.array(plan.words, np.int64).tobytes()]
-        self.idle: list[Arguments] = []
-
-    def queue(self, stream: int, offsets: int, bits: int) -> None:
-        try:
-            arguments = self.idle.pop()
-        except IndexError:
-            arguments = Arguments(self.parts)
-        _two_addresses(arguments.memory, 0, offsets, bits)
-        self.start(stream, arguments.table, 0)
-        self.idle.append(arguments)
+        self.kernel = Kernel(plan.config, arch, plan.grid, [0, 1, np.array(plan.words, np.int64).tobytes()])
 
 
 class _Launch:
@@ -83,12 +65,7 @@ class _Launch:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
-        self.function = load_kernel(plan.config, target.arch)  # its module stays loaded as long as it is there
-        sizes = (plan.grid, 1, 1, plan.config.block, 1, 1, plan.config.shared_bytes)
-        self.start = functools.partial(_launch_kernel, self.function.ptr, *sizes)
         self.workspace_bytes = plan.workspace_bytes
-        starts = plan_starts(request, target)
-        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
         values, read, results = len(request.values), len(operands.views), len(request.results)
         count = read + results + (request.last is not None)
@@ -98,12 +75,13 @@ class _Launch:
         self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
         carry = initial_argument(request, None).tobytes()
         geometry = np.array(plan.geometry, np.int64).tobytes()
-        self.parts: list[int | bytes] = [*order, count, carry, geometry]
+        parts: list[int | bytes] = [*order, count, carry, geometry]
         for i in self.numbers:
-            self.parts[i] = operands.views[i].owner.tobytes()
+            parts[i] = operands.views[i].owner.tobytes()
         self.carry = len(order) + 1
-        self.fill = struct.Struct(f"{count + bool(self.workspace_bytes)}Q").pack_into
-        self.idle: list[Arguments] = []  # those that no call is using
+        self.kernel = Kernel(plan.config, target.arch, plan.grid, parts)
+        starts = plan_starts(request, target)
+        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -213,25 +191,20 @@ def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], n
     if launch.workspace_bytes:
         states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
         pointers.append(states.pointer)
-    try:
-        arguments = launch.idle.pop()
-    except IndexError:
-        arguments = Arguments(launch.parts)
-    launch.fill(arguments.memory, 0, *pointers)
-    for i in launch.numbers:
-        arguments.put(i, views[i].owner.tobytes())
+    else:
+        pointers.append(0)
+    values = [(i, views[i].owner.tobytes()) for i in launch.numbers]
     if number is not None:
-        arguments.put(launch.carry, number.tobytes())
+        values.append((launch.carry, number.tobytes()))
     if device.ordinal not in _this_thread.contexts:
         _make_context()
         _this_thread.contexts |= {device.ordinal}
     if starts is None:
-        launch.start(stream, arguments.table, 0)
+        launch.kernel.queue(stream, pointers, values)
     else:
         with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.queue(stream, offsets, bits.pointer)
-            launch.start(stream, arguments.table, 0)
-    launch.idle.append(arguments)
+            starts.kernel.queue(stream, (offsets, bits.pointer))
+            launch.kernel.queue(stream, pointers, values)
     for view in views:
         if view.lender is not None:
             _keep([view.lender for view in views if view.lender is not None])

@@ -35,6 +35,22 @@ CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
 CUSCAN_DEVICE uint32 block_index() { return blockIdx.x; }
 CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 
+// ---- kernels of a stream ---------------------------------------------------------------------------------------------
+// A kernel may begin while those before it in its stream end. By a thread, before it or those that it then meets touch
+// memory that others may write: waits until all of these are done.
+CUSCAN_DEVICE void await_predecessors() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// When a thread of each block has said so (or the block has returned), the next kernel may begin, if there is room beside
+// this one.
+CUSCAN_DEVICE void admit_successor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The block's shared memory as one struct; uninitialised. The launch has to ask for as many bytes.
 template <class Shared>
 CUSCAN_DEVICE Shared& shared_memory() {

@@ -35,6 +35,9 @@ inline int thread_index() { return simulator::current->warp->index * kWarp + sim
 inline uint32 block_index() { return simulator::current->warp->block->index; }
 inline uint32 block_count() { return simulator::grid->blocks; }
 
+inline void await_predecessors() {}  // kernels run one after the other
+inline void admit_successor() {}
+
 template <class Shared>
 Shared& shared_memory() {
     if (sizeof(Shared) > simulator::grid->shared_bytes)

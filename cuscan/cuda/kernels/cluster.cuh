@@ -24,6 +24,8 @@ struct ClusterShared {
 template <class Config>
 CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    target::await_predecessors();
+    target::admit_successor();
     using Shared = ClusterShared<Config>;
     using Tile = typename Shared::Tile;
     using State = typename Shared::State;

@@ -199,6 +199,8 @@ struct Columns {
 template <class Config>
 CUSCAN_DEVICE void columns(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                            const Geometry<Config>& geometry) {
+    target::await_predecessors();
+    target::admit_successor();
     static_assert(sizeof(ColumnsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<ColumnsShared<Config>>();
     const int thread = target::thread_index() % Config::kColumnThreads;

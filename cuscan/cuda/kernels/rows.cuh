@@ -9,6 +9,8 @@ namespace cuscan {
 template <class Config>
 CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
                         const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    target::await_predecessors();
+    target::admit_successor();
     using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
     using Element = Elements<Config>;
     constexpr int kRowsPerWarp = target::kWarp / Config::kLanes;

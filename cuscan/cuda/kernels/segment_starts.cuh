@@ -77,6 +77,8 @@ private:
 
 template <class Offset, int kWarps, int kWords>
 CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
+    target::await_predecessors();
+    target::admit_successor();
     struct Shared {
         uint32 words[kWarps][kWords];
     };

@@ -115,6 +115,7 @@ struct Strips {
         const int thread = loader * target::kWarp + lane();
         auto schedule = this->schedule();
         Turn turn{};
+        target::await_predecessors();  // for all: they meet these warps at the barrier
         if (thread == 0) {  // while barriers are made
             turn = schedule.first(geometry.workspace_words);
             shared.tag = schedule.tag;
@@ -137,6 +138,7 @@ struct Strips {
             stage.arrived.arrive_loaded();
             ends += !now.exists;
         }
+        target::admit_successor();
     }
 
     CUSCAN_DEVICE void run_folder(int warp) {

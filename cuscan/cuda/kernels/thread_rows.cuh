@@ -98,6 +98,8 @@ struct ThreadRows : Elements<Config> {
 template <class Config>
 CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* not shared */,
                                const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    target::await_predecessors();
+    target::admit_successor();
     using Rows = DenseRows<Config>;
     const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(origin, initial));
     Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {

@@ -105,6 +105,7 @@ struct Tiles {
     CUSCAN_DEVICE void run_loader() {
         const bool speaks = lane == 0;
         uint64 counts = 0;
+        target::await_predecessors();  // for all: they meet this warp at the barrier
         if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
@@ -142,6 +143,7 @@ struct Tiles {
             target::sync_warp();
             ended += !tile.exists;
         }
+        target::admit_successor();
         // Every block takes one ticket too many: those that a ticket is for may have ended with the last tile.
         if (speaks && ticket.number < tickets()) taken(Workspace::ticket(workspace->take_ticket()));
     }

@@ -57,6 +57,8 @@ struct WarpRow {
 template <class Config>
 CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* not shared */,
                              const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
+    target::await_predecessors();
+    target::admit_successor();
     using Rows = DenseRows<Config>;
     using Runs = typename WarpRow<Config>::Runs;
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
