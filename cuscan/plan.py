@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from cuscan.assemble import STILL, assemble, batch_of, product, state_bytes
 from cuscan.config import ScanPlan, Target
-from cuscan.dense import lies_dense, stretches_of
-from cuscan.dtypes import DTYPES
+from cuscan.dense import is_plain, lies_dense, stretches_of
+from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
 from cuscan.request import ScanRequest
 from cuscan.strips import strips_of
-from cuscan.tuning import COLUMNS, CONTIGUOUS, THREADS_PER_SM, TILE_BYTES, VECTOR_BYTES, idles
+from cuscan.tuning import (
+    BYTES_TO_WORDS,
+    COLUMNS,
+    CONTIGUOUS,
+    MASKED_THREADS,
+    THREADS_PER_SM,
+    TILE_BYTES,
+    TURN_UNITS,
+    VECTOR_BYTES,
+    idles,
+)
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
@@ -43,7 +54,8 @@ def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     if not layout_of(request).contiguous:
         return COLUMNS
-    order = CONTIGUOUS[max(_itemsizes(request))]
+    sizes = _itemsizes(request)
+    order = BYTES_TO_WORDS if (min(sizes), max(sizes)) == (1, 8) else CONTIGUOUS[max(sizes)]
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)
@@ -84,7 +96,7 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
     batch = batch_of(layout, layout.others)
     length = layout.axis.size
     lanes = min(_power_of_two(-(-length // order.items)), LANES)
-    vectors = _power_of_two(-(-length // order.vector))
+    vectors = min(_power_of_two(-(-length // order.vector)), order.vectors)
     warps, rows_per_thread = 4, max(4 // vectors, 1)
     rows_per_block = warps * (WARP // lanes) * rows_per_thread
     return assemble(
@@ -123,27 +135,23 @@ def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target:
     )
 
 
+class _Clusters(NamedTuple):
+    """How clusters take rows: blocks of one, units and warps of a block, and blocks of an SM."""
+
+    cluster: int
+    units: int
+    warps: int
+    blocks_per_sm: int
+
+
 def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan | None:
-    """Rows that are worked on all at once, each by a cluster: cluster.cuh. None for all other scans."""
+    """Rows of some units, each worked on by a cluster at once: cluster.cuh. None for all other scans."""
     if target.arch < BULK_ARCH:
         return None
     batch = batch_of(layout, layout.others)
-    length, rows = layout.axis.size, product(batch)
-    row_units = -(-length // order.unit)
-    # A row of one unit needs no more warps than it fills; the order does not notice.
-    warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
-    largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
-    if row_units > CLUSTER_UNITS:
-        return None
-    for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
-        block = units * warps * WARP
-        blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), block)
-        cluster = _power_of_two(-(-row_units // units))
-        if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
-            break
-    else:
-        return None
-    if rows * cluster > target.sm_count * blocks_per_sm:
+    rows, row_units = product(batch), -(-layout.axis.size // order.unit)
+    clusters = _side_by_side(request, layout, order, target, rows) or _in_turn(request, layout, order, batch, target)
+    if clusters is None:
         return None
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     return assemble(
@@ -153,14 +161,50 @@ def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Ta
         batch=batch,
         accesses=accesses_of(layout, layout.axis, batch, order.items),
         items=order.items,
-        constants={"Vectors": order.vectors, "Warps": warps, "Units": units},
-        block=block,
-        blocks_per_sm=blocks_per_sm,
-        grid=rows * cluster,
-        shared_bytes=units * (warps + cluster) * _rounded(state, 4) + SHARED_REST,
+        constants={"Vectors": order.vectors, "Warps": clusters.warps, "Units": clusters.units},
+        block=clusters.units * clusters.warps * WARP,
+        blocks_per_sm=clusters.blocks_per_sm,
+        grid=rows * clusters.cluster,
+        shared_bytes=clusters.units * (clusters.warps + clusters.cluster) * _rounded(state, 4) + SHARED_REST,
         units=row_units,
-        cluster=cluster,
+        cluster=clusters.cluster,
     )
+
+
+def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Target, rows: int) -> _Clusters | None:
+    """For rows so few and short that there is room for all at once."""
+    length = layout.axis.size
+    row_units = -(-length // order.unit)
+    # A row of one unit needs no more warps than it fills; the order does not notice.
+    warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
+    largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+    if row_units > CLUSTER_UNITS:
+        return None
+    for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
+        blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), units * warps * WARP)
+        cluster = _power_of_two(-(-row_units // units))
+        if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
+            fits = rows * cluster <= target.sm_count * blocks_per_sm
+            return _Clusters(cluster, units, warps, blocks_per_sm) if fits else None
+    return None
+
+
+def _in_turn(
+    request: ScanRequest, layout: Layout, order: Order, batch: tuple[Dimension, ...], target: Target
+) -> _Clusters | None:
+    """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
+    dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
+    plain = is_plain(request) and request.op.exact and request.values[0].dtype == dtype
+    quick = dtype.kind in EXACT or dtype.name == "float32"
+    aligned = "Element" not in accesses_of(layout, layout.axis, batch, order.items)
+    if not (plain and aligned and 2 <= row_units <= min(TURN_UNITS[quick], target.cluster)):
+        return None
+    threads = THREADS_PER_SM["cluster", dtype.itemsize]
+    if request.mask:
+        if dtype.itemsize != 4:
+            return None
+        threads = MASKED_THREADS
+    return _Clusters(row_units, 1, order.warps, threads // (order.warps * WARP))
 
 
 def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:

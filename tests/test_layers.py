@@ -24,7 +24,14 @@ LAYERS = [
 
 GUESTS = {
     "torch": ("interop/torch.py", "bench/"),
-    "cupy": ("interop/cupy.py", "compile/module.py", "backends/cuda.py", "backends/kernel.py", "backends/workspace.py", "bench/"),
+    "cupy": (
+        "interop/cupy.py",
+        "compile/module.py",
+        "backends/cuda.py",
+        "backends/kernel.py",
+        "backends/workspace.py",
+        "bench/",
+    ),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
     "jax": ("bench/",),

@@ -10,7 +10,6 @@ import functools
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import cupy
 
@@ -33,7 +32,7 @@ def driver_launch() -> Callable[[int, int, int, None], int]:
     launch = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
     launch.argtypes = [ctypes.c_void_p] * 4
     launch.restype = ctypes.c_int
-    return launch  # type: ignore[no-any-return]
+    return launch
 
 
 class Kernel:
