@@ -14,8 +14,8 @@ from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES
 
 MOST_WARPS = 32  # of a block
 WARPS = 8  # that fold, and as many that finish
-LOADERS = 4  # warps
-TEAMS = 3  # of walkers, where blocks share strips and there is room for so many
+LOADERS = 3  # warps
+TEAMS = 4  # of walkers, where blocks share strips and there is room for so many
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most

@@ -164,16 +164,23 @@ public:
         else
             over_groups(unit, own);
         const State total = own();
-        Carry before = carry_.sections;
+        // All units of a run are of one group.
+        const uint32 group = unit / kGroupUnits, place = kUnits == kGroupUnits ? 0 : unit % kGroupUnits;
+        Carry units = carry_.units, before_own = units;
         CUSCAN_UNROLL
         for (int u = 0; u < kUnits; ++u) {
-            if (u == lane_ / kColumns) before = carry_.before(unit + u);
-            carry_.pass(unit + u, Run::of_unit(total, u));
+            if (u == lane_ / kColumns) before_own = units;
+            units = join<CarryOp>(place + u > 0, units, Run::of_unit(total, u));
         }
-        if (near && (unit + kUnits) % kGroupUnits == 0)
-            Run::publish_group(tables_, chain_, unit / kGroupUnits, carry_.units);
+        const Carry before = carry_.before_group(group);
+        const bool is_first = place + lane_ / kColumns == 0;
+        carry_.units = units;
+        if (place + kUnits == kGroupUnits) {
+            if (near) Run::publish_group(tables_, chain_, group, units);
+            carry_.pass_group(group, units);
+        }
         seen_ = unit + kUnits;
-        return before;
+        return is_first ? before : join<CarryOp>(carry_.precedes_group(group), before, before_own);
     }
 
 private:

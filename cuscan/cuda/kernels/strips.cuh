@@ -116,7 +116,7 @@ struct Strips {
         auto schedule = this->schedule();
         Turn turn{};
         target::await_predecessors();  // for all: they meet these warps at the barrier
-        if (thread == 0) {  // while barriers are made
+        if (thread == 0) {             // while barriers are made
             turn = schedule.first(geometry.workspace_words);
             shared.tag = schedule.tag;
         }
@@ -185,23 +185,33 @@ struct Strips {
             if (now.unit == 0) carry.sections = start(now, column);
             if (part == 0) unit_prefix = convert<State>(carry.before(unit));
             const State prefix = parts.before(part, has_unit_prefix, unit_prefix);
-            const State total = put_prefixes(stage, 0, column, place.exists, has_unit_prefix || part > 0, prefix);
+            const State total = put_prefixes(stage, walker, place, has_unit_prefix || part > 0, prefix);
             const State of_unit = parts.push(part, total);
             if (part == kParts - 1) carry.pass(unit, convert<Carry>(of_unit));
             stage.prefixed.arrive();
         }
     }
 
-    // From totals to what precedes the chunks, for a unit's part of the tile; gives what all add up to.
-    CUSCAN_DEVICE State put_prefixes(Stage& stage, int unit, int column, bool exists, bool has_prefix, const State& prefix) {
+    // From totals to what precedes the chunks, for a unit's part of the tile; gives what all add up to. Some are read before
+    // any is overwritten: a load waits for the stores before it.
+    CUSCAN_DEVICE State put_prefixes(Stage& stage, int walker, const Place& place, bool has_prefix, const State& prefix) {
+        constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
+        // Lanes without a column have a place of their own, where nothing is read.
+        State* const first = place.exists ? &stage.exchange.at(place.unit * kRuns, place.column)
+                                          : &stage.total[walker * target::kWarp + lane()];
+        const int step = place.exists ? Layout::kColumns : 0;
         PairedFold<Op, 5, State> pairs;
         State total;
         CUSCAN_UNROLL
-        for (int c = 0; c < Layout::kPartRuns; ++c) {
-            State& chunk = stage.exchange.at(unit * Layout::kPartRuns + c, column);
-            const State own = exists ? chunk : State{};
-            if (exists) chunk = pairs.before(c, has_prefix, prefix);
-            total = pairs.push(c, own);
+        for (int from = 0; from < kRuns; from += kAtATime) {
+            State own[kAtATime];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i) own[i] = first[(from + i) * step];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i) {
+                first[(from + i) * step] = pairs.before(from + i, has_prefix, prefix);
+                total = pairs.push(from + i, own[i]);
+            }
         }
         return total;
     }
@@ -252,7 +262,7 @@ struct Strips {
                     stage.summed.wait(phase(k));
                     return stage.total[walker * target::kWarp + lane()];
                 }));
-                put_prefixes(stage, own_unit, column, place.exists, Config::kHasInitial || unit + own_unit > 0, prefix);
+                put_prefixes(stage, walker, place, Config::kHasInitial || unit + own_unit > 0, prefix);
             }
             stage.prefixed.arrive();
             if (!now.exists) return;

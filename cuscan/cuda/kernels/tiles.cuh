@@ -105,7 +105,7 @@ struct Tiles {
     CUSCAN_DEVICE void run_loader() {
         const bool speaks = lane == 0;
         uint64 counts = 0;
-        target::await_predecessors();  // for all: they meet this warp at the barrier
+        target::await_predecessors();                   // for all: they meet this warp at the barrier
         if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
