@@ -22,9 +22,9 @@ Along any other axis (a `paired` order) steps 2 to 4 are:
 3. in the wider carry type, 16 units make a group and 16 groups a section: from left to right within a
    group, a section, and over sections.
 
-What precedes a unit is (sections before . groups before) . units before; what precedes a run is that,
-then the blocks of 16, 8, 4, 2 and 1 runs that its number within the unit is made of, one by one. A
-kernel can walk down a column with one running value for each level.
+What precedes a unit is (sections before . groups before) . units before; what precedes a run is that .
+(the blocks of 16, 8, 4, 2 and 1 runs that its number within the unit is made of, one by one). A kernel
+can walk down a column with one running value for each level.
 """
 
 from __future__ import annotations

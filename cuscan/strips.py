@@ -14,8 +14,9 @@ from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES
 
 MOST_WARPS = 32  # of a block
 WARPS = 8  # that fold, and as many that finish
-LOADERS = 3  # warps
-TEAMS = 4  # of walkers, where blocks share strips and there is room for so many
+LOADERS = 4  # warps; one where a tile is one stretch of memory
+TEAMS = 3  # of walkers, where blocks share strips and there is room for so many
+FLAT_TEAMS = 4
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
@@ -105,13 +106,14 @@ def _make(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers = -(-columns // LANES)
-    teams = 1 if own else min(TEAMS, (MOST_WARPS - LOADERS - 2 * WARPS) // walkers - 1)
+    walkers, loaders = -(-columns // LANES), 1 if flat else LOADERS
+    teams = 1 if own else min(FLAT_TEAMS if flat else TEAMS, (MOST_WARPS - loaders - 2 * WARPS) // walkers - 1)
     totals += walkers * LANES
     stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
     stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
+    teams = min(teams, stages)  # no team skips a turn of a stage
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -119,7 +121,7 @@ def _make(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
-        "Loaders": LOADERS,
+        "Loaders": loaders,
         "Walkers": walkers,
         "Teams": teams,
         "Stages": stages,
@@ -128,7 +130,7 @@ def _make(
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    block = (LOADERS + 2 * WARPS + walkers * (teams + (not own))) * LANES
+    block = (loaders + 2 * WARPS + walkers * (teams + (not own))) * LANES
     shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
     return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
 

@@ -111,12 +111,15 @@ def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Par
     units = _fold(combine, blocks[-1][0].astype(before_group.value.dtype))
     carry.pass_group(units[-1])
 
-    before = _join(combine, before_group, _before(units))
+    before_unit = _join(combine, before_group, _before(units))
+    before_unit = Part(before_unit.exists, before_unit.value.astype(totals.dtype))
     runs = np.arange(len(totals)).reshape(-1, 1, 1)
-    before = Part(before.exists, np.broadcast_to(before.value.astype(totals.dtype), blocks[0].shape))
+    before_run = Part(np.False_, blocks[0])  # within the unit
     for level in reversed(range(len(blocks))):
         number = runs[:, 0, 0] >> level
-        before = _join(combine, before, Part((runs >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)]))
+        earlier = Part((runs >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)])
+        before_run = _join(combine, before_run, earlier)
+    before = _join(combine, before_unit, before_run)
     return Part(
         np.broadcast_to(before.exists, runs.shape[:1] + before.value.shape[1:])[:, None, None],
         before.value[:, None, None],

@@ -92,11 +92,11 @@ struct ColumnTables {
 
     template <class T>
     CUSCAN_DEVICE void publish(uint64* table, uint32 index, uint64 chain, const T& total) {
-        Tagged<T>::publish(table + (index * chains + chain) * Tagged<T>::kWords, total, tag);
+        Tagged<T>::publish(const_cast<uint64*>(entry<T>(table, index, chain)), total, tag);
     }
     template <class T>
-    CUSCAN_DEVICE bool ready(const uint64* table, uint32 index, uint64 chain, T& total) const {
-        return Tagged<T>::ready(table + (index * chains + chain) * Tagged<T>::kWords, tag, total);
+    CUSCAN_DEVICE const uint64* entry(const uint64* table, uint32 index, uint64 chain) const {
+        return table + (index * chains + chain) * Tagged<T>::kWords;
     }
 
 private:
@@ -140,7 +140,7 @@ template <class State, class Carry, class CarryOp, int kColumns, int kUnits, boo
 class ColumnWalk {
     using Run = ColumnRun<State, Carry, CarryOp, kColumns, kUnits>;
     static constexpr int kIndices = target::kWarp / kColumns;  // entries of each column that a warp looks at at once
-    static constexpr int kLooks = sizeof(State) > 4 ? 3 : 5;   // that travel together, at most
+    static constexpr int kLooks = sizeof(State) > 4 ? 3 : 4;   // that travel together, at most
 
 public:
     CUSCAN_DEVICE ColumnWalk(const ColumnTables<State, Carry>& tables)
@@ -240,13 +240,13 @@ private:
     template <class T, int kMost>
     struct Looks {
         static constexpr int kBatch = kMost < 1 ? 1 : kMost < kLooks ? kMost : kLooks;
-        const uint64* table;
-        uint32 first, count;
+        const uint64* first;  // of this lane's column
+        uint32 count;
         T total[kBatch];
         bool here;
 
-        CUSCAN_DEVICE Looks(const ColumnWalk& walk, const uint64* entries, uint32 from, uint32 to)
-            : table(entries), first(from), count(to - from) {
+        CUSCAN_DEVICE Looks(const ColumnWalk& walk, const uint64* table, uint32 from, uint32 to)
+            : first(walk.tables_.template entry<T>(table, from, walk.chain_)), count(to - from) {
             look(walk, 0);
         }
         // Calls take(i, entry i of this lane's column) in order, when they are there.
@@ -280,7 +280,8 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kBatch; ++i) {
                 const uint32 at = base + i * kIndices + (index < kIndices ? index : 0);
-                const bool this_one = walk.tables_.ready(table, first + (at < last ? at : last), walk.chain_, total[i]);
+                const uint64 step = uint32(walk.tables_.chains) * Tagged<T>::kWords;  // no more are shared
+                const bool this_one = Tagged<T>::ready(first + (at < last ? at : last) * step, walk.tables_.tag, total[i]);
                 here = here && this_one;
             }
         }

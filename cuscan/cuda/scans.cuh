@@ -55,7 +55,7 @@ struct PairedFold {
         }
         return total;
     }
-    // `prefix`, if there is one, and the totals before number `number`.
+    // `prefix`, if there is one, and the totals before number `number`, block by block.
     CUSCAN_DEVICE T before(int number, bool has_prefix, T prefix) const {
         CUSCAN_UNROLL
         for (int level = kLevels - 1; level >= 0; --level) {
@@ -65,6 +65,10 @@ struct PairedFold {
             }
         }
         return prefix;
+    }
+    // `prefix`, if there is one, and the totals before number `number` as a whole.
+    CUSCAN_DEVICE T after(bool has_prefix, const T& prefix, int number) const {
+        return number > 0 ? join<Op>(has_prefix, prefix, before(number, false, prefix)) : prefix;
     }
 };
 

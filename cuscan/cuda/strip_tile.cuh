@@ -21,6 +21,9 @@ struct StripLayout {
     static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // of a tile
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
     static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
+    static constexpr int kSlice = kColumns / Config::kWalkers;  // columns of a walker, a lane for each unit of one
+    static_assert(kSlice * Config::kWalkers == kColumns && kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns),
+                  "");
     static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
     static_assert(kWarpColumns % kAcross == 0, "");
 
@@ -30,6 +33,13 @@ struct StripLayout {
     struct Exchange {
         State state[(kRuns + kUnits - 1) * kColumns];
         CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
+    };
+    // For each unit and column, by the walkers' lanes.
+    struct OfUnits {
+        State state[target::kWarp * Config::kWalkers];
+        CUSCAN_DEVICE State& at(int unit, int column) {
+            return state[column / kSlice * target::kWarp + unit * kSlice + column % kSlice];
+        }
     };
 };
 
@@ -48,6 +58,7 @@ struct StripTile : Elements<Config> {
     using Base = Elements<Config>;
     using Layout = StripLayout<Config>;
     using Exchange = typename Layout::Exchange;
+    using OfUnits = typename Layout::OfUnits;
     using Numbers = Arrays<Config>;
     using typename Base::Op;
     using typename Base::State;
@@ -67,6 +78,20 @@ struct StripTile : Elements<Config> {
     int64 position;   // of row 0 along the axis
     int rows, width;  // that exist
 
+    // Whether each of the tile's values is one stretch of memory, all of which exists.
+    CUSCAN_DEVICE bool lies_together() const { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
+    // By one thread, for all: such a tile's values.
+    CUSCAN_DEVICE void send_together(Values& values, target::Barrier& arrived) const {
+        target::fence_before_copies();
+        uint32 bytes = 0;
+        for_each_value<Config>([&](auto, auto port) { bytes += Layout::kElements * sizeof(typename decltype(port)::Type); });
+        arrived.expect(bytes);
+        for_each_value<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
+            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
+        });
+    }
     // The thread's part of what the tile's values are sent for with; `thread` of kThreads.
     template <int kThreads>
     CUSCAN_DEVICE void send_for(Values& values, target::Barrier& arrived, int thread) const {
@@ -96,22 +121,29 @@ struct StripTile : Elements<Config> {
             }
         });
     }
-    // The results of the warp's runs, from what precedes each. They may take the place of the values.
-    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& prefixes, int warp) const {
+    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
+    // place of the values.
+    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& before_runs, OfUnits& prefixes,
+                              int warp) const {
+        constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
         each_piece(warp, [&](int run, int column) {
             Share share;
             read(values, run, column, share);
-            const bool has_prefix = Config::kHasInitial || position > 0 || run > 0;
+            const int64 row = position + run * kRunRows;
+            const bool has_prefix = Config::kHasInitial || row >= kUnitRows, is_first = row % kUnitRows == 0;
             Pack<Piece, typename Config::Results> piece;
             CUSCAN_UNROLL
             for (int c = 0; c < kAcross; ++c) {
-                const State prefix = prefixes.at(run, column + c);
+                const State prefix = prefixes.at(run / Layout::kUnitRuns, column + c);
+                const State before_run = before_runs.at(run, column + c);
                 Pairs pairs;
                 CUSCAN_UNROLL
                 for (int d = 0; d < kDepth; ++d) {
                     Running<Config> running;
-                    running.present = has_prefix || d > 0;
-                    running.value = pairs.before(d, has_prefix, prefix);
+                    running.present = has_prefix || !is_first || d > 0;
+                    running.value = prefix;
+                    if (!is_first || d > 0)
+                        running.value = join<Op>(has_prefix, prefix, pairs.before(d, !is_first, before_run));
                     if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
                     CUSCAN_UNROLL
                     for (int s = d * kSteps; s < (d + 1) * kSteps; ++s) {

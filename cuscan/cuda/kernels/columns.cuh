@@ -102,8 +102,7 @@ struct Columns {
         Carry carry[kItems];
         find(my_place, my_column, my_unit, total, carry);
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i)
-            line[my_column + i] = left[i].before(my_chunk, has_prefix, convert<State>(carry[i]));
+        for (int i = 0; i < kItems; ++i) line[my_column + i] = left[i].after(has_prefix, convert<State>(carry[i]), my_chunk);
     }
 
     // The column of this lane where a warp has a unit of kItems columns: every kItems-th lane has the same; and its total.

@@ -4,8 +4,8 @@
 //
 // * loaders send for a tile, as soon as its stage is free;
 // * folders add up the tile's runs;
-// * summers, where blocks share strips, add those up, and publish the totals of units;
-// * walkers find what precedes the tile, from when it is sent for, and each of its runs: a lane for a column of a unit;
+// * summers, where blocks share strips, add those up, from run to run, and publish the totals of units;
+// * walkers find what precedes the units, from when the tile is sent for: a lane for a column of one;
 // * finishers write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
@@ -24,8 +24,8 @@ struct StripsShared {
 
     struct Stage {
         typename Tile::Values values;
-        typename Tile::Exchange exchange;                              // totals of runs, then what precedes them
-        typename Tile::State total[target::kWarp * Config::kWalkers];  // of the units, by the walkers' lanes
+        typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
+        typename Tile::OfUnits units;      // totals, then what precedes them
         Turn turn;
         target::Barrier known, arrived, folded, summed, prefixed, free;
     };
@@ -48,8 +48,7 @@ struct Strips {
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     // The warps, in this order; teams of walkers take turns.
     static constexpr int kWalkers = Config::kWalkers, kTeams = Config::kTeams;
-    static constexpr int kSlice = Layout::kColumns / kWalkers;  // of a walker
-    static_assert(kSlice * kWalkers == Layout::kColumns && kSlice <= target::kWarp && (kUnits == 1 || kWalkers == 1), "");
+    static constexpr int kSlice = Layout::kSlice;
     static constexpr int kLoading = 1;  // the number of the loaders' own barrier, where all warps meet in the beginning
     static_assert(kTeams <= kStages, "no team skips a turn of a stage");
     static constexpr int kThreads = (kLoaders + 2 * kWarps + kWalkers * (kTeams + Config::kGrid)) * target::kWarp;
@@ -130,11 +129,15 @@ struct Strips {
                 if (Config::kGrid && k >= Config::kAhead)
                     this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
                 stage.known.arrive();
-                stage.arrived.arrive();
             }
             target::barrier_sync<kLoading>(kLoaders * target::kWarp);
             const Turn now = stage.turn;
-            if (now.exists) tile(now).template send_for<kLoaders * target::kWarp>(stage.values, stage.arrived, thread);
+            if (now.exists && tile(now).lies_together()) {
+                if (thread == 0) tile(now).send_together(stage.values, stage.arrived);
+            } else {
+                if (thread == 0) stage.arrived.arrive();
+                if (now.exists) tile(now).template send_for<kLoaders * target::kWarp>(stage.values, stage.arrived, thread);
+            }
             stage.arrived.arrive_loaded();
             ends += !now.exists;
         }
@@ -181,24 +184,26 @@ struct Strips {
             const Turn now = stage.turn;
             if (!now.exists) return stage.prefixed.arrive();
             const uint32 unit = now.unit / kParts, part = now.unit % kParts;
-            const bool has_unit_prefix = Config::kHasInitial || unit > 0;
             if (now.unit == 0) carry.sections = start(now, column);
             if (part == 0) unit_prefix = convert<State>(carry.before(unit));
-            const State prefix = parts.before(part, has_unit_prefix, unit_prefix);
-            const State total = put_prefixes(stage, walker, place, has_unit_prefix || part > 0, prefix);
+            const State total = put_before_runs(stage, walker, place, part > 0, parts.before(part, false, unit_prefix));
+            of_lane(stage, walker) = unit_prefix;
             const State of_unit = parts.push(part, total);
             if (part == kParts - 1) carry.pass(unit, convert<Carry>(of_unit));
             stage.prefixed.arrive();
         }
     }
 
-    // From totals to what precedes the chunks, for a unit's part of the tile; gives what all add up to. Some are read before
-    // any is overwritten: a load waits for the stores before it.
-    CUSCAN_DEVICE State put_prefixes(Stage& stage, int walker, const Place& place, bool has_prefix, const State& prefix) {
+    static CUSCAN_DEVICE State& of_lane(Stage& stage, int walker) {
+        return stage.units.state[walker * target::kWarp + lane()];
+    }
+    // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that, if
+    // there are any, and the runs before in the part. Gives what all add up to. Some are read before any is overwritten: a
+    // load waits for the stores before it.
+    CUSCAN_DEVICE State put_before_runs(Stage& stage, int walker, const Place& place, bool has_parts, const State& parts) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
         // Lanes without a column have a place of their own, where nothing is read.
-        State* const first = place.exists ? &stage.exchange.at(place.unit * kRuns, place.column)
-                                          : &stage.total[walker * target::kWarp + lane()];
+        State* const first = place.exists ? &stage.exchange.at(place.unit * kRuns, place.column) : &of_lane(stage, walker);
         const int step = place.exists ? Layout::kColumns : 0;
         PairedFold<Op, 5, State> pairs;
         State total;
@@ -209,7 +214,7 @@ struct Strips {
             for (int i = 0; i < kAtATime; ++i) own[i] = first[(from + i) * step];
             CUSCAN_UNROLL
             for (int i = 0; i < kAtATime; ++i) {
-                first[(from + i) * step] = pairs.before(from + i, has_prefix, prefix);
+                first[(from + i) * step] = pairs.before(from + i, has_parts, parts);
                 total = pairs.push(from + i, own[i]);
             }
         }
@@ -225,21 +230,16 @@ struct Strips {
     }
     CUSCAN_DEVICE void run_summer(int walker) {
         const Place place = this->place(walker);
-        const int column = place.exists ? place.column : 0, unit = place.exists ? place.unit : 0;
         Tables tables = this->tables();
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
             if (now.exists) {
-                PairedFold<Op, 5, State> pairs;
-                State total;
-                CUSCAN_UNROLL
-                for (int r = 0; r < Layout::kPartRuns; ++r)
-                    total = pairs.push(r, stage.exchange.at(unit * Layout::kPartRuns + r, column));
+                const State total = put_before_runs(stage, walker, place, false, State{});
                 ColumnRun<State, Carry, CarryOp, kSlice, kUnits>::publish(tables, first_chain(now, walker),
                                                                           now.unit * kUnits, total);
-                stage.total[walker * target::kWarp + lane()] = total;
+                of_lane(stage, walker) = total;
             }
             stage.summed.arrive();
             ends += !now.exists;
@@ -247,7 +247,7 @@ struct Strips {
     }
     CUSCAN_DEVICE void run_sharing_walker(int walker, int team) {
         const Place place = this->place(walker);
-        const int column = place.exists ? place.column : 0, own_unit = place.exists ? place.unit : 0;
+        const int column = place.exists ? place.column : 0;
         ColumnWalk<State, Carry, CarryOp, kSlice, kUnits, Config::kHasInitial> walk(tables());
         uint64 strip = ~uint64(0);
         for (uint32 k = team;; k += kTeams) {
@@ -257,12 +257,11 @@ struct Strips {
             if (now.exists) {
                 if (now.strip != strip) walk.begin(first_chain(now, walker), start(now, column));
                 strip = now.strip;
-                const uint32 unit = now.unit * kUnits;
-                const State prefix = convert<State>(walk.prefix(unit, [&] {
+                const Carry prefix = walk.prefix(now.unit * kUnits, [&] {
                     stage.summed.wait(phase(k));
-                    return stage.total[walker * target::kWarp + lane()];
-                }));
-                put_prefixes(stage, walker, place, Config::kHasInitial || unit + own_unit > 0, prefix);
+                    return of_lane(stage, walker);
+                });
+                of_lane(stage, walker) = convert<State>(prefix);
             }
             stage.prefixed.arrive();
             if (!now.exists) return;
@@ -278,7 +277,7 @@ struct Strips {
             if (!now.exists) return;
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
-            tile.finish(stage.values, results, stage.exchange, warp);
+            tile.finish(stage.values, results, stage.exchange, stage.units, warp);
             target::sync_warp();
             tile.store(results, warp, lane());
             stage.free.arrive();
