@@ -316,7 +316,8 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         accesses = accesses_of(layout, across, along, items)
     units = -(-layout.axis.size // COLUMNS.unit)
     chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
-    threads = min(_power_of_two(-(-across.size // items)), 16 if items == 1 and state <= VECTOR_BYTES else 8)
+    most = 8 if items > 1 or state > VECTOR_BYTES else 16 if state > 4 else 32  # 128 bytes of a row, of small states
+    threads = min(_power_of_two(-(-across.size // items)), most)
     places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
     blocks_per_sm = _blocks_per_sm("columns", min(max(items * _power_of_two(state), 4), 2 * VECTOR_BYTES), block)
