@@ -34,11 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def tables() -> Iterator[None]:
     """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
-    from plans import TABLE
+    from plans import TABLE, WIDENED
 
     from cuscan import plan
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "CONTIGUOUS", TABLE)
+        patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
+        patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
+        patch.setattr(plan, "MASKED_THREADS", 1024)
         patch.setattr(plan, "THREADS_PER_SM", dict.fromkeys(plan.THREADS_PER_SM, 1024))
         yield

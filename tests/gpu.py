@@ -359,7 +359,8 @@ class Way(NamedTuple):
 
 
 # Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many
-# that each is one block's own; tiles too many, or rows too long, for clusters.
+# that each is one block's own; tiles too many, or rows too long, for clusters; clusters "in turn" are more than fit at
+# once.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
@@ -369,10 +370,11 @@ WAYS = {
     "cluster": lambda order, columns: Way((3, 3 * order.unit + 77), 1),
     "cluster aligned": lambda order, columns: Way((2, 5 * order.unit + 64), 1),
     "cluster pairs": lambda order, columns: Way((1, 25 * order.unit + 64), 1),
+    "cluster in turn": lambda order, columns: Way((5 * H200.sm_count, order.unit + 48), 1),
     "tiles-shared one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
     "tiles-shared": lambda order, columns: Way((2, 32 * order.unit + 77), 1),
     "tiles-shared bulk": lambda order, columns: Way((2, 32 * order.unit + 64), 1),
-    "tiles-shared rows": lambda order, columns: Way((2 * H200.sm_count, order.unit + 48), 1),
+    "tiles-shared rows": lambda order, columns: Way((40, 4 * order.unit + 48), 1),
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
     "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 41), 1),
@@ -409,7 +411,7 @@ def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Wa
 def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller):
+    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]):
         cuda._launches.clear()  # made for other orders
         try:
             yield

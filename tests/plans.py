@@ -15,6 +15,7 @@ from cuscan.request import make_request
 H200 = Target(90, 132)
 NO_CLUSTERS = Target(90, 132, cluster=0)  # what clusters would take there is for tiles
 ORDER4 = Order(items=4, vectors=8, warps=8)
+WIDENED = Order(items=2, vectors=12, warps=8)
 TABLE = {1: Order(16, 8, 8), 2: Order(8, 8, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 4, 8)}
 
 

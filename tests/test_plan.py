@@ -13,6 +13,7 @@ from plans import (
     ORDER4,
     RECURRENCE,
     TABLE,
+    WIDENED,
     accesses,
     constants,
     dim,
@@ -146,7 +147,7 @@ def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
         ("uint8", "float32", 4),
         ("float16", "float32", 4),
         ("float32", "float32", 4),
-        ("uint8", "int64", 8),
+        ("float16", "int64", 8),
         ("float64", "float32", 8),
         ("float32", "float64", 8),
         ("bool", "complex128", 16),
@@ -159,6 +160,13 @@ def test_the_wider_of_value_and_result_fixes_the_order(dtype, result, order):
     made = request(view((99,), dtype), dtype=result)
     assert order_of(made) is TABLE[order]
     assert make_plan(made, H200).config.items == TABLE[order].items
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+def test_bytes_that_widen_to_words_have_larger_tiles(dtype):
+    made = request(view((99,), dtype), dtype="int64")
+    assert order_of(made) == order_of(request(view((99,), dtype), dtype="float64")) == WIDENED
+    assert constants(tiled(view((10**6,), dtype), dtype="int64"), "Vectors", "Warps") == (12, 8)
 
 
 def test_of_several_values_and_results_the_widest_count():

@@ -467,5 +467,5 @@ def assert_same(result: Array, expected: Array) -> None:
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, so that few elements make a long chain."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller):
+    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]):
         yield
