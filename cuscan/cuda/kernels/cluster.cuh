@@ -1,4 +1,5 @@
-// cluster: rows of a contiguous axis, longer than a warp holds, so few and so short that all of them are worked on at once.
+// cluster: rows of a contiguous axis, longer than a warp holds: so few and so short that all of them are worked on at once,
+// or many of a few units, which clusters take in turn.
 // A row is for one cluster of kCluster blocks, each of kUnits units of kWarps warp tiles; a warp has one of them in
 // registers from its load to its store.
 //
