@@ -258,6 +258,84 @@ def test_a_cluster_is_no_larger_than_the_gpu_can_run_together():
     assert [shape(n, 90, 12) for n in (8, 9, 16)] == [(8, 1), None, None]
 
 
+@pytest.mark.parametrize(
+    "dtype, most",
+    [
+        ("uint8", 4),
+        ("int32", 4),
+        ("int64", 4),
+        ("float32", 4),
+        ("float16", 2),
+        ("float64", 2),
+        ("complex64", 2),
+        ("complex128", 2),
+    ],
+)
+def test_clusters_take_aligned_rows_of_a_few_units_in_turn(dtype, most):
+    rows, order = 10_000, TABLE[DTYPES[dtype].itemsize]
+    for units in (1, 2, 3, 4, 5):
+        made = planned(view((rows, units * order.unit), dtype), dtype=dtype)
+        if not 2 <= units <= most:
+            assert made.config.family == "tiles"
+            continue
+        assert (made.config.family, made.config.cluster, made.grid) == ("cluster", units, rows * units)
+        assert constants(made, "Vectors", "Warps", "Units") == (order.vectors, 8, 1)
+        assert (made.config.block, made.config.blocks_per_sm) == (256, 4)
+        assert scalars(made) == (rows, units, 0) and made.workspace_bytes == 0 and not sent(made)
+        assert accesses(made)[:2] == ("Vector", "Vector")
+
+
+ROWS = view((10_000, 16_384))  # two units
+IN_TURN = {
+    "plain": ({}, True),
+    "no whole unit": ({"x": view((10_000, 8196))}, True),
+    "one unit": ({"x": view((10_000, 8192))}, False),
+    "five units": ({"x": view((10_000, 4 * 8192 + 4))}, False),
+    "mirrored": ({"reverse": True}, True),
+    "exclusive": ({"exclusive": True}, True),
+    "a number before": ({"has_initial": True}, True),
+    "max": ({"op": "max"}, True),
+    "outer axes": ({"x": view((100, 100, 16_384))}, True),
+    "odd rows": ({"x": view((10_000, 16_383))}, False),
+    "misaligned": ({"x": view((10_000, 16_384), pointer=4)}, False),
+    "a misaligned result": ({"out": view((10_000, 16_384), pointer=4)}, False),
+    "every other": ({"x": view((10_000, 16_384), strides=(32_768, 2))}, False),
+    "masked": ({"mask": view((10_000, 16_384), "bool")}, True),
+    "a mask of one row": ({"mask": view((16_384,), "bool")}, True),
+    "a misaligned mask": ({"mask": view((10_000, 16_384), "bool", pointer=1)}, False),
+    "a mask of bytes": (
+        {"x": view((10_000, 65_536), "uint8"), "dtype": "uint8", "mask": view((65_536,), "bool")},
+        False,
+    ),
+    "a mask of words": ({"x": view((10_000, 8192), "int64"), "mask": view((8192,), "bool")}, False),
+    "segments": ({"segments": ("reset", view((16_384,), "bool"))}, False),
+    "offsets": ({"segments": ("offsets", view((7,), "int64"))}, False),
+    "the initial value": ({"include_initial": True}, False),
+    "a conversion": ({"dtype": "int32"}, False),
+    "rounding exp and log": ({"op": "logaddexp"}, False),
+    "several values": ({"x": (ROWS, ROWS), **RECURRENCE}, False),
+    "a user's state": ({"x": (ROWS, ROWS), "op": state_of("float32", "float32")}, False),
+    "before clusters": ({"target": Target(89, 128)}, False),
+    "no clusters": ({"target": Target(90, 132, cluster=0)}, False),
+    "too small clusters": ({"x": view((10_000, 3 * 8192)), "target": Target(90, 132, cluster=2)}, False),
+    "small clusters": ({"target": Target(90, 132, cluster=2)}, True),
+    "another GPU": ({"target": Target(120, 170, shared_bytes=100 * 1024)}, True),
+}
+
+
+@pytest.mark.parametrize("call, in_turn", IN_TURN.values(), ids=IN_TURN)
+def test_clusters_take_plain_scans_alone_in_turn(call, in_turn):
+    made = planned(**{"x": ROWS, **call})
+    assert made.config.family == ("cluster" if in_turn else "tiles")
+    assert not in_turn or (made.config.cluster, made.grid) == (2, 20_000)
+
+
+def test_as_many_rows_as_fit_at_once_are_taken_side_by_side():
+    """Three units are four blocks then, of which the last has nothing to do."""
+    few, many = (planned(view((rows, 3 * 8192))) for rows in (132, 133))
+    assert (few.config.cluster, few.grid) == (4, 528) and (many.config.cluster, many.grid) == (3, 399)
+
+
 def test_blocks_stay_where_there_are_more_tiles_than_fit():
     made = tiled(view((2**28,)))
     assert made.config.block == 832 and made.config.blocks_per_sm == 1 and made.grid == 132
