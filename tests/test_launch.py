@@ -39,7 +39,7 @@ class Gpu(NumPyLibrary):
         self.owners = {}
         self.contexts = []  # as (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
-        self.functions, self.status = [], 0
+        self.functions, self.status, self.attributes = [], 0, []
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -87,7 +87,8 @@ class Gpu(NumPyLibrary):
         blocks, _, _, threads, _, _, shared_bytes, _ = (ctypes.c_uint32 * 8).from_address(config)
         stream, attributes, count = (ctypes.c_uint64 * 3).from_address(config + 32)
         overlaps = (ctypes.c_uint32 * 3).from_address(attributes)
-        assert count & 0xFFFFFFFF == 1 and (overlaps[0], overlaps[2]) == (6, 1)
+        assert (overlaps[0], overlaps[2]) == (6, 1)
+        self.attributes.append(count & 0xFFFFFFFF)
         self.functions[function](blocks, threads, shared_bytes, stream, table)
         return self.status
 
@@ -312,6 +313,34 @@ def test_numbers_are_those_of_the_call(gpu):
     assert all(len(launch.kernel.idle) == 1 for launch in cuda._launches.values())
 
 
+def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypatch):
+    x = values(5000)
+    for arch, attributes in ((90, 1), (80, 0)):
+        monkeypatch.setattr(
+            cuda, "_target", lambda index, arch=arch: dataclasses.replace(simulator.SMALL_GPU, arch=arch)
+        )
+        cuda._launches.clear()
+        check(gpu, x, offsets=offsets_of(x))
+        assert gpu.attributes[-2:] == [attributes] * 2
+
+
+def test_what_the_driver_refuses_is_its_error(gpu, monkeypatch):
+    class Refused(RuntimeError):  # CuPy's asks the driver for its text
+        pass
+
+    monkeypatch.setattr(kernel.cupy.cuda.driver, "CUDADriverError", Refused)
+    x = values(5000)
+    check(gpu, x)
+    gpu.status = 701
+    with pytest.raises(Refused, match="701"):
+        cuscan.scan(on_gpu(x))
+    gpu.status = 0
+    check(gpu, x)
+    check(gpu, x)
+    [launch] = cuda._launches.values()
+    assert len(launch.kernel.idle) == 1
+
+
 def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
     def work():
         for device in (0, 1, 0, 1):
@@ -466,6 +495,37 @@ def test_threads_on_one_stream(gpu):
     for thread in threads:
         thread.join()
     assert not failures and len(gpu.launches) == 30
+
+
+def test_threads_never_share_the_memory_of_arguments(gpu):
+    arrays = [values(3000, seed=i) for i in range(4)]
+    check(gpu, arrays[0])
+    [kept] = cuda._launches.values()
+    together, used, failures = threading.Barrier(len(arrays), timeout=60), [], []
+
+    def launch(*arguments):
+        together.wait()  # all threads are in the driver at once
+        used.append((arguments[0], arguments[2]))
+        return gpu.launch(*arguments)
+
+    kept.kernel._launch = launch
+
+    def work(array):
+        try:
+            for _ in range(3):
+                check(gpu, array)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(used) == 12 and len(kept.kernel.idle) == 4
+    for first in (0, 4, 8):
+        configurations, tables = (set(addresses) for addresses in zip(*used[first : first + 4], strict=True))
+        assert len(configurations) == len(tables) == 4
 
 
 def offsets_of(array, seed=0):

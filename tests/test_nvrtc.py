@@ -8,7 +8,7 @@ import pytest
 from views import operands, view
 
 from cuscan.call import Flags
-from cuscan.config import Target
+from cuscan.config import StartsConfig, Target
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
@@ -18,7 +18,7 @@ from cuscan.tuning import CONTIGUOUS
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
-from cuscan.compile.source import make_source  # noqa: E402
+from cuscan.compile.source import headers, make_source  # noqa: E402
 
 ARCHS = (75, 80, 90, 100)
 H200 = Target(90, 132)
@@ -250,3 +250,18 @@ def test_a_newer_gpu_gets_ptx():
 def test_denormals_are_kept_and_nothing_is_fused(layout, dtype, op):
     ptx, _ = module.compile_source(make_source(plan(layout, dtype, op).config), 999)
     assert b".ftz" not in ptx and b"fma.rn" not in ptx and (b"add.rn.f" in ptx or b"mul.rn.f" in ptx)
+
+
+FAMILIES = sorted(name[8:-4] for name in headers() if name.startswith("kernels/"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kernel_waits_for_those_before_it_and_lets_the_next_begin(family):
+    configs = {
+        config.family: config for config in (StartsConfig("int64"), *(plan(layout).config for layout in LAYOUTS))
+    }
+    ptx, _ = module.compile_source(make_source(configs[family]), 999)
+    wait, launch = (ptx.find(b"griddepcontrol." + name) for name in (b"wait;", b"launch_dependents;"))
+    assert 0 < wait < launch
+    if family not in ("strips", "tiles"):  # there a warp waits for all
+        assert b"ld.global" not in ptx[:wait] and b"st.global" not in ptx[:wait]
