@@ -100,6 +100,23 @@ def test_simulated(family: str, options: tuple[bool, ...]) -> None:
         np.testing.assert_array_equal(simulation.run(seed), scan.scanned(exclusive=options[1]))
 
 
+@needs_compiler
+@pytest.mark.parametrize("options", [options for options in OPTIONS if not options[2]], ids=name_of)
+@pytest.mark.parametrize("units", [2, 3, 4])
+def test_clusters_take_rows_in_turn(units: int, options: tuple[bool, ...]) -> None:
+    """Without a mask: integers of 8 bytes that have one are for tiles."""
+    reverse, exclusive, _, initial = options
+    scan = Example((9, units * 256 - 6), reverse=reverse, initial=initial)
+    call = {"reverse": reverse, "exclusive": exclusive, "initial": scan.initial}
+    with small_units(2, 2):
+        simulation = prepare(scan.value, INTERVAL, target=Target(90, 1), **call)
+    config = simulation.plan.config
+    assert (config.family, config.cluster, simulation.plan.grid) == ("cluster", units, 9 * units)
+    assert simulation.plan.grid > config.blocks_per_sm
+    for seed in range(6):
+        np.testing.assert_array_equal(simulation.run(seed), scan.scanned(exclusive=exclusive))
+
+
 # ---- segments ------------------------------------------------------------------------------------
 
 SEGMENTS = ("reset", "keys-full", "offsets-empty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -433,6 +434,39 @@ def long_chains() -> list[Case]:
     ]
 
 
+def clusters_in_turn() -> list[Case]:
+    """Rows of two to four units, more than an SM has room for at once. Of inexact sums two units, masked four bytes."""
+    flags: tuple[dict[str, Any], ...] = (
+        {},
+        {"reverse": True},
+        {"exclusive": True},
+        {"initial": 2},
+        {"reverse": True, "exclusive": True, "initial": 2},
+    )
+    one_sm: dict[str, Any] = {"sms": 1, "cluster": 16, "seeds": 4}
+    cases = []
+    for units, (dtype, size) in itertools.product(
+        (2, 3, 4), (("uint8", 1), ("int16", 2), ("float32", 4), ("int64", 8))
+    ):
+        for call, masked in itertools.product(flags, (False, True) if size == 4 else (False,)):
+            name = "-".join(["in-turn", str(units), dtype, *call, *["masked"] * masked])
+            length = units * 2 * 2 * 32 * 16 // size - 16 * units  # the last unit is not whole
+            cases.append(Case(name, (9, length), dtype, masked=masked, call={**call, "dtype": dtype}, **one_sm))
+    cases += [
+        Case(f"in-turn-2-{dtype}", (9, 2 * 2 * 2 * 32 * 16 // size - 16), dtype, **one_sm)
+        for dtype, size in (("float16", 2), ("bfloat16", 2), ("float64", 8), ("complex64", 8), ("complex128", 16))
+    ]
+    real: dict[str, Any] = {**one_sm, "units": None, "seeds": 2}
+    return [
+        *cases,
+        Case("in-turn-batches", (3, 3, 1500), op="max", **one_sm),
+        Case("in-turn-in-place", (9, 1500), "int32", in_place=True, call={"dtype": "int32"}, **one_sm),
+        Case("in-turn-3-sms", (40, 1024), "int32", call={"dtype": "int32"}, **{**one_sm, "sms": 3}),
+        Case("in-turn-real", (3, 3 * 8192 - 4), "int32", call={"dtype": "int32"}, **real),
+        Case("in-turn-real-masked", (5, 2 * 8192), masked=True, call={"reverse": True}, **real),
+    ]
+
+
 def real_tuning() -> list[Case]:
     real: dict[str, Any] = {"units": None, "seeds": 2}
     return [
@@ -450,6 +484,10 @@ def real_tuning() -> list[Case]:
         Case("real-tiles-bool", (16384 + 1,), "bool", **real),
         Case("real-tiles-uint8", (2 * 32768,), "uint8", call={"dtype": "uint8"}, **real),
         Case("real-tiles-complex128", (2, 3000), "complex128", **real),
+        Case("real-tiles-uint8-to-int64", (2, 2 * 6144 + 77), "uint8", **real),
+        Case("real-rows-uint8-to-int64", (7, 700), "uint8", **real),
+        Case("real-rows-bool-to-int64", (7, 768), "bool", **real),
+        Case("real-cluster-int8-to-float64", (2 * 6144 + 80,), "int8", cluster=16, call={"dtype": "float64"}, **real),
         Case("real-strips-2", (2 * 4096 + 77, 2), call={"axis": 0}, **real),
         Case("real-strips-3-masked", (2, 2 * 2048 + 7, 3), masked=True, call={"axis": 1}, **real),
         Case("real-strips-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
@@ -471,6 +509,7 @@ CASES = [
     *packed_sums(),
     *shifted_rows(),
     *long_chains(),
+    *clusters_in_turn(),
     *real_tuning(),
 ]
 
@@ -487,6 +526,15 @@ def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):
         assert_same(simulation.run(seed), expected)
+
+
+def test_clusters_take_rows_in_turn() -> None:
+    """What these cases are for."""
+    for case in clusters_in_turn():
+        plan = case.prepare().plan
+        assert plan.config.family == "cluster", case.name
+        assert plan.grid == math.prod(case.shape[:-1]) * plan.config.cluster, case.name
+        assert plan.grid > case.sms * plan.config.blocks_per_sm, case.name
 
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5])
