@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from features import offsets_for
-from gpu import LIBRARIES, assert_same, check, cupy, hold, need, numbers, to_numpy
+from gpu import LIBRARIES, assert_same, check, config_of, cupy, hold, need, numbers, to_numpy
 
 import cuscan
 from cuscan import ScanValueError
@@ -315,6 +315,67 @@ def test_a_graph_outlives_the_calls_around_it(name):
     library.synchronize()
     assert_all(captured.queued)
     assert all(bool((array == -1).all()) for array in held)
+
+
+# ---- one after the other --------------------------------------------------------------------------------------
+
+ALONG = [{"axis": -1}, {"axis": -1, "reverse": True}]
+ACROSS = [{"axis": 0}, {"axis": 0, "reverse": True}]
+SEGMENTED = [{**call, "offsets": offsets_for(np.random.default_rng(0), 300_000)} for call in ALONG]
+
+# A shape, and calls that take turns. Each name begins with the kernel family of the first.
+CHAINS = {
+    "rows": ((1000, 64), ALONG),
+    "thread_rows": ((1000, 7), ALONG),
+    "warp_rows": ((200, 501), ALONG),
+    "cluster": ((3, 20_000), ALONG),
+    "cluster in turn": ((140, 8256), ALONG),
+    "tiles": ((300_000,), ALONG),
+    "tiles with offsets": ((300_000,), SEGMENTED),
+    "columns": ((1100, 50), ACROSS),
+    "strips": ((9000, 6), ACROSS),
+    "rows and strips": ((1024, 640), [ALONG[0], ACROSS[1]]),
+}
+
+
+def chain(x: Any, y: Any, calls: list[dict[str, Any]]) -> None:
+    """Fifty scans, each of what the one before it wrote: at last to `x`."""
+    for number in range(50):
+        cuscan.scan(x, out=y, dtype="int32", **calls[number % 2])
+        x, y = y, x
+
+
+@both_libraries
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+@pytest.mark.parametrize("kind", CHAINS)
+def test_a_scan_reads_what_the_one_before_it_wrote(name, kind, captured):
+    """Kernels begin before those ahead of them end. Integers wrap: in the end an element depends on all before."""
+    library, (shape, calls) = need(name), CHAINS[kind]
+    host = numbers(shape, "int32")
+    assert config_of(host, dtype="int32", **calls[0]).family == kind.split()[0]
+
+    def placed(place: Any) -> list[dict[str, Any]]:
+        return [{key: place(v) if isinstance(v, np.ndarray) else v for key, v in call.items()} for call in calls]
+
+    expected, on_gpu = library.host(host), placed(library.device)
+    chain(expected, library.host(host), placed(library.host))
+    start, x, y = (library.device(host) for _ in range(3))
+    chain(x, y, on_gpu)  # compiled, and with its workspace
+    library.synchronize()
+    stream, results = library.stream(), []
+    if captured:
+        graph, _ = library.capture(lambda: chain(x, y, on_gpu), stream)
+    with library.on(stream):
+        for _ in range(3):
+            x[...] = start
+            if captured:
+                library.replay(graph, stream)
+            else:
+                chain(x, y, on_gpu)
+            results.append(library.copy(x))
+    library.synchronize()
+    for number, result in enumerate(results):
+        assert_same(result, expected, f"result {number}")
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------
