@@ -55,7 +55,7 @@ def order_of(request: ScanRequest) -> Order:
     if not layout_of(request).contiguous:
         return COLUMNS
     sizes = _itemsizes(request)
-    order = BYTES_TO_WORDS if (min(sizes), max(sizes)) == (1, 8) else CONTIGUOUS[max(sizes)]
+    order = BYTES_TO_WORDS if sizes == [1, 8] else CONTIGUOUS[max(sizes)]
     element = sum(spec.dtype.itemsize for spec in request.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)

@@ -149,6 +149,8 @@ def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
         ("float32", "float32", 4),
         ("float16", "int64", 8),
         ("float64", "float32", 8),
+        ("int64", "int8", 8),
+        ("float64", "bool", 8),
         ("float32", "float64", 8),
         ("bool", "complex128", 16),
         ("float64", "float64", 8),
