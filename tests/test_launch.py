@@ -39,7 +39,7 @@ class Gpu(NumPyLibrary):
         self.owners = {}
         self.contexts = []  # as (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
-        self.functions, self.status, self.attributes = [], 0, []
+        self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -160,7 +160,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(kernel, "load_kernel", fake.load_kernel)
-    monkeypatch.setattr(kernel, "driver_launch", lambda: fake.launch)
+    monkeypatch.setattr(kernel, "load_driver", lambda: kernel.Driver(fake.launch, fake.overlaps))
     monkeypatch.setattr(cuda, "_make_context", fake.make_context)
     monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
     monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
@@ -315,7 +315,7 @@ def test_numbers_are_those_of_the_call(gpu):
 
 def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypatch):
     x = values(5000)
-    for arch, attributes in ((90, 1), (80, 0)):
+    for arch, gpu.overlaps, attributes in ((90, True, 1), (80, True, 0), (90, False, 0)):
         monkeypatch.setattr(
             cuda, "_target", lambda index, arch=arch: dataclasses.replace(simulator.SMALL_GPU, arch=arch)
         )

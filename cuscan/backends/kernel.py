@@ -10,6 +10,7 @@ import functools
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import cupy
 
@@ -17,6 +18,7 @@ from cuscan.compile.module import load_kernel
 from cuscan.config import Config, StartsConfig
 
 OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for those before them (target.cuh)
+OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches
 _WORD = 8  # bytes of an address
 _ALIGNMENT = 16  # of what is passed by value
 _CONFIG = struct.Struct("7I4xQQI4x")  # CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many
@@ -26,13 +28,26 @@ _ATTRIBUTE = struct.Struct("i4xi60x")  # CUlaunchAttribute
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
+class Driver(NamedTuple):
+    """What is asked of the driver: its launch, and whether it knows launches that overlap, in graphs, too.
+
+    `launch` takes the addresses of the configuration, the function and the table of arguments, and None.
+    """
+
+    launch: Callable[[int, int, int, None], int]
+    overlaps: bool
+
+
 @functools.cache
-def driver_launch() -> Callable[[int, int, int, None], int]:
-    """cuLaunchKernelEx(configuration, function, table of arguments, nothing more)."""
-    launch = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
+def load_driver() -> Driver:
+    """The driver of this machine."""
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    launch = library.cuLaunchKernelEx
     launch.argtypes = [ctypes.c_void_p] * 4
     launch.restype = ctypes.c_int
-    return launch
+    version = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
+    return Driver(launch, version.value >= OVERLAPPING_DRIVER)
 
 
 class Kernel:
@@ -51,10 +66,11 @@ class Kernel:
     def __init__(self, config: Config | StartsConfig, arch: int, grid: int, parts: Sequence[int | bytes]) -> None:
         self._function = load_kernel(config, arch)  # its module stays loaded as long as it is there
         self._pointer = self._function.ptr
-        self._launch = driver_launch()
+        driver = load_driver()
+        self._launch = driver.launch
         self._parts = parts
         self._sizes = (grid, 1, 1, config.block, 1, 1, config.shared_bytes)
-        self._overlaps = arch >= OVERLAPPING_ARCH
+        self._overlaps = driver.overlaps and arch >= OVERLAPPING_ARCH
         places = [part for part in parts if isinstance(part, int)]
         self._fill = struct.Struct(f"{1 + max(places)}Q").pack_into
         self.idle: list[_Arguments] = []
