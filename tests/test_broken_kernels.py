@@ -277,7 +277,7 @@ MISTAKES = (
         "the-workspace-renewed-one-ticket-too-early",
         "tiles",
         "kernels/tiles.cuh",
-        "tickets() + target::block_count(),",
+        "tickets() + target::block_count() * kLoaders,",
         "tickets() + target::block_count() - 1,",
     ),
     Mistake("the-workspace-never-renewed", "tile-a-row", "workspace.cuh", "!tags_wrap(ticket.tag))", "false)"),
@@ -285,7 +285,7 @@ MISTAKES = (
         "the-workspace-of-strips-never-renewed",
         "strips",
         "column_chain.cuh",
-        "workspace->taken(ticket, target::block_count(), words_used);",
+        "workspace->renew_after(ticket, target::block_count(), words_used);",
         "",
     ),
     Mistake(

@@ -53,7 +53,7 @@ struct SharedStrips {
     // By one thread of the block, one after the other.
     CUSCAN_DEVICE Turn first(uint64 words_used) {
         const Workspace::Ticket ticket = Workspace::ticket(workspace->take_ticket());
-        workspace->taken(ticket, target::block_count(), words_used);
+        workspace->renew_after(ticket, target::block_count(), words_used);
         tag = ticket.tag;
         begin();
         return next();

@@ -217,7 +217,7 @@ CUSCAN_DEVICE void atomic_raise(uint64* address, uint64 least) { atomicMax(addre
 CUSCAN_DEVICE void pause() { __nanosleep(40); }
 CUSCAN_DEVICE void fence() { __threadfence(); }
 
-// ---- bulk copies: a whole tile from global to shared memory, by one instruction of one thread -----------------------
+// ---- copies from global to shared memory that nobody waits for until a barrier says so ------------------------------
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 constexpr bool kHasBulkCopy = true;
 #else
@@ -305,7 +305,7 @@ struct Barrier {
     CUSCAN_DEVICE void arrive_loaded() {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
     }
-    // By one thread of its warp, or (together) by all: the compiler can rely on all going on together then.
+    // By threads on their own, or (together) by a whole warp: then the compiler can rely on all going on together.
     CUSCAN_DEVICE void wait(uint32 phase) {
         while (!is_over(phase)) {
         }

@@ -23,7 +23,7 @@ struct Workspace {
 
     // By whoever has one of a launch's `tickets`: with the last one, the workspace is ready for the next launch in the
     // stream, or the next replay of a graph.
-    CUSCAN_DEVICE void taken(Ticket ticket, uint64 tickets, uint64 words_used) {
+    CUSCAN_DEVICE void renew_after(Ticket ticket, uint64 tickets, uint64 words_used) {
         if (ticket.number + 1 == tickets && !tags_wrap(ticket.tag)) renew(words_used, ticket.tag);
     }
     // By all threads of each block, when it neither takes tickets nor looks at tile states any more: where the tags wrap,

@@ -18,7 +18,8 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
     const uint32 units = uint32(geometry.units);
     const auto take_ticket = [&] {
         const auto ticket = Workspace::ticket(target::broadcast(lane == 0 ? workspace->take_ticket() : 0, 0));
-        if (lane == 0) workspace->taken(ticket, geometry.rows * units + target::block_count(), geometry.workspace_words);
+        if (lane == 0)
+            workspace->renew_after(ticket, geometry.rows * units + target::block_count(), geometry.workspace_words);
         return ticket;
     };
     auto ticket = take_ticket();

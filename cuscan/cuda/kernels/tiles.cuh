@@ -1,10 +1,10 @@
 // tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles, which blocks take
 // by ticket: all tiles of a row, then those of the next. Where a row is one small tile, a ticket is for kBatch of them.
 //
-// A block has an SM to itself. Its loader fills stages of shared memory with tiles, as many ahead as there are. kGroups
-// groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for what
-// precedes the tile and stores it. A walker finds out what that is, for one tile after the other. With kScansAhead a group
-// scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes later.
+// A block has an SM to itself. Its loader, or two, fills stages of shared memory with tiles, as many ahead as there are.
+// kGroups groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for
+// what precedes the tile and stores it. A walker finds out what that is, for one tile after the other. With kScansAhead a
+// group scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes later.
 //
 // Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
 // (the mask, and where segments start) are read once and leave room for those of a later tile.
@@ -34,9 +34,9 @@ struct TilesShared {
     using Element = Elements<Config>;
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     static constexpr int kElements = Config::kWarps * Tile::kElements;  // of a tile
-    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then the loader, then the walker
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then loaders, then the walker
     static constexpr bool kWalks = Config::kLevels > 0;
-    static constexpr int kThreads = (kWorkers + 1 + kWalks) * target::kWarp;
+    static constexpr int kThreads = (kWorkers + Config::kLoaders + kWalks) * target::kWarp;
     // Tiles between the loader and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
@@ -75,7 +75,11 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
+    static constexpr uint32 kLoaders = Config::kLoaders;
     static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
+    static_assert(kLoaders == 1 || !Shared::kWalks, "a chain's tickets are taken in its order");
+    static_assert(kGroups % kLoaders == 0 && kStages % kLoaders == 0 && (!FlagStage::kAny || kFlagStages % kLoaders == 0),
+                  "groups and stages are one loader's: others do not wait for it");
 
     Shared& shared;
     const Row<Config>& origin;
@@ -100,26 +104,27 @@ struct Tiles {
     }
     CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag); }
 
-    // ---- the loader: one warp, for which lane 0 speaks -------------------------------------------------------------
+    // ---- loaders: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
 
-    CUSCAN_DEVICE void run_loader() {
+    // The launch's tag.
+    CUSCAN_DEVICE uint32 run_loader(uint32 loader) {
         const bool speaks = lane == 0;
         uint64 counts = 0;
-        target::await_predecessors();                   // for all: they meet this warp at the barrier
+        target::await_predecessors();                   // for all: they meet these warps at the barrier
         if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
         uint32 of_ticket = kBatch;  // tiles
         Workspace::Ticket ticket{};
-        for (uint32 k = 0; ended < kGroups; ++k) {
+        for (uint32 k = loader; ended < kGroups / kLoaders; k += kLoaders) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
             if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait_together(k / kFlagStages - 1);
             if (ended == 0 && of_ticket == kBatch) {
-                if (k > 0 && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
+                if (k > loader && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
-                if (speaks) taken(ticket);
+                if (speaks) renew_after(ticket);
                 if (k == 0 && speaks) shared.tag = ticket.tag;
                 of_ticket = 0;
             }
@@ -144,16 +149,17 @@ struct Tiles {
             ended += !tile.exists;
         }
         target::admit_successor();
-        // Every block takes one ticket too many: those that a ticket is for may have ended with the last tile.
-        if (speaks && ticket.number < tickets()) taken(Workspace::ticket(workspace->take_ticket()));
+        // Every loader takes one ticket too many: those that a ticket is for may have ended with the last tile.
+        if (speaks && ticket.number < tickets()) renew_after(Workspace::ticket(workspace->take_ticket()));
+        return ticket.tag;
     }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
         const uint64 strip = Shared::kWalks ? uint32(number) / row_tiles : number;
         return {strip, Shared::kWalks ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
     }
-    CUSCAN_DEVICE void taken(Workspace::Ticket ticket) const {
-        workspace->taken(ticket, tickets() + target::block_count(), geometry.workspace_words);
+    CUSCAN_DEVICE void renew_after(Workspace::Ticket ticket) const {
+        workspace->renew_after(ticket, tickets() + target::block_count() * kLoaders, geometry.workspace_words);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
@@ -272,17 +278,20 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
-    if (warp == Shared::kWorkers) {
-        kernel.run_loader();
-    } else if (warp < Shared::kWorkers) {
+    uint32 tag = 0;
+    if (warp < Shared::kWorkers) {
         kernel.make_barriers();
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
+        tag = shared.tag;
+    } else if (warp < Shared::kWorkers + Config::kLoaders) {
+        tag = kernel.run_loader(warp - Shared::kWorkers);
     } else {
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_walker();
+        tag = shared.tag;
     }
-    workspace->leave(shared.tag, geometry.workspace_words);
+    workspace->leave(tag, geometry.workspace_words);
 }
 
 }  // namespace cuscan
