@@ -631,6 +631,24 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
     assert accesses(make_plan(request(**call), Target(80, 108))) == (*expected, *NONE)  # no bulk copies
 
 
+@pytest.mark.parametrize(
+    ("length", "dtype", "rows", "expected"),
+    [
+        (4096, "bfloat16", 20_000, (1, 4)),
+        (4097, "bfloat16", 20_000, (2, 2)),
+        (4097, "bfloat16", 5000, (2, 1)),
+        (4097, "float32", 20_000, (1, 2)),
+        (2049, "float32", 20_000, (2, 2)),
+        (8193, "float32", 20_000, (1, 1)),
+    ],
+)
+def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, rows, expected):
+    """Loaders, and rows of a ticket."""
+    constants = dict(make_plan(request(view((rows, length), dtype), axis=1), Target(90, 132)).config.constants)
+    assert (constants["Loaders"], constants["Batch"]) == expected
+    assert constants["Stages"] % constants["Loaders"] == constants["Groups"] % constants["Loaders"] == 0
+
+
 def test_columns_by_hand():
     made = planned(view((1000, 64)), axis=0, mask=view((64,), "bool"))
     constants = dict(made.config.constants)
@@ -651,7 +669,7 @@ def test_blocks_of_columns_cover_every_column_and_unit(length, width):
     made = make_plan(request(view((7, length, width)), axis=1), Target(80, 132))
     constants = dict(made.config.constants)
     threads, chunks, places = constants["ColumnThreads"], constants["Chunks"], constants["Places"]
-    assert made.config.block == threads * chunks * places and made.config.block in (32, 64, 128, 256, 512)
+    assert made.config.block == threads * chunks * places and made.config.block in (32, 64, 128, 256, 512, 1024)
     assert chunks * constants["Steps"] >= min(length, 256)
     blocks = -(-width // (threads * made.config.items))
     units = -(-length // 256)

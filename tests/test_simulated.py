@@ -388,6 +388,8 @@ def shifted_rows() -> list[Case]:
         Case("shifted-last-tile-of-nothing", (3, 1024 + 512), layout="padded-rows", call={"include_initial": True}),
         Case("real-shifted-4097", (3, 4097), **real),
         Case("real-shifted-4097-reverse", (3, 4097), "bfloat16", layout="misaligned", call={"reverse": True}, **real),
+        Case("real-shifted-two-loaders", (61, 2049), "bfloat16", sms=2, **real),
+        Case("real-shifted-two-loaders-masked", (40, 4097), "bfloat16", masked=True, sms=1, **real),
         Case("real-shifted-16385", (2, 16385), masked=True, **real),
         Case("real-shifted-bytes", (2, 16384 + 5), "uint8", layout="misaligned", call={"dtype": "uint8"}, **real),
     ]
