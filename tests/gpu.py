@@ -372,6 +372,7 @@ WAYS = {
     "cluster pairs": lambda order, columns: Way((1, 25 * order.unit + 64), 1),
     "cluster in turn": lambda order, columns: Way((5 * H200.sm_count, order.unit + 48), 1),
     "tiles-shared one": lambda order, columns: Way((5, order.warp_tile + 9), 1),
+    "tiles-shared short": lambda order, columns: Way((650, order.warp_tile + 9), 1),
     "tiles-shared": lambda order, columns: Way((2, 32 * order.unit + 77), 1),
     "tiles-shared bulk": lambda order, columns: Way((2, 32 * order.unit + 64), 1),
     "tiles-shared rows": lambda order, columns: Way((40, 4 * order.unit + 48), 1),
