@@ -150,10 +150,8 @@ def paired(x, order, op, carry_type):
         run = i // order.items
         carry = carry_into(run // 32)
         before = carry if carry is ABSENT else accumulator(carry)
-        for level in (4, 3, 2, 1, 0):
-            if run >> level & 1:
-                before = join(before, block(level, (run >> level) - 1))
-        return left_fold([before, *x[run * order.items : i + 1]])
+        runs = left_fold(block(level, (run >> level) - 1) for level in (4, 3, 2, 1, 0) if run >> level & 1)
+        return left_fold([join(before, runs), *x[run * order.items : i + 1]])
 
     return [result(i) for i in range(n)]
 
