@@ -415,7 +415,7 @@ MISTAKES = (
     Mistake(
         "the-last-tile-is-not-stored", "tiles", "kernels/tiles.cuh", "kScansAhead ? k >= kGroups : exists", "exists"
     ),
-    Mistake("nobody-knows-the-tag", "tiles", "kernels/tiles.cuh", "shared.tag = ticket.tag;", ""),
+    Mistake("nobody-knows-the-tag", "tiles", "kernels/tiles.cuh", "shared.tag[loader] = ticket.tag;", ""),
     Mistake(
         "a-group-in-the-place-of-the-next",
         "walk",

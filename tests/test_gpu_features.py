@@ -46,7 +46,7 @@ from operator_examples import AFFINE, EXAMPLES, MATRIX_PRODUCT, STRING_HASH
 
 import cuscan
 from cuscan import CompileError, ScanTypeError, ScanValueError, tuning
-from cuscan.backends import cuda
+from cuscan.backends import cuda, kernel
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import OPERATORS
 from cuscan.request import ScanRequest
@@ -736,7 +736,7 @@ def test_equal_operators_share_a_kernel(monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("an equal operator compiles nothing")
 
-    monkeypatch.setattr(cuda, "load_kernel", forbidden)
+    monkeypatch.setattr(kernel, "load_kernel", forbidden)
     for got, expected in zip(cuscan.scan(x, AFFINE.operator(numpy=None)), first, strict=True):
         assert_same(got, expected)
 
@@ -964,7 +964,7 @@ def test_a_second_call_is_a_lookup(name, what, monkeypatch):
     library, (one, other) = need(name), several(what, 2)
     one.placed(Placement(library.device))()
     run, expected = other.placed(Placement(library.device)), other.expected(library)
-    for step in ("make_request", "make_plan", "load_kernel"):
+    for step in ("make_request", "make_plan", "Kernel"):
         monkeypatch.setattr(cuda, step, forbidden)
     for got, twin in zip(run(), expected, strict=True):
         assert_same(got, twin)

@@ -36,7 +36,7 @@ from test_host import COMPLEX, EXACT, FLOATS, assert_close, cases, initial_for, 
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError, tuning
-from cuscan.backends import cuda, workspace
+from cuscan.backends import cuda, kernel, workspace
 from cuscan.dtypes import DTYPES
 from cuscan.interop import adopt
 from cuscan.operators import OPERATORS
@@ -483,7 +483,7 @@ def test_a_second_call_is_a_lookup(name, kind, monkeypatch):
     shape, axis = way(kind)
     library = need(name)
     first = cuscan.scan(library.device(numbers(shape)), axis=axis, reverse=True, initial=2)
-    for step in ("make_request", "make_plan", "load_kernel"):
+    for step in ("make_request", "make_plan", "Kernel"):
         monkeypatch.setattr(cuda, step, forbidden)
     second = cuscan.scan(library.device(numbers(shape, seed=1)), axis=axis, reverse=True, initial=3)
     expected = cuscan.scan(library.host(numbers(shape, seed=1)), axis=axis, reverse=True, initial=3)
@@ -561,7 +561,7 @@ def test_a_failed_compilation_leaves_the_next_call_right(monkeypatch):
 
     x = numbers((1234, 3), "int32")
     with monkeypatch.context() as patch:
-        patch.setattr(cuda, "load_kernel", broken)
+        patch.setattr(kernel, "load_kernel", broken)
         with pytest.raises(cuscan.CompileError):
             cuscan.scan(need("cupy").device(x), axis=0)
     check("cupy", x, axis=0)

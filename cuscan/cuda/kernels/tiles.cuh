@@ -50,7 +50,7 @@ struct TilesShared {
     // Of a tile: its slot is filled; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
-    uint32 tag;  // of the launch; known with the first slot
+    uint32 tag[Config::kLoaders];  // of the launch; known with a loader's first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
     // Of a group's warps, in this tile and the one before; aligned, so that no wider load of them takes others' along.
     struct alignas(16) Totals {
@@ -102,7 +102,7 @@ struct Tiles {
         static_assert(kFlagStages <= kRing, "the loop makes no more of them");
         static_assert(kGroups <= 15, "a barrier for each group; all warps meet at the first one in the beginning");
     }
-    CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag); }
+    CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag[0]); }
 
     // ---- loaders: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
 
@@ -125,7 +125,7 @@ struct Tiles {
                 if (k > loader && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
                 if (speaks) renew_after(ticket);
-                if (k == 0 && speaks) shared.tag = ticket.tag;
+                if (k == loader && speaks) shared.tag[loader] = ticket.tag;
                 of_ticket = 0;
             }
             const TileSlot tile = ended == 0 ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
@@ -282,14 +282,15 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     if (warp < Shared::kWorkers) {
         kernel.make_barriers();
         target::barrier_sync<1>(Shared::kThreads);
-        kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
-        tag = shared.tag;
+        const int group = warp / Config::kWarps;
+        kernel.run_group(group, warp % Config::kWarps);
+        tag = shared.tag[group % Config::kLoaders];  // whose slots it has waited for
     } else if (warp < Shared::kWorkers + Config::kLoaders) {
         tag = kernel.run_loader(warp - Shared::kWorkers);
     } else {
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_walker();
-        tag = shared.tag;
+        tag = shared.tag[0];
     }
     workspace->leave(tag, geometry.workspace_words);
 }
