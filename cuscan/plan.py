@@ -235,8 +235,8 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     # Beside the tiles that the groups work on, those on their way.
     stages = (room - flag_bytes) // (value_bytes + tile_bytes)
     stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
-    # Rows that begin anywhere take a loader longer: each of its tickets is for two at least. Where they are so short that
-    # many groups wait for them, there are two loaders, each with every second tile, group and stage.
+    # Rows that begin anywhere take a loader longer: each of its tickets is for two at least. Where they are so short
+    # that many groups wait for them, there are two loaders, each with every second tile, group and stage.
     shifted = units == 1 and any(accesses[i].startswith("Shifted") for i in sent)
     loaders = 2 if shifted and groups >= MANY_GROUPS and groups % 2 == 0 and stages > 1 else 1
     stages -= stages % loaders

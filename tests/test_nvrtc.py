@@ -150,23 +150,23 @@ def test_conversions_compile(dtype, result):
 SPILLS = {
     ("tiles-block", 8): 32,  # exclusive, as in the next
     ("tiles-grid", 8): 32,
-    ("tiles-odd", 2): 52,  # masked, as in the next
+    ("tiles-odd", 2): 56,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
     ("columns-block", 8): 64,  # masked, sm_90
-    ("columns-grid", 2): 80,
-    ("columns-grid", 4): 80,
+    ("columns-grid", 2): 96,
+    ("columns-grid", 4): 96,
     ("strips-own", 8): 60,  # masked: the columns family
     ("strips-shared", 2): 204,  # of those who walk, as in the next
     ("strips-shared", 8): 80,
     ("strips-sixteen", 2): 32,
     ("strips-sixteen", 4): 16,
     ("strips-sixteen", 8): 80,
-    ("strips-two", 2): 16,  # masked, as all that follow: the columns family
-    ("strips-two", 4): 40,
-    ("strips-three", 2): 80,
-    ("strips-three", 4): 80,
-    ("strips-three", 8): 60,
+    ("strips-two", 2): 80,  # masked, as all that follow: the columns family
+    ("strips-two", 4): 92,
+    ("strips-three", 2): 112,
+    ("strips-three", 4): 108,
+    ("strips-three", 8): 104,
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
@@ -175,10 +175,13 @@ SPILLS_100 = {
     ("tiles-grid", 2): (28, 0),
     ("tiles-grid", 8): (68, 32),
     ("tiles-odd", 2): (36, 172),
-    ("tiles-odd", 4): (20, 116),
+    ("tiles-odd", 4): (28, 116),
     ("tiles-odd", 8): (64, 72),
+    ("strips-sixteen", 2): (32, 84),
+    ("strips-sixteen", 4): (16, 76),
 }
-MISALIGNED_SPILLS = 32
+# What is misaligned: the columns family; all others 32.
+MISALIGNED_SPILLS = {("strips-two", 2): 44, ("strips-two", 8): 84, ("strips-sixteen", 2): 56}
 
 
 @pytest.mark.parametrize("arch", [90, 100])
@@ -219,7 +222,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
     if "pointer" in flags:
-        allowed = max(allowed, MISALIGNED_SPILLS)
+        allowed = max(allowed, MISALIGNED_SPILLS.get((layout, itemsize), 32))
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 
