@@ -478,13 +478,13 @@ def test_the_per_thread_stream_is_another_in_every_thread(gpu):
     assert len({pointers[-1] for _, _, pointers in gpu.launches}) == 4
 
 
-def test_threads_on_one_stream(gpu):
-    arrays = [values((2, 5000 + 600 * i), seed=i) for i in range(6)]
+def check_in_threads(gpu, arrays, times):
+    """Check each array so many times in a thread of its own; what failed."""
     failures = []
 
     def work(array):
         try:
-            for _ in range(5):
+            for _ in range(times):
                 check(gpu, array)
         except BaseException as error:
             failures.append(error)
@@ -494,6 +494,12 @@ def test_threads_on_one_stream(gpu):
         thread.start()
     for thread in threads:
         thread.join()
+    return failures
+
+
+def test_threads_on_one_stream(gpu):
+    arrays = [values((2, 5000 + 600 * i), seed=i) for i in range(6)]
+    failures = check_in_threads(gpu, arrays, 5)
     assert not failures and len(gpu.launches) == 30
 
 
@@ -501,7 +507,7 @@ def test_threads_never_share_the_memory_of_arguments(gpu):
     arrays = [values(3000, seed=i) for i in range(4)]
     check(gpu, arrays[0])
     [kept] = cuda._launches.values()
-    together, used, failures = threading.Barrier(len(arrays), timeout=60), [], []
+    together, used = threading.Barrier(len(arrays), timeout=60), []
 
     def launch(*arguments):
         together.wait()  # all threads are in the driver at once
@@ -509,19 +515,7 @@ def test_threads_never_share_the_memory_of_arguments(gpu):
         return gpu.launch(*arguments)
 
     kept.kernel._launch = launch
-
-    def work(array):
-        try:
-            for _ in range(3):
-                check(gpu, array)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = check_in_threads(gpu, arrays, 3)
     assert not failures and len(used) == 12 and len(kept.kernel.idle) == 4
     for first in (0, 4, 8):
         configurations, tables = (set(addresses) for addresses in zip(*used[first : first + 4], strict=True))
