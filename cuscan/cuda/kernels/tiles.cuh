@@ -106,8 +106,7 @@ struct Tiles {
 
     // ---- loaders: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
 
-    // The launch's tag.
-    CUSCAN_DEVICE uint32 run_loader(uint32 loader) {
+    CUSCAN_DEVICE void run_loader(uint32 loader) {
         const bool speaks = lane == 0;
         uint64 counts = 0;
         target::await_predecessors();                   // for all: they meet these warps at the barrier
@@ -151,7 +150,7 @@ struct Tiles {
         target::admit_successor();
         // Every loader takes one ticket too many: those that a ticket is for may have ended with the last tile.
         if (speaks && ticket.number < tickets()) renew_after(Workspace::ticket(workspace->take_ticket()));
-        return ticket.tag;
+        target::sync_warp();  // all of them read the tag
     }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
@@ -278,20 +277,19 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
-    uint32 tag = 0;
-    if (warp < Shared::kWorkers) {
+    constexpr int kWorkers = Shared::kWorkers, kLoaders = Config::kLoaders;
+    if (warp >= kWorkers && warp < kWorkers + kLoaders) {
+        kernel.run_loader(warp - kWorkers);
+    } else if (warp < kWorkers) {
         kernel.make_barriers();
         target::barrier_sync<1>(Shared::kThreads);
-        const int group = warp / Config::kWarps;
-        kernel.run_group(group, warp % Config::kWarps);
-        tag = shared.tag[group % Config::kLoaders];  // whose slots it has waited for
-    } else if (warp < Shared::kWorkers + Config::kLoaders) {
-        tag = kernel.run_loader(warp - Shared::kWorkers);
+        kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
     } else {
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_walker();
-        tag = shared.tag[0];
     }
+    // Of the loader whose slots the warp has waited for.
+    const uint32 tag = shared.tag[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kLoaders];
     workspace->leave(tag, geometry.workspace_words);
 }
 
