@@ -37,54 +37,51 @@ CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
     return all;
 }
 
+// The pairs of pairs that `number` totals, a power of two, make.
+constexpr int levels_of(uint32 number) { return number > 1 ? 1 + levels_of(number / 2) : 0; }
+
 // Totals in a row, combined in pairs, the pairs in pairs, and so on up to 2^kLevels. What precedes total number i is made of
 // the blocks that the bits of i stand for, the largest first. Totals come one after the other, from number 0 on.
+//
+// A member for each level: the compiler would keep an array in memory, where numbers that it does not know choose of it.
 template <class Op, int kLevels, class T>
 struct PairedFold {
-    T block[kLevels > 0 ? kLevels : 1];
+    T block;                              // of one total
+    PairedFold<Op, kLevels - 1, T> rest;  // of pairs
 
     // Takes total number `number`; gives the largest block that ends with it.
-    CUSCAN_DEVICE T push(int number, T total) {
-        CUSCAN_UNROLL
-        for (int level = 0; level < kLevels; ++level) {
-            if ((number >> level & 1) == 0) {
-                block[level] = total;
-                return total;
-            }
-            total = Op::combine(block[level], total);
-        }
+    CUSCAN_DEVICE T push(uint32 number, const T& total) {
+        if (number & 1) return rest.push(number / 2, Op::combine(block, total));
+        block = total;
         return total;
     }
     // `prefix`, if there is one, and the totals before number `number`, block by block.
-    CUSCAN_DEVICE T before(int number, bool has_prefix, T prefix) const {
-        CUSCAN_UNROLL
-        for (int level = kLevels - 1; level >= 0; --level) {
-            if (number >> level & 1) {
-                prefix = join<Op>(has_prefix, prefix, block[level]);
-                has_prefix = true;
-            }
-        }
-        return prefix;
+    CUSCAN_DEVICE T before(uint32 number, bool has_prefix, const T& prefix) const {
+        const T larger = rest.before(number / 2, has_prefix, prefix);
+        return number & 1 ? join<Op>(has_prefix || number > 1, larger, block) : larger;
     }
-    // `prefix`, if there is one, and the totals before number `number` as a whole.
-    CUSCAN_DEVICE T after(bool has_prefix, const T& prefix, int number) const {
-        return number > 0 ? join<Op>(has_prefix, prefix, before(number, false, prefix)) : prefix;
-    }
+};
+template <class Op, class T>
+struct PairedFold<Op, 0, T> {
+    CUSCAN_DEVICE T push(uint32, const T& total) { return total; }
+    CUSCAN_DEVICE T before(uint32, bool, const T& prefix) const { return prefix; }
 };
 
 // The same of totals that groups of kLanes lanes hold, one each.
 template <class Op, int kLanes, class T>
 struct PairedLanes {
-    static constexpr int kLevels = kLanes > 16 ? 5 : kLanes > 8 ? 4 : kLanes > 4 ? 3 : kLanes > 2 ? 2 : kLanes - 1;
-    PairedFold<Op, kLevels, T> left;  // the blocks before this lane
-    T total;                          // of all
+    PairedFold<Op, levels_of(kLanes), T> left;  // the blocks before this lane
+    T total;                                    // of all
 
-    CUSCAN_DEVICE PairedLanes(const T& own, int lane) : total(own) {
-        CUSCAN_UNROLL
-        for (int level = 0; level < kLevels; ++level) {
-            const T other = target::shuffle_xor(total, 1 << level);
-            left.block[level] = other;
-            total = lane >> level & 1 ? Op::combine(other, total) : Op::combine(total, other);
+    CUSCAN_DEVICE PairedLanes(const T& own, uint32 lane) : total(own) { combine<1>(left, lane); }
+
+private:
+    template <int kDistance, int kLevels>
+    CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 lane) {
+        if constexpr (kLevels > 0) {
+            left.block = target::shuffle_xor(total, kDistance);
+            total = lane & kDistance ? Op::combine(left.block, total) : Op::combine(total, left.block);
+            combine<2 * kDistance>(left.rest, lane);
         }
     }
 };

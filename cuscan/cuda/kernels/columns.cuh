@@ -91,18 +91,20 @@ struct Columns {
 
         const uint32 my_unit = unit(turn, my_place);
         const bool has_prefix = Config::kHasInitial || my_unit > 0;
-        State total[kItems];
-        PairedFold<Op, Pairs::kLevels, State> left[kItems];
+        State total[kItems], left[kItems];  // of the unit, and of the chunks before
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) {
             const Pairs pairs(line[my_column + i], my_chunk);
             total[i] = pairs.total;
-            left[i] = pairs.left;
+            left[i] = pairs.left.before(my_chunk, false, State{});
         }
         Carry carry[kItems];
         find(my_place, my_column, my_unit, total, carry);
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) line[my_column + i] = left[i].after(has_prefix, convert<State>(carry[i]), my_chunk);
+        for (int i = 0; i < kItems; ++i) {
+            const State prefix = convert<State>(carry[i]);
+            line[my_column + i] = my_chunk > 0 ? join<Op>(has_prefix, prefix, left[i]) : prefix;
+        }
     }
 
     // The column of this lane where a warp has a unit of kItems columns: every kItems-th lane has the same; and its total.

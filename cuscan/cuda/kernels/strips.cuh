@@ -67,20 +67,9 @@ struct Strips {
         return uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
     }
     CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
-    // Which tiles the block works on, one after the other; for one of its threads.
-    CUSCAN_DEVICE auto schedule() const {
-        const uint32 tiles = uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
-        if constexpr (Config::kGrid)
-            return SharedStrips(workspace, strips(), tiles);
-        else
-            return OwnStrips{{strips(), tiles}, 0, 0};
+    CUSCAN_DEVICE uint32 tiles() const {  // of a strip
+        return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
     }
-    struct OwnStrips {
-        Schedule schedule;
-        uint32 taken, tag;
-        CUSCAN_DEVICE Turn first(uint64) { return next(); }
-        CUSCAN_DEVICE Turn next() { return schedule.turn(taken++); }
-    };
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
         return int64(turn.strip % side_by_side()) * Layout::kColumns;
     }
@@ -112,26 +101,31 @@ struct Strips {
 
     CUSCAN_DEVICE void run_loader(int loader) {
         const int thread = loader * target::kWarp + lane();
-        auto schedule = this->schedule();
-        Turn turn{};
-        target::await_predecessors();  // for all: they meet these warps at the barrier
-        if (thread == 0) {             // while barriers are made
-            turn = schedule.first(geometry.workspace_words);
-            shared.tag = schedule.tag;
+        const Schedule own{strips(), tiles()};
+        SharedStrips tickets(workspace, strips(), tiles());
+        Turn first{};
+        target::await_predecessors();        // for all: they meet these warps at the barrier
+        if (Config::kGrid && thread == 0) {  // while barriers are made
+            first = tickets.first(geometry.workspace_words);
+            shared.tag = tickets.tag;
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
-            if (thread == 0) {
-                stage.turn = k == 0 ? turn : schedule.next();
-                // A block that sent for tiles far ahead of its work would hold up all others.
-                if (Config::kGrid && k >= Config::kAhead)
-                    this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                stage.known.arrive();
+            Turn now = own.turn(k);
+            if constexpr (Config::kGrid) {
+                if (thread == 0) {
+                    stage.turn = k == 0 ? first : tickets.next();
+                    // A block that sent for tiles far ahead of its work would hold up all others.
+                    if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
+                    stage.known.arrive();
+                }
+                target::barrier_sync<kLoading>(kLoaders * target::kWarp);
+                now = stage.turn;
+            } else if (thread == 0) {
+                stage.turn = now;
             }
-            target::barrier_sync<kLoading>(kLoaders * target::kWarp);
-            const Turn now = stage.turn;
             if (now.exists && tile(now).lies_together()) {
                 if (thread == 0) tile(now).send_together(stage.values, stage.arrived);
             } else {
@@ -184,13 +178,17 @@ struct Strips {
             const Turn now = stage.turn;
             if (!now.exists) return stage.prefixed.arrive();
             const uint32 unit = now.unit / kParts, part = now.unit % kParts;
-            if (now.unit == 0) carry.sections = start(now, column);
-            if (part == 0) unit_prefix = convert<State>(carry.before(unit));
+            if (now.unit == 0) {
+                carry.sections = start(now, column);
+                unit_prefix = convert<State>(carry.sections);
+            }
             const State total = put_before_runs(stage, walker, place, part > 0, parts.before(part, false, unit_prefix));
             of_lane(stage, walker) = unit_prefix;
             const State of_unit = parts.push(part, total);
-            if (part == kParts - 1) carry.pass(unit, convert<Carry>(of_unit));
             stage.prefixed.arrive();
+            if (part < kParts - 1) continue;
+            carry.pass(unit, convert<Carry>(of_unit));  // while nobody waits
+            unit_prefix = convert<State>(carry.before(unit + 1));
         }
     }
 
