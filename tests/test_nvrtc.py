@@ -77,17 +77,27 @@ def test_pairs_of_units_are_what_they_are_called(dtype):
     assert (config.family, config.cluster, dict(config.constants)["Units"]) == ("cluster", 16, 2)
 
 
-def resources(config, arch):
-    """Registers and bytes of spilled registers of a compiled configuration."""
+def report(config, arch):
+    """What the compiler says of a configuration that it has compiled."""
     cubin, log = module.compile_source(make_source(config), arch, ("--ptxas-options=-v",))
     assert cubin[:4] == b"\x7fELF"
-    registers = re.search(r"Used (\d+) registers", log)
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    assert registers and spills, log
     barriers = re.search(r"used (\d+) barriers", log)
     taken = config.blocks_per_sm * int(barriers[1] if barriers else 0)
     assert taken <= BARRIERS, "an SM has few barriers to share out among its blocks"
+    return log
+
+
+def figures(log):
+    """Registers, and bytes of spilled registers."""
+    registers = re.search(r"Used (\d+) registers", log)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    assert registers and spills, log
     return int(registers[1]), int(spills[1]) + int(spills[2])
+
+
+def resources(config, arch):
+    """The figures of a compiled configuration."""
+    return figures(report(config, arch))
 
 
 def spread():
@@ -150,23 +160,19 @@ def test_conversions_compile(dtype, result):
 SPILLS = {
     ("tiles-block", 8): 32,  # exclusive, as in the next
     ("tiles-grid", 8): 32,
-    ("tiles-odd", 2): 56,  # masked, as in the next
+    ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("columns-block", 8): 64,  # masked, sm_90
-    ("columns-grid", 2): 96,
-    ("columns-grid", 4): 96,
-    ("strips-own", 8): 60,  # masked: the columns family
-    ("strips-shared", 2): 204,  # of those who walk, as in the next
-    ("strips-shared", 8): 80,
-    ("strips-sixteen", 2): 32,
-    ("strips-sixteen", 4): 16,
-    ("strips-sixteen", 8): 80,
-    ("strips-two", 2): 80,  # masked, as all that follow: the columns family
-    ("strips-two", 4): 92,
-    ("strips-three", 2): 112,
-    ("strips-three", 4): 108,
-    ("strips-three", 8): 104,
+    ("columns-block", 8): 8,  # masked, sm_90
+    ("columns-grid", 2): 52,
+    ("columns-grid", 4): 52,
+    ("strips-own", 8): 8,  # masked: the columns family
+    ("strips-shared", 2): 92,  # of those who walk, as in the next
+    ("strips-shared", 8): 48,
+    ("strips-sixteen", 8): 52,
+    ("strips-three", 2): 72,  # masked, as all that follow: the columns family
+    ("strips-three", 4): 64,
+    ("strips-three", 8): 56,
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
@@ -175,13 +181,13 @@ SPILLS_100 = {
     ("tiles-grid", 2): (28, 0),
     ("tiles-grid", 8): (68, 32),
     ("tiles-odd", 2): (36, 172),
-    ("tiles-odd", 4): (28, 116),
+    ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
-    ("strips-sixteen", 2): (32, 84),
-    ("strips-sixteen", 4): (16, 76),
+    ("strips-sixteen", 2): (0, 84),
+    ("strips-sixteen", 4): (0, 76),
+    ("strips-three", 8): (56, 84),
 }
-# What is misaligned: the columns family; all others 32.
-MISALIGNED_SPILLS = {("strips-two", 2): 44, ("strips-two", 8): 84, ("strips-sixteen", 2): 56}
+MISALIGNED_SPILLS = 32
 
 
 @pytest.mark.parametrize("arch", [90, 100])
@@ -218,11 +224,14 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     itemsize = DTYPES[dtype].itemsize
     flags = {name: itemsize if name == "pointer" else flag for name, flag in flags.items()}
     config = plan(layout, dtype, target=Target(arch, 132), **flags).config
-    registers, spilled = resources(config, arch)
+    log = report(config, arch)
+    registers, spilled = figures(log)
+    stack = re.search(r"(\d+) bytes stack frame", log)
+    assert spilled or (stack and stack[1] == "0"), "an array in local memory: unknown numbers index it"
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
     if "pointer" in flags:
-        allowed = max(allowed, MISALIGNED_SPILLS.get((layout, itemsize), 32))
+        allowed = max(allowed, MISALIGNED_SPILLS)
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

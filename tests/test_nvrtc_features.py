@@ -60,15 +60,13 @@ OTHERS = {
 FLOAT32_SPILLS = {
     ("keys", "tiles-block"): 12,
     ("keys", "tiles-grid"): 12,
-    ("offsets", "tiles-grid"): 40,
     ("recurrence", "columns-block"): 40,
     ("recurrence-scalar", "columns-block"): 40,
 }
 SPILLS = {
     ("recurrence-complex64", "tiles-grid"): 592,
-    ("recurrence-complex64", "columns-grid"): 472,
-    ("recurrence-float64", "columns-grid"): 104,
-    ("matrices", "columns-grid"): 164,
+    ("recurrence-complex64", "columns-grid"): 340,
+    ("recurrence-float64", "columns-grid"): 72,
     ("modular", "tiles-grid"): 88,
 }  # where it was not possible to have at most 32
 # The kernel of bits has no more than 32 registers, so that an SM has 2,048 threads of it: it waits for memory.
