@@ -187,7 +187,6 @@ SPILLS_100 = {
     ("strips-sixteen", 4): (0, 76),
     ("strips-three", 8): (56, 84),
 }
-MISALIGNED_SPILLS = 32
 
 
 @pytest.mark.parametrize("arch", [90, 100])
@@ -230,8 +229,6 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     assert spilled or (stack and stack[1] == "0"), "an array in local memory: unknown numbers index it"
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
-    if "pointer" in flags:
-        allowed = max(allowed, MISALIGNED_SPILLS)
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

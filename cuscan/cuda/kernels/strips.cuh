@@ -113,7 +113,7 @@ struct Strips {
         for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
-            Turn now = own.turn(k);
+            Turn now;
             if constexpr (Config::kGrid) {
                 if (thread == 0) {
                     stage.turn = k == 0 ? first : tickets.next();
@@ -123,8 +123,9 @@ struct Strips {
                 }
                 target::barrier_sync<kLoading>(kLoaders * target::kWarp);
                 now = stage.turn;
-            } else if (thread == 0) {
-                stage.turn = now;
+            } else {
+                now = own.turn(k);
+                if (thread == 0) stage.turn = now;
             }
             if (now.exists && tile(now).lies_together()) {
                 if (thread == 0) tile(now).send_together(stage.values, stage.arrived);

@@ -288,7 +288,7 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_walker();
     }
-    // Of the loader whose slots the warp has waited for.
+    // Of the loader whose slots the warp has waited for; or its own.
     const uint32 tag = shared.tag[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kLoaders];
     workspace->leave(tag, geometry.workspace_words);
 }
