@@ -7,10 +7,11 @@ from collections.abc import Collection
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
 from cuscan.layout import Dimension, Layout, span_of
-from cuscan.order import FOLD, GROUP, SECTION
+from cuscan.order import GROUP, SECTION
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
 
+COLUMN_GROUP = 16  # units of columns whose total is published (column_chain.cuh)
 STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
 
 
@@ -32,15 +33,16 @@ def assemble(
     units: int = 1,
     chains: int = 0,
     strips: int = 0,
+    batches: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
     sent: Collection[int] = (),
 ) -> ScanPlan:
     """A plan.
 
-    Blocks share strips if `chains` of `units` each go through memory, `strips` of them beside each
-    other; or if they take `tickets`: then they publish so many `aggregates` and nothing else. Tiles of
-    the arrays `sent` are sent for.
+    Blocks share strips if `chains` of `units` each go through memory, in so many `strips`, by `batches`
+    if there are any; or if they take `tickets`: then they publish so many `aggregates` and nothing else.
+    Tiles of the arrays `sent` are sent for.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
@@ -48,7 +50,7 @@ def assemble(
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = aggregates * -(-state // 4) or column_words(strips, chains, units, state, carry_state)
+    words = aggregates * -(-state // 4) or column_words(strips, chains, units, batches, state, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
@@ -136,10 +138,10 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
     return -(-end // align) * align
 
 
-def column_words(strips: int, chains: int, units: int, accumulator: int, carry: int) -> int:
-    """The words of a workspace that columns take (`ColumnTables` in column_chain.cuh)."""
-    groups, sections = -(-units // FOLD), -(-units // FOLD**2)
-    tables = [units * -(-accumulator // 4), groups * -(-carry // 4), sections * -(-carry // 4)]
+def column_words(strips: int, chains: int, units: int, batches: int, accumulator: int, carry: int) -> int:
+    """The words of a workspace that columns take: a counter for each strip, and tables of totals."""
+    of_state, of_carry = -(-accumulator // 4), -(-carry // 4)
+    tables = [batches * of_carry] if batches else [units * of_state, -(-units // COLUMN_GROUP) * of_carry]
     return (strips + 1) // 2 * 2 + sum((chains * words + 1) // 2 * 2 for words in tables)
 
 

@@ -19,12 +19,13 @@ never on what follows.
 Along any other axis (a `paired` order) steps 2 to 4 are:
 
 2. 32 runs make a unit. Their totals are combined in pairs, those of the pairs in pairs, and so on;
-3. in the wider carry type, 16 units make a group and 16 groups a section: from left to right within a
-   group, a section, and over sections.
+3. in the wider carry type, 4096 units make a section, whose totals are combined likewise; from left to
+   right over sections.
 
-What precedes a unit is (sections before . groups before) . units before; what precedes a run is that .
-(the blocks of 16, 8, 4, 2 and 1 runs that its number within the unit is made of, one by one). A kernel
-can walk down a column with one running value for each level.
+What precedes a unit is the sections before, and then, one by one, the blocks of 2048, 1024, ... 1 units
+that its number within the section is made of; what precedes a run is that . (the blocks of 16, 8, 4, 2
+and 1 runs that its number within the unit is made of, one by one). A kernel can walk down a column with
+one running value for each level, and many can find what their parts add up to side by side.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 LANES = 32
 GROUP = 32  # units
 SECTION = GROUP * 32  # units
-FOLD = 16  # units of a group, and groups of a section, of a paired order
+PAIRED_SECTION = 4096  # units, of a paired order
 
 
 @dataclass(frozen=True)
@@ -63,5 +64,5 @@ class Order:
 
     @property
     def group(self) -> int:
-        """Units of one group."""
-        return FOLD if self.paired else GROUP
+        """Units of one group; of a paired order, of one section."""
+        return PAIRED_SECTION if self.paired else GROUP

@@ -40,9 +40,10 @@ BULK_BYTES = 16  # the alignment of bulk copies
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
 CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
-SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead spills no registers
+SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead, or looks at much together, spills no registers
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
+CARRY_LEVELS = 17  # of SectionCarry and ColumnPlace (column_chain.cuh), at most: levels, what is before them, and ends
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
@@ -334,6 +335,8 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     strips = -(-rows // places) * side_by_side
     shared = units > 1 and idles(strips, slots)
     turns = rows * -(-units // places) * side_by_side if shared else strips
+    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
+    carries = threads * items * CARRY_LEVELS * carry if units > 1 else carry * CARRY_LEVELS
     if shared:
         _check_tickets(turns)
     return assemble(
@@ -348,7 +351,7 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         block=block,
         blocks_per_sm=blocks_per_sm,
         grid=min(turns, slots),
-        shared_bytes=places * chunks * (threads * items + 1) * state + SHARED_REST,
+        shared_bytes=places * (chunks * (threads * items + 1) * state + carries) + SHARED_REST,
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
         strips=rows * side_by_side if shared else 0,
@@ -357,15 +360,14 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
 
 def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
     """Columns that move 16 bytes at a time: strips.cuh. None for all other scans."""
-    room = target.shared_bytes - SHARED_RESERVED
-    strips = strips_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
+    room, looks = target.shared_bytes - SHARED_RESERVED, 8 if target.arch in SENDING_ARCHS else 4
+    strips = strips_of(request, layout, room, target.sm_count, looks) if target.arch >= BULK_ARCH else None
     if strips is None:
         return None
     side_by_side = -(-strips.column.size // strips.columns)
     count = product(strips.batch) * side_by_side
-    tiles = count * -(-layout.axis.size // strips.rows)
     if not strips.own:
-        _check_tickets(tiles)
+        _check_tickets(count * strips.batches)
     return assemble(
         request,
         layout,
@@ -377,11 +379,12 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         constants=strips.constants,
         block=strips.block,
         blocks_per_sm=1,
-        grid=min(count if strips.own else tiles, target.sm_count),
+        grid=min(count if strips.own else count * strips.batches, target.sm_count),
         shared_bytes=strips.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
         chains=0 if strips.own else count * strips.columns,
         strips=0 if strips.own else count,
+        batches=0 if strips.own else strips.batches,
     )
 
 

@@ -8,16 +8,25 @@ from typing import NamedTuple
 from cuscan.assemble import batch_of, product, state_bytes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout, accesses_of
-from cuscan.order import FOLD, LANES
+from cuscan.order import LANES
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
-MOST_WARPS = 32  # of a block
-WARPS = 8  # that fold, and as many that finish
-LOADERS = 4  # warps; one where a tile is one stretch of memory
-TEAMS = 3  # of walkers, where blocks share strips and there is room for so many
-FLAT_TEAMS = 4  # the same where one warp loads
-AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips
+MOST_WARPS = (
+    24  # of a block that shares strips, if a seeker for each walker will do: their registers do not suffice for more
+)
+MOST_UNITS = 16  # of a tile
+WARPS = 8  # that finish; and fold, where a block has strips of its own
+FOLDERS = 4  # that fold, where blocks share strips
+LOADERS = 4  # warps, where a block has strips of its own
+SHARED_LOADERS = 2  # else; one where a tile is one stretch of memory
+SEEKERS = 8  # warps that look at the same columns, at most
+FEW_COLUMNS = 8  # that so many warps look at; of more columns half as many do, with twice the looks
+LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the looks that may travel together
+SECTION_LEVELS = 10  # values that the blocks of a section, and what is before it, take (column_chain.cuh)
+BATCH = 2  # tiles that a block takes at a time, where there are enough for all blocks
+AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips; one, if many share many columns
+BULK_TILES = 6  # that a block has: they are stored in bulk; of fewer, the last would be there later
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
 
@@ -31,20 +40,21 @@ class Strips(NamedTuple):
     own: bool
     columns: int  # of a tile
     rows: int  # of a tile
+    batches: int  # of a strip
     constants: dict[str, int]
     block: int
     shared_bytes: int
 
 
-def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int) -> Strips | None:
+def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int) -> Strips | None:
     """A scan with nothing beside its values, of columns that are aligned; else None."""
     if request.mask or request.segments or request.include_initial:
         return None
     sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
-    return _flat(request, layout, sizes, room) or _wide(request, layout, sizes, room, slots)
+    return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)
 
 
-def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int) -> Strips | None:
+def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
     column, batch = layout.others[0], batch_of(layout, layout.others[1:])
     arrays = len(sizes)
     accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
@@ -60,18 +70,18 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
             columns = _alike(column.size, columns, max(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
             continue
-        made = _make(request, layout, sizes, room, column, batch, accesses, columns, rows, own=own)
+        made = _make(request, layout, sizes, room, slots, looks, column, batch, accesses, columns, rows, own=own)
         if made:
             return made
     return None
 
 
-def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int) -> Strips | None:
+def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
     """A few columns without gaps: a tile is whole rows."""
     column = _dense_columns(layout, sizes)
     if column is None or column.size > LANES:
         return None
-    units = min(LANES // column.size, FOLD)
+    units = min(LANES // column.size, MOST_UNITS)
     units = 1 << (units.bit_length() - 1)
     widest = max(sizes)
     while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
@@ -83,7 +93,9 @@ def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int) -> 
     accesses = _flat_accesses(layout, column, batch, len(sizes))
     if set(accesses[: len(sizes)]) != {"Vector"}:
         return None
-    return _make(request, layout, sizes, room, column, batch, accesses, column.size, rows, own=False, flat=True)
+    return _make(
+        request, layout, sizes, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True
+    )
 
 
 def _make(
@@ -91,6 +103,8 @@ def _make(
     layout: Layout,
     sizes: list[int],
     room: int,
+    slots: int,
+    looks: int,
     column: Dimension,
     batch: tuple[Dimension, ...],
     accesses: tuple[str, ...],
@@ -106,14 +120,23 @@ def _make(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, loaders = -(-columns // LANES), 1 if flat else LOADERS
-    teams = 1 if own else min(FLAT_TEAMS if flat else TEAMS, (MOST_WARPS - loaders - 2 * WARPS) // walkers - 1)
+    walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS
+    loaders = LOADERS if own else 1 if flat else SHARED_LOADERS
     totals += walkers * LANES
-    stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + _STAGE_REST
-    stages = min((room - _STAGE_REST - (0 if in_place else elements * sum(results))) // stage, STRIP_STAGES)
+    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
+    strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
+    seekers, taken = 1, 1
+    if not own:
+        seekers = _seekers(columns, (MOST_WARPS - loaders - folders - WARPS) // walkers - 2)
+        taken = BATCH if strips * tiles >= BATCH * slots else 1
+    exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
+    chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
+    stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + prefix + _STAGE_REST
+    rest = _STAGE_REST + exchange + chain + (0 if in_place else elements * sum(results))
+    stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
-    teams = min(teams, stages)  # no team skips a turn of a stage
+    warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -121,18 +144,34 @@ def _make(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
+        "Folders": folders,
         "Loaders": loaders,
         "Walkers": walkers,
-        "Teams": teams,
+        "Seekers": seekers,
+        "Looks": _looks(looks, -(-carry // WORD_BYTES), warps),
+        "Batch": taken,
         "Stages": stages,
-        "Ahead": AHEAD,
+        "Ahead": 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD,
         "InPlace": int(in_place),
+        "BulkStores": int(flat and strips * tiles >= BULK_TILES * slots),
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    block = (loaders + 2 * WARPS + walkers * (teams + (not own))) * LANES
-    shared_bytes = stages * stage + _STAGE_REST + (0 if in_place else elements * sum(results))
-    return Strips(column, batch, accesses, own, columns, rows, constants, block, shared_bytes)
+    batches = -(-tiles // taken)
+    return Strips(column, batch, accesses, own, columns, rows, batches, constants, warps * LANES, stages * stage + rest)
+
+
+def _seekers(columns: int, most: int) -> int:
+    """Warps that look at the same columns: a power of two, of at most so many."""
+    most = max(min(most, SEEKERS if columns <= FEW_COLUMNS else SEEKERS // 2), 1)
+    return 1 << most.bit_length() - 1
+
+
+def _looks(most: int, words: int, warps: int) -> int:
+    """Of a lane that travel together, at totals of so many words, in a block of so many warps."""
+    if words > 2:
+        return 2 if words <= 4 else 1
+    return most if warps <= LOOKING_WARPS else most // 2
 
 
 def _alike(columns: int, most: int, widest: int) -> int:

@@ -12,6 +12,7 @@ from gpu import (
     LIBRARIES,
     WAYS,
     assert_same,
+    check,
     compile_ahead,
     config_of,
     cupy,
@@ -93,7 +94,21 @@ def test_intervals_through_long_chains_of_small_units(n, flags):
 @pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["all"]], ids=["plain", "all"])
 def test_intervals_through_chains_of_sections(flags):
     assert_intervals((1100 * tuning.CONTIGUOUS[8].unit + 9,), 0, flags)
-    assert_intervals((1030 * tuning.COLUMNS.unit + 9, 3), 0, flags)
+    assert_intervals((4100 * tuning.COLUMNS.unit + 9, 3), 0, flags)
+
+
+@pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["initial"]], ids=["plain", "initial"])
+@pytest.mark.parametrize("columns, rows", [(32, 830 * 256 + 9), (3, 830 * 2048 + 9), (96, 400 * 256 + 9)])
+def test_intervals_through_batches_of_tiles(columns, rows, flags):
+    constants = dict(config_of(np.empty((rows, columns), np.uint64), INTERVAL, axis=0).constants)
+    assert constants["Batch"] == 2 and constants["BulkStores"] == constants["Flat"] == (columns <= 32)
+    assert_intervals((rows, columns), 0, flags, rounds=3)
+
+
+@pytest.mark.parametrize("columns, rows", [(32, 830 * 256 + 9), (2, 830 * 4096), (3, 830 * 2048 + 8), (100, 500 * 256)])
+def test_batches_of_tiles_have_the_bits_of_the_twin(columns, rows):
+    for call in ({}, {"reverse": True, "exclusive": True, "initial": 1.5}):
+        check("cupy", numbers((rows, columns)), axis=0, **call)
 
 
 def test_intervals_see_a_swap():

@@ -656,7 +656,7 @@ def test_columns_by_hand():
     assert (constants["Chunks"], constants["Steps"]) == (32, 8)
     assert accesses(made) == ("Vector", "Vector", "Vector", *NONE)
     assert scalars(made)[:2] == (1, 4)
-    assert made.workspace_words == 2 + 64 * (4 + 2 + 2)  # two strips
+    assert made.workspace_words == 2 + 64 * (4 + 2)  # two strips; totals of units, and of a group
     short = planned(view((10, 64)), axis=0)
     assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
     uneven = planned(view((10, 63)), axis=0)
@@ -704,15 +704,17 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
     assert all(planned(view((rows, 2)), axis=0, **call).config.family == "columns" for call in beside)
 
 
-def test_a_tile_of_whole_rows_is_units_that_divide_a_group():
+def test_a_tile_of_whole_rows_is_units_that_divide_a_section():
     for columns, dtype in itertools.product(range(2, 33), ("uint8", "float32", "float64")):
         made = planned(view((2, 2**15, columns), dtype), axis=1, dtype=dtype)
         constants = dict(made.config.constants)
         assert made.config.family == "strips" and made.config.grid and constants["Flat"]
         assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
-        assert made.grid == min(2 * 2**15 // constants["Rows"], 132)
+        batches = 2**15 // constants["Rows"] // constants["Batch"]  # of a strip
+        assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
-        assert made.workspace_words >= 2 * 128 * columns
+        carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
+        assert made.workspace_words == 2 + 2 * batches * columns * carry
 
 
 def test_strips_are_a_blocks_own_where_they_are_enough():
@@ -720,7 +722,24 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)
     assert (shared.config.grid, shared.grid) == (True, 132)
     assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
-    assert shared.workspace_words == 8 + 256 * (256 + 2 * 16 + 2)  # counters of strips, units, groups, sections
+    assert shared.workspace_words == 8 + 256 * (128 * 2)  # counters of strips; batches of two units
+
+
+def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
+    found = {}
+    for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 32), (2**20, 100), (65536, 256), (8192, 64)]:
+        made = dict(planned(view(shape), axis=0).config.constants)
+        found[shape] = tuple(made[name] for name in ("Batch", "Seekers", "Ahead", "BulkStores"))
+    assert found == {
+        (2**20, 2): (1, 8, 2, 0),  # 256 tiles
+        (2**20, 3): (2, 8, 2, 0),
+        (2**20, 8): (2, 8, 2, 1),
+        (2**26, 2): (2, 8, 2, 1),
+        (2**20, 32): (2, 4, 1, 1),
+        (2**20, 100): (2, 4, 1, 0),  # four strips
+        (65536, 256): (2, 4, 2, 0),  # eight
+        (8192, 64): (1, 4, 1, 0),
+    }
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])
@@ -730,9 +749,30 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
         shape = (2, 256 * 36, columns) if shared else (rows, 300, columns)
         config = planned(view(shape, dtype), "add" if dtype == "complex128" else "max", axis=1).config
         blocks[columns, rows, shared] = config.block if config.family == "strips" else 0
-    assert max(blocks.values()) <= 1024 and any(blocks.values())
-    teams = planned(view((2, 256 * 36, 128), "bool"), "max", axis=1)
-    assert dict(teams.config.constants)["Teams"] == 2  # of four warps each: three would be 1152 threads
+    assert max(blocks.values()) <= 28 * 32 and any(blocks.values())
+    wide = planned(view((2, 256 * 36, 128), "bool"), "max", axis=1)
+    assert dict(wide.config.constants)["Seekers"] == 1  # of four warps each: two would be 960 threads
+
+
+def test_looks_that_travel_together_are_as_many_as_there_are_registers():
+    calls = {
+        "a few columns": ((2**20, 2), "float32", 90),
+        "fewer warps": ((2**20, 32), "float32", 90),
+        "two walkers": ((2**16, 256), "bfloat16", 90),
+        "another compiler": ((2**20, 32), "float32", 100),
+        "wide totals": ((2**20, 8), "complex64", 90),
+    }
+    found = {}
+    for name, (shape, dtype, arch) in calls.items():
+        made = make_plan(request(view(shape, dtype), axis=0), Target(arch, 132))
+        found[name] = tuple(dict(made.config.constants)[of] for of in ("Seekers", "Looks"))
+    assert found == {
+        "a few columns": (8, 4),
+        "fewer warps": (4, 8),
+        "two walkers": (2, 4),
+        "another compiler": (4, 4),
+        "wide totals": (8, 2),
+    }
 
 
 def test_a_kernel_is_compiled_once_for_many_sizes():

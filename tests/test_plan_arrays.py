@@ -121,10 +121,10 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
     broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
     assert accesses(broadcast)[5:] == ("Uniform", "None")
-    # 4 counters, 4 units of 64 columns: states of 2 words, carries of 4 in one group and one section.
-    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4 + 4))
-    # 32 chunks of 8 threads of 2 columns, and a pad.
-    assert made.config.shared_bytes == 32 * (8 * 2 + 1) * 8 + plan.SHARED_REST
+    # 4 counters, 4 units of 64 columns: states of 2 words, carries of 4 in one group.
+    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4))
+    # 32 chunks of 8 threads of 2 columns, and a pad; for each column, where its walk is.
+    assert made.config.shared_bytes == 32 * (8 * 2 + 1) * 8 + 8 * 2 * plan.CARRY_LEVELS * 16 + plan.SHARED_REST
 
 
 def test_axes_are_merged_only_where_segments_and_rows_allow_it():
@@ -216,13 +216,13 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
 @pytest.mark.parametrize(
     "dtypes, op, tables",
     [
-        # Of 256 units of 256 steps: words of the totals of units, of 16 groups, and of a section.
-        (["float32"], "add", (256, 16 * 2, 2)),
-        (["float32"], "max", (256, 16, 1)),
-        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 16 * 4, 4)),
-        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 16 * 8, 8)),
-        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 16 * 2, 2)),
-        (["int8"], state_of("int8"), (256, 16, 1)),
+        # Of 256 units of 256 steps: words of the totals of units, and of 16 groups.
+        (["float32"], "add", (256, 16 * 2)),
+        (["float32"], "max", (256, 16)),
+        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 16 * 4)),
+        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 16 * 8)),
+        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 16 * 2)),
+        (["int8"], state_of("int8"), (256, 16)),
     ],
 )
 def test_the_workspace_of_chains_of_columns(dtypes, op, tables):

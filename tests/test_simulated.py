@@ -415,15 +415,17 @@ def long_chains() -> list[Case]:
         Case("many-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
         Case(
-            "chain-of-1030-column-units", (1030 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
+            "chain-of-4100-column-units", (4100 * 256, 2), "int32", call={"axis": 0, "dtype": "int32"}, arch=80, seeds=2
         ),
         Case("strips-chain-of-40-units", (40 * 256 + 3, 3), call={"axis": 0}, seeds=5),
-        Case("strips-chain-of-1030-units", (1030 * 256 + 2, 2), call={"axis": 0}, seeds=2),
-        Case("strips-chain-of-2060-units-initial", (2060 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=2),
+        Case("strips-chain-of-300-units", (299 * 256 + 3, 32), call={"axis": 0}, seeds=3),
+        Case("strips-chains-of-70-units", (2, 70 * 256, 64), "float16", call={"axis": 1}, seeds=3),
+        Case("strips-chain-of-4100-units", (4100 * 256 + 2, 2), call={"axis": 0}, seeds=2),
+        Case("strips-chain-of-8200-units-initial", (8200 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=1),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
         Case(
-            "own-chains-of-1030-column-units",
-            (3, 1030 * 256, 2),
+            "own-chains-of-4100-column-units",
+            (2, 4100 * 256, 2),
             "int32",
             call={"axis": 1, "dtype": "int32"},
             arch=80,

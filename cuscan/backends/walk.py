@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.backends.algebra import Algebra, Part
-from cuscan.order import FOLD, GROUP, LANES, SECTION, Order
+from cuscan.order import GROUP, LANES, SECTION, Order
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -56,22 +56,17 @@ class Carry:
 
 
 class PairedCarry:
-    """The same of a paired order."""
+    """The same of a paired order, where a group is a section."""
 
     def __init__(self, combine: Combine, initial: Part) -> None:
         self._combine = combine
-        self._sections, self._groups = initial, Part(np.False_, initial.value)
-        self._passed = 0  # groups of this section
+        self._sections = initial
 
     def before_group(self) -> Part:
-        return _join(self._combine, self._sections, self._groups) if self._passed else self._sections
+        return self._sections
 
     def pass_group(self, total: Array) -> None:
-        self._groups = _join(self._combine, self._groups, Part(np.True_, total))
-        self._passed += 1
-        if self._passed == FOLD:
-            self._sections = self.before_group()
-            self._groups, self._passed = Part(np.False_, total), 0
+        self._sections = _join(self._combine, self._sections, Part(np.True_, total))
 
 
 def carry_of(order: Order, combine: Combine, initial: Part) -> Carry | PairedCarry:
@@ -103,27 +98,35 @@ def prefixes(combine: Combine, blocked: Array, carry: Carry | PairedCarry) -> Pa
 
 
 def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Part:
-    blocks = [totals[:, 0, 0]]  # of 1, 2, 4, ... runs: (blocks, units, rows)
+    runs = _blocks(combine, totals[:, 0, 0])  # (blocks, units, rows)
+    before_section = carry.before_group()
+    units = _blocks(combine, runs[-1][0].astype(before_section.value.dtype))
+    carry.pass_group(units[-1][0])
+
+    before_unit = _before_in_pairs(combine, before_section, units)
+    before_unit = Part(before_unit.exists, before_unit.value.astype(totals.dtype))
+    before = _join(combine, before_unit, _before_in_pairs(combine, Part(np.False_, runs[0]), runs))
+    shape = runs[0].shape[:1] + before.value.shape[1:]
+    return Part(np.broadcast_to(before.exists, shape)[:, None, None], before.value[:, None, None])
+
+
+def _blocks(combine: Combine, totals: Array) -> list[Array]:
+    """Totals along the first axis, and those of blocks of 2, 4, ... of them."""
+    blocks = [totals]
     while len(blocks[-1]) > 1:
         whole = blocks[-1][: len(blocks[-1]) // 2 * 2]
         blocks.append(combine(whole[::2], whole[1::2]))
-    before_group = carry.before_group()
-    units = _fold(combine, blocks[-1][0].astype(before_group.value.dtype))
-    carry.pass_group(units[-1])
+    return blocks
 
-    before_unit = _join(combine, before_group, _before(units))
-    before_unit = Part(before_unit.exists, before_unit.value.astype(totals.dtype))
-    runs = np.arange(len(totals)).reshape(-1, 1, 1)
-    before_run = Part(np.False_, blocks[0])  # within the unit
+
+def _before_in_pairs(combine: Combine, before: Part, blocks: list[Array]) -> Part:
+    """What precedes each total: `before`, and then the blocks that its number is made of, the largest first."""
+    places = np.arange(len(blocks[0])).reshape(-1, *[1] * (blocks[0].ndim - 1))
     for level in reversed(range(len(blocks))):
-        number = runs[:, 0, 0] >> level
-        earlier = Part((runs >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)])
-        before_run = _join(combine, before_run, earlier)
-    before = _join(combine, before_unit, before_run)
-    return Part(
-        np.broadcast_to(before.exists, runs.shape[:1] + before.value.shape[1:])[:, None, None],
-        before.value[:, None, None],
-    )
+        number = places.ravel() >> level
+        earlier = Part((places >> level) % 2 > 0, blocks[level][np.maximum(number - 1, 0)])
+        before = _join(combine, before, earlier)
+    return before
 
 
 def walk(algebra: Algebra, blocked: Array, prefix: Part) -> Array:

@@ -1,10 +1,12 @@
-// The carry along columns, from unit to unit: 16 units make a group, 16 groups a section, each folded from left to right in
-// the wider Carry type. What precedes a unit is (sections before . groups before) . units before.
+// The carry along columns, in the wider Carry type: 4,096 units make a section, whose totals are combined in pairs, those of
+// the pairs in pairs, and so on; sections from left to right. What precedes a unit is the sections before it, and then, one
+// by one, the blocks of 2048, 1024, ... 1 units that its number within its section is made of.
 //
-// Who walks down a column alone keeps that in a ColumnCarry. Where blocks share columns, they publish the totals of units,
-// with the last unit of a group the group's, and with the last group of a section the section's. A block goes on from where
-// it last was, over the groups in between; or, where a tile is many units, over the sections. So nobody waits for what
-// precedes another unit, but for totals, which take two steps, or three.
+// Who walks down a column alone keeps that in a SectionCarry. Where blocks share columns, they take tiles by ticket
+// (SharedStrips) and publish totals. The family columns publishes those of units, and with the last unit of a group of 16
+// the group's (ColumnTables, ColumnWalk): a block goes on from where it last was, over the groups in between. So nobody
+// waits for what precedes another unit, but for totals, which take two steps. The family strips has a chain of its own
+// (batches.cuh).
 #pragma once
 #include "scans.cuh"
 #include "schedule.cuh"
@@ -13,55 +15,68 @@
 
 namespace cuscan {
 
-constexpr uint32 kGroupUnits = 16, kSectionGroups = 16;
+constexpr uint32 kSectionUnits = 4096, kGroupUnits = 16;
 
-template <class Carry, class CarryOp, bool kHasInitial>
-struct ColumnCarry {
-    Carry sections, groups, units;  // before the present one; `sections` begins as the initial value
+// Along nodes of kNodeUnits units, a power of two. What precedes a group of nodes is kept, so that nodes take few steps;
+// what only the end of a group asks for, Sections, can lie in shared memory.
+template <class Carry, class CarryOp, uint32 kNodeUnits, bool kHasInitial>
+struct SectionCarry {
+    static constexpr uint32 kNodes = kSectionUnits / kNodeUnits, kGroup = kNodes < 16 ? kNodes : 16,
+                            kGroups = kNodes / kGroup;
+    static_assert(kGroups * kGroup * kNodeUnits == kSectionUnits, "");
+    struct Sections {
+        Carry before;  // the present one; in the beginning the initial value
+        PairedFold<CarryOp, levels_of(kGroups), Carry> groups;
+    };
+    Carry before_group;
+    PairedFold<CarryOp, levels_of(kGroup), Carry> nodes;
 
-    static CUSCAN_DEVICE bool precedes_group(uint32 group) { return kHasInitial || group > 0; }
-    CUSCAN_DEVICE Carry before_group(uint32 group) const {
-        const bool has_sections = kHasInitial || group >= kSectionGroups;
-        return group % kSectionGroups > 0 ? join<CarryOp>(has_sections, sections, groups) : sections;
+    static CUSCAN_DEVICE bool precedes(uint32 number) { return kHasInitial || number > 0; }
+    CUSCAN_DEVICE void begin(Sections& sections, const Carry& initial) { sections.before = before_group = initial; }
+    CUSCAN_DEVICE Carry before(uint32 number) const {
+        return nodes.before(number % kGroup, precedes(number / kGroup), before_group);
     }
-    CUSCAN_DEVICE void pass_group(uint32 group, const Carry& total) {
-        groups = join<CarryOp>(group % kSectionGroups > 0, groups, total);
-        if ((group + 1) % kSectionGroups == 0)
-            sections = join<CarryOp>(kHasInitial || group >= kSectionGroups, sections, groups);
-    }
-    CUSCAN_DEVICE Carry before(uint32 unit) const {
-        const Carry carry = before_group(unit / kGroupUnits);
-        return unit % kGroupUnits > 0 ? join<CarryOp>(precedes_group(unit / kGroupUnits), carry, units) : carry;
-    }
-    CUSCAN_DEVICE void pass(uint32 unit, const Carry& total) {
-        units = join<CarryOp>(unit % kGroupUnits > 0, units, total);
-        if ((unit + 1) % kGroupUnits == 0) pass_group(unit / kGroupUnits, units);
+    CUSCAN_DEVICE void pass(Sections& sections, uint32 number, const Carry& total) {
+        const Carry of_group = nodes.push(number % kGroup, total);
+        if ((number + 1) % kGroup != 0) return;
+        const uint32 passed = number / kGroup % kGroups, at = (passed + 1) % kGroups;
+        const Carry of_section = sections.groups.push(passed, of_group);
+        if (at == 0) sections.before = join<CarryOp>(kHasInitial || number >= kNodes, sections.before, of_section);
+        before_group = sections.groups.before(at, kHasInitial || number + 1 >= kNodes, sections.before);
     }
 };
 
-// The strips that a block shares with others. The tiles of a strip are handed out by ticket, in order, so whoever has one
-// waits for none that has not begun. The counters are the first words of the workspace; like all others they carry the tag
-// of their launch. The workspace's own tickets are one for each block, which learns the tag so.
+// The strips that blocks share. Pieces of a strip are handed out by ticket, in order, so whoever has one waits for none that
+// has not begun. A workspace's own tickets are for the pieces of a single strip. Of several, the counters are the first
+// words of the workspace, which like all others carry the tag of their launch; the workspace's ticket, one for each block,
+// tells the tag.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;
-    uint32 tiles;  // of a strip
+    uint32 pieces;  // of a strip
+    uint64 words_used;
     uint32 tag;
 
-    CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 tiles)
-        : workspace(workspace), strips(strips), strip(target::block_index() % strips), tiles(tiles) {}
-    // By one thread of the block, one after the other.
-    CUSCAN_DEVICE Turn first(uint64 words_used) {
+    CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 pieces, uint64 words_used)
+        : workspace(workspace),
+          strips(strips),
+          strip(target::block_index() % strips),
+          pieces(pieces),
+          words_used(words_used) {}
+    // By one thread of the block, one after the other, until there is no more.
+    CUSCAN_DEVICE Turn first() {
         const Workspace::Ticket ticket = Workspace::ticket(workspace->take_ticket());
-        workspace->renew_after(ticket, target::block_count(), words_used);
         tag = ticket.tag;
+        if (strips == 1) return of_single(ticket);
+        workspace->renew_after(ticket, target::block_count(), words_used);
         begin();
         return next();
     }
     CUSCAN_DEVICE Turn next() {
+        if (strips == 1) return of_single(Workspace::ticket(workspace->take_ticket()));
         for (;;) {
-            const uint32 tile = uint32(target::atomic_increment(workspace->words() + strip));
-            if (tile < tiles || strip + target::block_count() >= strips) return {tile < tiles, strip, tile};
+            const uint32 piece = uint32(target::atomic_increment(workspace->words() + strip));
+            if (piece < pieces || strip + target::block_count() >= strips) return {piece < pieces, strip, piece};
             strip += target::block_count();
             begin();
         }
@@ -69,171 +84,120 @@ struct SharedStrips {
 
 private:
     CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(tag) << 32); }
+    CUSCAN_DEVICE Turn of_single(const Workspace::Ticket& ticket) {
+        workspace->renew_after(ticket, pieces + target::block_count(), words_used);
+        return {ticket.number < pieces, 0, ticket.number};
+    }
 };
 
-// The tables of a launch's `chains` (assemble.py counts the same), behind a counter for each strip: of the totals of units,
-// of groups, and of sections. Neighbouring chains are neighbours.
-template <class State, class Carry>
-struct ColumnTables {
+// A table of totals in the workspace, `chains` of them side by side: number after number.
+template <class T>
+struct TotalsTable {
+    uint64* words;
     uint64 chains;
-    uint32 units, groups, sections;
-    uint64 *of_units, *of_groups, *of_sections;
     uint32 tag;
 
+    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, const T& total) const {
+        Tagged<T>::publish(entry(number, chain), total, tag);
+    }
+    CUSCAN_DEVICE uint64* entry(uint32 number, uint64 chain) const {
+        return words + (number * chains + chain) * Tagged<T>::kWords;
+    }
+    // Where a table behind one of `numbers` begins: pairs of words are accessed at once.
+    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + even(numbers * chains * Tagged<T>::kWords); }
+    static CUSCAN_DEVICE uint64 even(uint64 words) { return (words + 1) / 2 * 2; }
+};
+
+// The tables of columns (assemble.py counts the same), behind a counter for each strip.
+template <class State, class Carry>
+struct ColumnTables {
+    TotalsTable<State> of_units;
+    TotalsTable<Carry> of_groups;
+    uint32 groups;
+
     CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint32 tag, uint64 strips, uint64 chains, uint64 units)
-        : chains(chains),
-          units(uint32(units)),
-          groups(uint32((units + kGroupUnits - 1) / kGroupUnits)),
-          sections((groups + kSectionGroups - 1) / kSectionGroups),
-          of_units(workspace->words() + even(strips)),
-          of_groups(of_units + even(chains * units * Tagged<State>::kWords)),
-          of_sections(of_groups + even(chains * groups * Tagged<Carry>::kWords)),
-          tag(tag) {}
-
-    template <class T>
-    CUSCAN_DEVICE void publish(uint64* table, uint32 index, uint64 chain, const T& total) {
-        Tagged<T>::publish(const_cast<uint64*>(entry<T>(table, index, chain)), total, tag);
-    }
-    template <class T>
-    CUSCAN_DEVICE const uint64* entry(const uint64* table, uint32 index, uint64 chain) const {
-        return table + (index * chains + chain) * Tagged<T>::kWords;
-    }
-
-private:
-    static CUSCAN_DEVICE uint64 even(uint64 words) { return (words + 1) / 2 * 2; }  // pairs are accessed at once
+        : of_units{workspace->words() + TotalsTable<State>::even(strips), chains, tag},
+          of_groups{of_units.end(units), chains, tag},
+          groups(uint32((units + kGroupUnits - 1) / kGroupUnits)) {}
 };
 
-// Two warps' views of runs of units of neighbouring columns: lane u * kColumns + c has unit u of the run and column c, and
-// lanes beyond them nothing of their own.
-template <class State, class Carry, class CarryOp, int kColumns, int kUnits>
-struct ColumnRun {
-    static_assert(kColumns * kUnits <= target::kWarp && kGroupUnits % kUnits == 0, "");
-    using Tables = ColumnTables<State, Carry>;
-
-    // The total of unit u of the run, in the lanes of its column.
-    static CUSCAN_DEVICE Carry of_unit(const State& total, int u) {
-        return convert<Carry>(target::shuffle(total, u * kColumns + lane() % kColumns));
-    }
-    // `total`, and the run's units.
-    static CUSCAN_DEVICE Carry with_run(bool exists, Carry total, const State& own) {
-        CUSCAN_UNROLL
-        for (int u = 0; u < kUnits; ++u) total = join<CarryOp>(exists || u > 0, total, of_unit(own, u));
-        return total;
-    }
-    // By the first: as soon as the run's totals are known. A run that is a group needs no others.
-    static CUSCAN_DEVICE void publish(Tables& tables, uint64 first_chain, uint32 unit, const State& total) {
-        const uint64 chain = first_chain + lane() % kColumns;
-        if constexpr (kUnits == kGroupUnits) {
-            publish_group(tables, chain, unit / kGroupUnits, with_run(false, Carry(), total));
-        } else if (lane() < kColumns * kUnits && unit + lane() / kColumns < tables.units) {
-            tables.publish(tables.of_units, unit + lane() / kColumns, chain, total);
-        }
-    }
-    static CUSCAN_DEVICE void publish_group(Tables& tables, uint64 chain, uint32 group, const Carry& total) {
-        if (lane() < kColumns && group + 1 < tables.groups) tables.publish(tables.of_groups, group, chain, total);
-    }
-    static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
+// Where a walk along a column is: in shared memory, since it would take too many registers.
+template <class Carry, class CarryOp, bool kHasInitial>
+struct ColumnPlace {
+    using Groups = SectionCarry<Carry, CarryOp, kGroupUnits, kHasInitial>;
+    typename Groups::Sections sections;
+    Groups groups;
+    PairedFold<CarryOp, levels_of(kGroupUnits), Carry> units;  // of the present group
 };
 
-// The second finds what precedes the runs.
-template <class State, class Carry, class CarryOp, int kColumns, int kUnits, bool kHasInitial>
+// Finds what precedes units of kColumns neighbouring columns: the first lanes of a warp have one each, all of them look.
+template <class State, class Carry, class CarryOp, int kColumns, bool kHasInitial>
 class ColumnWalk {
-    using Run = ColumnRun<State, Carry, CarryOp, kColumns, kUnits>;
     static constexpr int kIndices = target::kWarp / kColumns;  // entries of each column that a warp looks at at once
     static constexpr int kLooks = sizeof(State) > 4 ? 3 : 4;   // that travel together, at most
+    static constexpr int kGroupLooks = (kGroupUnits - 1 + kIndices - 1) / kIndices;  // at the rest of a group
+    static constexpr int kFewLooks = kGroupLooks < 4 ? kGroupLooks : 4;
+    static constexpr uint32 kNear = 2 * kGroupUnits;
 
 public:
-    CUSCAN_DEVICE ColumnWalk(const ColumnTables<State, Carry>& tables)
-        : tables_(tables), lane_(target::thread_index() % target::kWarp) {}
+    using Place = ColumnPlace<Carry, CarryOp, kHasInitial>;
+
+    // `places`: of the columns.
+    CUSCAN_DEVICE ColumnWalk(const ColumnTables<State, Carry>& tables, Place* places)
+        : tables_(tables), lane_(target::thread_index() % target::kWarp), place_(places[lane_ % kColumns]) {}
 
     // The first chain of a new run of chains: nothing is known of it.
     CUSCAN_DEVICE void begin(uint64 first_chain, const Carry& initial) {
         chain_ = first_chain + lane_ % kColumns;
-        carry_.sections = initial;
+        if (has_column()) place_.groups.begin(place_.sections, initial);
         seen_ = 0;
     }
-    // What precedes this lane's unit; nothing does if there is neither an earlier unit nor an initial value. `unit` is the
-    // run's first; own() waits for this lane's unit's total, which may be called for more than once.
-    template <class Own>
-    CUSCAN_DEVICE Carry prefix(uint32 unit, Own own) {
-        const bool near = !kBySections && unit - seen_ <= kNear;
-        if constexpr (kBySections)
-            over_sections(unit, own);
-        else if (near)
+    // In the lanes that have a column, what precedes a unit, if there is an earlier unit or an initial value; `own` is the
+    // unit's total, for others.
+    CUSCAN_DEVICE Carry prefix(uint32 unit, const State& own) {
+        if (has_column()) tables_.of_units.publish(unit, chain_, own);
+        const bool near = unit - seen_ <= kNear;
+        if (near)
             over_units(unit);
         else
             over_groups(unit, own);
-        const State total = own();
-        // All units of a run are of one group.
-        const uint32 group = unit / kGroupUnits, place = kUnits == kGroupUnits ? 0 : unit % kGroupUnits;
-        Carry units = carry_.units, before_own = units;
-        CUSCAN_UNROLL
-        for (int u = 0; u < kUnits; ++u) {
-            if (u == lane_ / kColumns) before_own = units;
-            units = join<CarryOp>(place + u > 0, units, Run::of_unit(total, u));
+        Carry before;
+        if (has_column()) {
+            const uint32 group = unit / kGroupUnits;
+            before = place_.units.before(unit % kGroupUnits, Groups::precedes(group), place_.groups.before(group));
+            pass(unit, own, near);
         }
-        const Carry before = carry_.before_group(group);
-        const bool is_first = place + lane_ / kColumns == 0;
-        carry_.units = units;
-        if (place + kUnits == kGroupUnits) {
-            if (near) Run::publish_group(tables_, chain_, group, units);
-            carry_.pass_group(group, units);
-        }
-        seen_ = unit + kUnits;
-        return is_first ? before : join<CarryOp>(carry_.precedes_group(group), before, before_own);
+        seen_ = unit + 1;
+        return before;
     }
 
 private:
-    static constexpr uint32 kNear = 2 * kGroupUnits;
-    static constexpr int kGroupLooks = (kGroupUnits - kUnits + kIndices - 1) / kIndices;  // at the rest of a group
-    static constexpr int kFewLooks = kGroupLooks < 4 ? kGroupLooks : 4;
-    static constexpr bool kBySections = kUnits > 2;
+    using Groups = SectionCarry<Carry, CarryOp, kGroupUnits, kHasInitial>;
 
-    // The units before `unit` in its group; and with the run's the group's total.
-    template <class Looks, class Own>
-    CUSCAN_DEVICE Carry fold_group(Looks& of_units, uint32 unit, Own own) {
-        Carry units;
-        of_units.each(*this,
-                      [&](uint32 at, const State& value) { units = join<CarryOp>(at > 0, units, convert<Carry>(value)); });
-        const uint32 place = unit % kGroupUnits;
-        if (kUnits < kGroupUnits && place + kUnits == kGroupUnits)
-            Run::publish_group(tables_, chain_, unit / kGroupUnits, Run::with_run(place > 0, units, own()));
-        return units;
+    CUSCAN_DEVICE bool has_column() const { return lane_ < kColumns; }
+    CUSCAN_DEVICE void pass(uint32 unit, const State& total, bool publishes) {
+        const Carry of_group = place_.units.push(unit % kGroupUnits, convert<Carry>(total));
+        if ((unit + 1) % kGroupUnits != 0) return;
+        if (publishes) publish_group(unit / kGroupUnits, of_group);
+        place_.groups.pass(place_.sections, unit / kGroupUnits, of_group);
     }
-
-    // To what precedes `unit`, in carry_: from unit number seen_ on; or from its group, or its section.
+    CUSCAN_DEVICE void publish_group(uint32 group, const Carry& total) {
+        if (group + 1 < tables_.groups) tables_.of_groups.publish(group, chain_, total);
+    }
+    // To what precedes `unit`: from unit number seen_ on; or from its group.
     CUSCAN_DEVICE void over_units(uint32 unit) {
         Looks<State, (kNear + kIndices - 1) / kIndices> of_units(*this, tables_.of_units, seen_, unit);
-        of_units.each(*this, [&](uint32 at, const State& value) { carry_.pass(seen_ + at, convert<Carry>(value)); });
+        of_units.each(*this, [&](uint32 at, const State& value) { pass(seen_ + at, value, false); });
     }
-    template <class Own>
-    CUSCAN_DEVICE void over_groups(uint32 unit, Own own) {
+    CUSCAN_DEVICE void over_groups(uint32 unit, const State& own) {
         const uint32 group = unit / kGroupUnits, from = seen_ / kGroupUnits;
         Looks<State, kGroupLooks> of_units(*this, tables_.of_units, group * kGroupUnits, unit);
         Looks<Carry, kFewLooks> of_groups(*this, tables_.of_groups, from, group);
-        const Carry units = fold_group(of_units, unit, own);
-        of_groups.each(*this, [&](uint32 at, const Carry& value) { carry_.pass_group(from + at, value); });
-        carry_.units = units;
-    }
-    template <class Own>
-    CUSCAN_DEVICE void over_sections(uint32 unit, Own own) {
-        const uint32 group = unit / kGroupUnits, section = group / kSectionGroups;
-        const uint32 from = seen_ / (kGroupUnits * kSectionGroups);
-        Looks<State, kGroupLooks> of_units(*this, tables_.of_units, group * kGroupUnits, unit);
-        Looks<Carry, kGroupLooks> of_groups(*this, tables_.of_groups, section * kSectionGroups, group);
-        Looks<Carry, 1> of_sections(*this, tables_.of_sections, from, section);
-        const Carry units = fold_group(of_units, unit, own);
-        Carry groups;
-        of_groups.each(*this, [&](uint32 at, const Carry& value) { groups = join<CarryOp>(at > 0, groups, value); });
-        if ((unit + kUnits) % (kGroupUnits * kSectionGroups) == 0 && section + 1 < tables_.sections) {
-            const Carry total = join<CarryOp>(true, groups, Run::with_run(unit % kGroupUnits > 0, units, own()));
-            if (lane_ < kColumns) tables_.publish(tables_.of_sections, section, chain_, total);
-        }
-        of_sections.each(*this, [&](uint32 at, const Carry& value) {
-            carry_.sections = join<CarryOp>(kHasInitial || from + at > 0, carry_.sections, value);
-        });
-        carry_.groups = groups;
-        carry_.units = units;
+        of_units.each(*this, [&](uint32 at, const State& value) { place_.units.push(at, convert<Carry>(value)); });
+        // Others wait for the group's total, and not for what precedes it.
+        if (has_column() && (unit + 1) % kGroupUnits == 0)
+            publish_group(group, place_.units.push(unit % kGroupUnits, convert<Carry>(own)));
+        of_groups.each(*this, [&](uint32 at, const Carry& value) { place_.groups.pass(place_.sections, from + at, value); });
     }
 
     // Looks at entries of a table, from one to another, up to kMost times kIndices at a time.
@@ -245,11 +209,11 @@ private:
         T total[kBatch];
         bool here;
 
-        CUSCAN_DEVICE Looks(const ColumnWalk& walk, const uint64* table, uint32 from, uint32 to)
-            : first(walk.tables_.template entry<T>(table, from, walk.chain_)), count(to - from) {
+        CUSCAN_DEVICE Looks(const ColumnWalk& walk, const TotalsTable<T>& table, uint32 from, uint32 to)
+            : first(table.entry(from, walk.chain_)), count(to - from) {
             look(walk, 0);
         }
-        // Calls take(i, entry i of this lane's column) in order, when they are there.
+        // Calls take(i, entry i of the column) in order, when they are there, in the lanes that have a column.
         template <class Take>
         CUSCAN_DEVICE void each(const ColumnWalk& walk, Take take) {
             for (uint32 base = 0; base < count; base += kBatch * kIndices) {
@@ -265,7 +229,7 @@ private:
                         const uint32 at = base + i * kIndices + j;
                         const int source = j * kColumns + walk.lane_ % kColumns;
                         const T value = kIndices == 1 ? total[i] : target::shuffle(total[i], source);
-                        if (at < count) take(at, value);
+                        if (at < count && walk.has_column()) take(at, value);
                     }
                 }
             }
@@ -276,22 +240,23 @@ private:
         CUSCAN_DEVICE void look(const ColumnWalk& walk, uint32 base) {
             if (count == 0) return;
             const uint32 index = walk.lane_ / kColumns, last = count - 1;
+            const auto& table = walk.tables_.of_units;  // chains and tag are all tables'
             here = true;
             CUSCAN_UNROLL
             for (int i = 0; i < kBatch; ++i) {
                 const uint32 at = base + i * kIndices + (index < kIndices ? index : 0);
-                const uint64 step = uint32(walk.tables_.chains) * Tagged<T>::kWords;  // no more are shared
-                const bool this_one = Tagged<T>::ready(first + (at < last ? at : last) * step, walk.tables_.tag, total[i]);
+                const uint64 step = uint32(table.chains) * Tagged<T>::kWords;  // no more are shared
+                const bool this_one = Tagged<T>::ready(first + (at < last ? at : last) * step, table.tag, total[i]);
                 here = here && this_one;
             }
         }
     };
 
     ColumnTables<State, Carry> tables_;
-    uint64 chain_;
-    ColumnCarry<Carry, CarryOp, kHasInitial> carry_;  // before number seen_
-    uint32 seen_;                                     // of the units
     const int lane_;
+    Place& place_;
+    uint64 chain_;
+    uint32 seen_;  // of the units
 };
 
 }  // namespace cuscan

@@ -67,22 +67,30 @@ struct PairedFold<Op, 0, T> {
     CUSCAN_DEVICE T before(uint32, bool, const T& prefix) const { return prefix; }
 };
 
-// The same of totals that groups of kLanes lanes hold, one each.
-template <class Op, int kLanes, class T>
+// The same of totals that kLanes lanes hold, one each, kStep lanes apart; `number` says which of them a lane has.
+template <class Op, int kLanes, class T, int kStep = 1>
 struct PairedLanes {
     PairedFold<Op, levels_of(kLanes), T> left;  // the blocks before this lane
     T total;                                    // of all
 
-    CUSCAN_DEVICE PairedLanes(const T& own, uint32 lane) : total(own) { combine<1>(left, lane); }
+    CUSCAN_DEVICE PairedLanes(const T& own, uint32 number) : total(own) { combine<kStep>(left, number); }
 
 private:
     template <int kDistance, int kLevels>
-    CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 lane) {
+    CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 number) {
         if constexpr (kLevels > 0) {
-            left.block = target::shuffle_xor(total, kDistance);
-            total = lane & kDistance ? Op::combine(left.block, total) : Op::combine(total, left.block);
-            combine<2 * kDistance>(left.rest, lane);
+            const bool is_later = number & 1;
+            const T other = other_of<kDistance>(is_later);
+            left.block = other;
+            total = is_later ? Op::combine(other, total) : Op::combine(total, other);
+            combine<2 * kDistance>(left.rest, number / 2);
         }
+    }
+    template <int kDistance>
+    CUSCAN_DEVICE T other_of(bool is_later) const {
+        if ((kDistance & (kDistance - 1)) == 0) return target::shuffle_xor(total, kDistance);
+        const int lane = target::thread_index() % target::kWarp;
+        return target::shuffle(total, (is_later ? lane - kDistance : lane + kDistance) % target::kWarp);
     }
 };
 

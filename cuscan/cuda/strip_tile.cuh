@@ -167,6 +167,17 @@ struct StripTile : Elements<Config> {
             });
         });
     }
+    // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and met.
+    CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
+        if (lane != 0) return;
+        for_each_result<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            constexpr int kTaken = Layout::kWarpRuns * kRunRows * kColumns, kBytes = kTaken * int(sizeof(T));
+            const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
+            T* const memory = (T*)at.array[Numbers::kResults + decltype(k)::value];
+            target::store_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
+        });
+    }
     CUSCAN_DEVICE void store(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;

@@ -32,6 +32,17 @@ struct Tagged {
             for (int i = 0; i < kWords; ++i) words[i] = target::load_relaxed(slot + i);
         }
     }
+    // The same if it is wanted; else the words stay as they are.
+    static CUSCAN_DEVICE void look(bool wanted, const uint64* slot, uint64 (&words)[kWords]) {
+        constexpr int kStep = kWords % 2 == 0 ? 2 : 1;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kWords; i += kStep) {
+            if constexpr (kStep == 2)
+                target::load_relaxed(wanted, slot + i, words[i], words[i + 1]);
+            else
+                target::load_relaxed(wanted, slot + i, words[i]);
+        }
+    }
     // True, and the value, if the whole of it was there.
     static CUSCAN_DEVICE bool is_there(const uint64 (&words)[kWords], uint32 tag, T& value) {
         target::Words<T> parts;

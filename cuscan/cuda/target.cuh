@@ -207,6 +207,23 @@ CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 value) {
 CUSCAN_DEVICE void load_relaxed(const uint64* address, uint64& first, uint64& second) {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(address) : "memory");
 }
+// The same if they are wanted, without a branch: loads after a branch would wait for those before it.
+CUSCAN_DEVICE void load_relaxed(bool wanted, const uint64* address, uint64& word) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0;\n"
+        "@p ld.relaxed.gpu.global.u64 %0, [%1]; }"
+        : "+l"(word)
+        : "l"(address), "r"(uint32(wanted))
+        : "memory");
+}
+CUSCAN_DEVICE void load_relaxed(bool wanted, const uint64* address, uint64& first, uint64& second) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %3, 0;\n"
+        "@p ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2]; }"
+        : "+l"(first), "+l"(second)
+        : "l"(address), "r"(uint32(wanted))
+        : "memory");
+}
 CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
@@ -230,6 +247,17 @@ CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_
 CUSCAN_DEVICE void fence_before_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
+// `bytes`, source and destination are multiples of 16. Returns when the source has been read.
+CUSCAN_DEVICE void store_in_bulk(void* destination, const void* source, uint32 bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
+                 "r"(shared_address(source)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
 // By threads that have made barriers.

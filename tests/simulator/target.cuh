@@ -172,6 +172,12 @@ inline void load_relaxed(const uint64* address, uint64& first, uint64& second) {
         first = load_relaxed(address);
     }
 }
+inline void load_relaxed(bool wanted, const uint64* address, uint64& word) {
+    if (wanted) word = load_relaxed(address);
+}
+inline void load_relaxed(bool wanted, const uint64* address, uint64& first, uint64& second) {
+    if (wanted) load_relaxed(address, first, second);
+}
 inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
     check_aligned(address, 16);
     if (simulator::grid->random().one_in(2)) {
@@ -189,6 +195,13 @@ constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 inline int anew(int number) { return number; }
 inline void fence_before_copies() {}
 inline void fence_after_init() {}
+inline void store_in_bulk(void* destination, const void* source, uint32 bytes) {
+    check_aligned(destination, 16);
+    check_aligned(source, 16);
+    if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
+    simulator::grid->maybe_suspend(2);
+    __builtin_memcpy(destination, source, bytes);
+}
 
 struct Barrier {
     simulator::Phase state;

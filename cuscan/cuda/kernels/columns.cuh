@@ -18,6 +18,17 @@ struct ColumnsShared {
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
     // reads along the chunks meets all banks.
     typename Elements<Config>::State exchange[Config::kPlaces][Config::kChunks][Config::kColumnThreads * Config::kItems + 1];
+    // Of each column: what precedes the next unit, or where a walk is.
+    using Carry = typename Elements<Config>::Carry;
+    using CarryOp = typename Elements<Config>::CarryOp;
+    using Units = SectionCarry<Carry, CarryOp, 1, Config::kHasInitial>;
+    struct OwnPlace {
+        typename Units::Sections sections;
+        Units units;
+    };
+    using Place = typename Choose<Config::kGrid, ColumnPlace<Carry, CarryOp, Config::kHasInitial>, OwnPlace>::Type;
+    static constexpr bool kChain = Config::kLevels > 0;
+    Place column[kChain ? Config::kPlaces : 1][kChain ? Config::kColumnThreads * Config::kItems : 1];
 };
 
 template <class Config>
@@ -132,7 +143,6 @@ struct Columns {
         Share share, next_share;
         Turn now = turn(0);
         if (now.exists) load(now, share);
-        ColumnCarry<Carry, CarryOp, Config::kHasInitial> mine;
         for (uint32 k = 0; now.exists; ++k) {
             const Turn next = turn(k + 1);
             if (next.exists) load(next, next_share);
@@ -141,9 +151,14 @@ struct Columns {
                     CUSCAN_UNROLL
                     for (int i = 0; i < kItems; ++i) carry[i] = start(now, my_place, my_column + i);
                 } else {
-                    if (unit == 0) mine.sections = start(now, my_place, my_column + own());
-                    const Carry before = mine.before(unit);
-                    mine.pass(unit, convert<Carry>(own(total)));
+                    Carry before;
+                    if (target::thread_index() % target::kWarp < kItems) {
+                        auto& mine = shared.column[my_place][my_column + own()];
+                        if (unit == 0) mine.units.begin(mine.sections, start(now, my_place, my_column + own()));
+                        before = mine.units.before(unit);
+                        mine.units.pass(mine.sections, unit, convert<Carry>(own(total)));
+                    }
+                    target::sync_warp();
                     CUSCAN_UNROLL
                     for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(before, i);
                 }
@@ -163,14 +178,16 @@ struct Columns {
     CUSCAN_DEVICE void run_tickets() {
         const uint64 strips = geometry.rows * side_by_side();
         const bool leader = target::thread_index() == 0;
-        SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces));
+        SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces), geometry.workspace_words);
         if (leader) {
-            shared.turn = schedule.first(geometry.workspace_words);
+            shared.turn = schedule.first();
             shared.tag = schedule.tag;
         }
         target::sync_block();
         ColumnTables<State, Carry> tables(workspace, shared.tag, strips, strips * kWidth, geometry.units);
-        ColumnWalk<State, Carry, CarryOp, kItems, 1, Config::kHasInitial> walk(tables);
+        const int group = target::thread_index() / Config::kChunks;  // as scan_chunks has it
+        ColumnWalk<State, Carry, CarryOp, kItems, Config::kHasInitial> walk(
+            tables, &shared.column[group / Config::kColumnThreads][group % Config::kColumnThreads * kItems]);
         uint64 strip = ~uint64(0);
         for (Turn now = shared.turn; now.exists; now = shared.turn) {
             Share share;
@@ -180,9 +197,7 @@ struct Columns {
                 const uint64 first_chain = now.strip * kWidth + my_column;
                 if (strip != now.strip) walk.begin(first_chain, start(now, my_place, my_column + own()));
                 strip = now.strip;
-                const State mine = own(total);
-                ColumnRun<State, Carry, CarryOp, kItems, 1>::publish(tables, first_chain, unit, mine);
-                const Carry found = walk.prefix(unit, [&] { return mine; });
+                const Carry found = walk.prefix(unit, own(total));
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i) carry[i] = target::broadcast(found, i);
             };

@@ -4,16 +4,19 @@
 //
 // * loaders send for a tile, as soon as its stage is free;
 // * folders add up the tile's runs;
-// * summers, where blocks share strips, add those up, from run to run, and publish the totals of units;
-// * walkers find what precedes the units, from when the tile is sent for: a lane for a column of one;
+// * walkers add those up, from run to run, and know what precedes the units: a lane for a column of one;
 // * finishers write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
 //
-// Blocks have strips of their own (then a unit can be several tiles), or share them, by ticket (column_chain.cuh).
+// Blocks have strips of their own (then a unit can be several tiles), or share them, by batches of tiles (batches.cuh).
+// Then three take the place of a walker:
+//
+// * a summer adds up, from run to run, and publishes what a batch adds up to;
+// * seekers find what precedes the batch, when all of it is there;
+// * a spreader finds what precedes the units.
 #pragma once
-#include "../column_chain.cuh"
-#include "../schedule.cuh"
+#include "../batches.cuh"
 #include "../strip_tile.cuh"
 
 namespace cuscan {
@@ -21,16 +24,26 @@ namespace cuscan {
 template <class Config>
 struct StripsShared {
     using Tile = StripTile<Config>;
+    using Carry = typename Tile::Carry;
+    using Layout = StripLayout<Config>;
+    static constexpr bool kGrid = Config::kGrid;  // blocks share strips
+    using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Config::kBatch * Layout::kUnits,
+                           Config::kSeekers, Config::kLooks, Config::kHasInitial>;
 
     struct Stage {
         typename Tile::Values values;
         typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
         typename Tile::OfUnits units;      // totals, then what precedes them
         Turn turn;
-        target::Barrier known, arrived, folded, summed, prefixed, free;
+        Carry prefix[kGrid ? Config::kColumns : 1];  // what precedes the batch that begins here
+        target::Barrier known, arrived, folded, summed, sought, prefixed, free;
     };
     Stage stages[Config::kStages];
     uint32 tag;  // of the launch, where blocks share strips
+    typename Walk::Exchange exchange[kGrid ? Config::kWalkers : 1];
+    // Of each column, where a block has its own; and for lanes without one.
+    using Chain = SectionCarry<Carry, typename Tile::CarryOp, 1, Config::kHasInitial>;
+    typename Chain::Sections sections[kGrid ? 1 : Config::kColumns + 1];
     typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
 };
 
@@ -45,13 +58,18 @@ struct Strips {
     using CarryOp = typename Element::CarryOp;
     using Stage = typename StripsShared<Config>::Stage;
     static constexpr int kWarps = Config::kWarps, kLoaders = Config::kLoaders, kStages = Config::kStages;
+    static constexpr int kFolders = Config::kFolders;  // warps, as kWarps are finishers
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
-    // The warps, in this order; teams of walkers take turns.
-    static constexpr int kWalkers = Config::kWalkers, kTeams = Config::kTeams;
+    static constexpr uint32 kBatch = Config::kBatch;
+    static constexpr int kWalkers = Config::kWalkers;  // or summers, or spreaders; each has kSeekers
+    static constexpr int kSeekers = Config::kSeekers;
     static constexpr int kSlice = Layout::kSlice;
-    static constexpr int kLoading = 1;  // the number of the loaders' own barrier, where all warps meet in the beginning
-    static_assert(kTeams <= kStages, "no team skips a turn of a stage");
-    static constexpr int kThreads = (kLoaders + 2 * kWarps + kWalkers * (kTeams + Config::kGrid)) * target::kWarp;
+    // Numbers of barriers: the loaders' own, where all warps meet in the beginning; the first one of seekers.
+    static constexpr int kLoading = 1, kSeeking = 2;
+    static_assert(kSeeking + kWalkers <= 16, "");
+    static_assert(kBatch <= kStages, "what precedes a batch is sought when all of it is there");
+    static constexpr int kThreads =
+        (kLoaders + kFolders + kWarps + kWalkers * (Config::kGrid ? 2 + kSeekers : 1)) * target::kWarp;
 
     StripsShared<Config>& shared;
     const Row<Config>& origin;
@@ -87,36 +105,39 @@ struct Strips {
     }
     // By folders, a stage each: the hardware makes one barrier after the other for the threads of a warp.
     CUSCAN_DEVICE void make_barriers(int warp) {
-        if (warp >= kStages || lane() != 0) return;
-        Stage& stage = shared.stages[warp];
+        if (lane() != 0) return;
+        for (int i = warp; i < kStages; i += kFolders) make_barriers(shared.stages[i]);
+        target::fence_after_init();
+    }
+    static CUSCAN_DEVICE void make_barriers(Stage& stage) {
         stage.known.init(1);
         stage.arrived.init(kLoaders * target::kWarp + 1);
-        stage.folded.init(kWarps * target::kWarp);
+        stage.folded.init(kFolders * target::kWarp);
         stage.summed.init(kWalkers * target::kWarp);
+        stage.sought.init(kWalkers * kSeekers * target::kWarp);
         stage.prefixed.init(kWalkers * target::kWarp);
         stage.free.init(kWarps * target::kWarp);
-        target::fence_after_init();
-        static_assert(kStages <= kWarps, "a warp for each");
     }
 
     CUSCAN_DEVICE void run_loader(int loader) {
         const int thread = loader * target::kWarp + lane();
         const Schedule own{strips(), tiles()};
-        SharedStrips tickets(workspace, strips(), tiles());
-        Turn first{};
+        SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words);
+        Turn batch{};
         target::await_predecessors();        // for all: they meet these warps at the barrier
         if (Config::kGrid && thread == 0) {  // while barriers are made
-            first = tickets.first(geometry.workspace_words);
+            batch = tickets.first();
             shared.tag = tickets.tag;
         }
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+        for (uint32 k = 0, part = 0;; ++k, ++part) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             Turn now;
             if constexpr (Config::kGrid) {
                 if (thread == 0) {
-                    stage.turn = k == 0 ? first : tickets.next();
+                    if (part == kBatch) batch = tickets.next(), part = 0;
+                    stage.turn = {batch.exists, batch.strip, batch.unit * kBatch + part};
                     // A block that sent for tiles far ahead of its work would hold up all others.
                     if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
                     stage.known.arrive();
@@ -134,19 +155,20 @@ struct Strips {
                 if (now.exists) tile(now).template send_for<kLoaders * target::kWarp>(stage.values, stage.arrived, thread);
             }
             stage.arrived.arrive_loaded();
-            ends += !now.exists;
+            if (!now.exists) break;
         }
         target::admit_successor();
     }
 
     CUSCAN_DEVICE void run_folder(int warp) {
-        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+        for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
-            if (now.exists) tile(now).fold(stage.values, stage.exchange, warp);
+            CUSCAN_NO_UNROLL
+            for (int w = warp; w < kWarps && now.exists; w += kFolders) tile(now).fold(stage.values, stage.exchange, w);
             stage.folded.arrive();
-            ends += !now.exists;
+            if (!now.exists) return;
         }
     }
 
@@ -170,7 +192,8 @@ struct Strips {
     CUSCAN_DEVICE void run_own_walker(int walker) {
         const Place place = this->place(walker);
         const int column = place.exists ? place.column : 0;
-        ColumnCarry<Carry, CarryOp, Config::kHasInitial> carry;
+        typename StripsShared<Config>::Chain carry;
+        auto& sections = shared.sections[place.exists ? column : Layout::kColumns];
         PairedFold<Op, 2, State> parts;  // of the unit
         State unit_prefix;
         for (uint32 k = 0;; ++k) {
@@ -180,15 +203,15 @@ struct Strips {
             if (!now.exists) return stage.prefixed.arrive();
             const uint32 unit = now.unit / kParts, part = now.unit % kParts;
             if (now.unit == 0) {
-                carry.sections = start(now, column);
-                unit_prefix = convert<State>(carry.sections);
+                carry.begin(sections, start(now, column));
+                unit_prefix = convert<State>(sections.before);
             }
             const State total = put_before_runs(stage, walker, place, part > 0, parts.before(part, false, unit_prefix));
             of_lane(stage, walker) = unit_prefix;
             const State of_unit = parts.push(part, total);
             stage.prefixed.arrive();
             if (part < kParts - 1) continue;
-            carry.pass(unit, convert<Carry>(of_unit));  // while nobody waits
+            carry.pass(sections, unit, convert<Carry>(of_unit));  // while nobody waits
             unit_prefix = convert<State>(carry.before(unit + 1));
         }
     }
@@ -196,74 +219,126 @@ struct Strips {
     static CUSCAN_DEVICE State& of_lane(Stage& stage, int walker) {
         return stage.units.state[walker * target::kWarp + lane()];
     }
+    // What the runs of the lane's unit add up to, in a tile. Lanes without a column have a place of their own.
+    struct OfRuns {
+        State* first;
+        int step;
+        CUSCAN_DEVICE State& operator[](int run) const { return first[run * step]; }
+    };
+    static CUSCAN_DEVICE OfRuns of_runs(Stage& stage, int walker, const Place& place) {
+        if (!place.exists) return {&of_lane(stage, walker), 0};
+        return {&stage.exchange.at(place.unit * Layout::kPartRuns, place.column), Layout::kColumns};
+    }
     // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that, if
     // there are any, and the runs before in the part. Gives what all add up to. Some are read before any is overwritten: a
     // load waits for the stores before it.
     CUSCAN_DEVICE State put_before_runs(Stage& stage, int walker, const Place& place, bool has_parts, const State& parts) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
-        // Lanes without a column have a place of their own, where nothing is read.
-        State* const first = place.exists ? &stage.exchange.at(place.unit * kRuns, place.column) : &of_lane(stage, walker);
-        const int step = place.exists ? Layout::kColumns : 0;
+        const OfRuns of_runs = this->of_runs(stage, walker, place);
         PairedFold<Op, 5, State> pairs;
         State total;
         CUSCAN_UNROLL
         for (int from = 0; from < kRuns; from += kAtATime) {
             State own[kAtATime];
             CUSCAN_UNROLL
-            for (int i = 0; i < kAtATime; ++i) own[i] = first[(from + i) * step];
+            for (int i = 0; i < kAtATime; ++i) own[i] = of_runs[from + i];
             CUSCAN_UNROLL
             for (int i = 0; i < kAtATime; ++i) {
-                first[(from + i) * step] = pairs.before(from + i, has_parts, parts);
+                of_runs[from + i] = pairs.before(from + i, has_parts, parts);
                 total = pairs.push(from + i, own[i]);
             }
         }
         return total;
     }
 
-    using Tables = ColumnTables<State, Carry>;
-    CUSCAN_DEVICE Tables tables() const {
-        return Tables(workspace, shared.tag, strips(), strips() * Layout::kColumns, geometry.units);
+    // ---- shared strips ---------------------------------------------------------------------------------------------
+
+    using Units = PairedLanes<CarryOp, kUnits, Carry, kSlice>;
+    using Tiles = PairedFold<CarryOp, levels_of(kBatch), Carry>;
+
+    CUSCAN_DEVICE uint32 batches() const { return (tiles() + kBatch - 1) / kBatch; }
+    CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
+    CUSCAN_DEVICE TotalsTable<Carry> table() const {
+        const uint64 strips = this->strips();
+        return {workspace->words() + TotalsTable<Carry>::even(strips), strips * Layout::kColumns, shared.tag};
     }
-    CUSCAN_DEVICE uint64 first_chain(const Turn& turn, int walker) const {
-        return turn.strip * Layout::kColumns + walker * kSlice;
+    // What a unit adds up to.
+    static CUSCAN_DEVICE State total(const OfRuns& of_runs) {
+        constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
+        PairedFold<Op, levels_of(kRuns / kAtATime), State> parts;
+        State total;
+        CUSCAN_UNROLL
+        for (int from = 0; from < kRuns; from += kAtATime) {
+            State own[kAtATime];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i) own[i] = of_runs[from + i];
+            PairedFold<Op, levels_of(kAtATime), State> pairs;
+            State part;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i) part = pairs.push(i, own[i]);
+            total = parts.push(from / kAtATime, part);
+        }
+        return total;
     }
     CUSCAN_DEVICE void run_summer(int walker) {
         const Place place = this->place(walker);
-        Tables tables = this->tables();
-        for (uint32 k = 0, ends = 0; ends < kTeams; ++k) {
+        const TotalsTable<Carry> table = this->table();
+        Tiles tiles;
+        for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
-            if (now.exists) {
-                const State total = put_before_runs(stage, walker, place, false, State{});
-                ColumnRun<State, Carry, CarryOp, kSlice, kUnits>::publish(tables, first_chain(now, walker),
-                                                                          now.unit * kUnits, total);
-                of_lane(stage, walker) = total;
-            }
+            if (!now.exists) return;
+            const State of_unit = total(of_runs(stage, walker, place));
+            const Units units(convert<Carry>(of_unit), place.unit);
+            const Carry total = tiles.push(now.unit % kBatch, units.total);
+            if (now.unit % kBatch == kBatch - 1 && place.exists && place.unit == 0)
+                table.publish(now.unit / kBatch, chain(now, place.column), total);
+            put_before_runs(stage, walker, place, false, State{});  // while the total is on its way
+            of_lane(stage, walker) = of_unit;
+            target::sync_warp();
             stage.summed.arrive();
-            ends += !now.exists;
         }
     }
-    CUSCAN_DEVICE void run_sharing_walker(int walker, int team) {
+    CUSCAN_DEVICE void run_seeker(int walker, int seeker) {
+        typename StripsShared<Config>::Walk walk(shared.exchange[walker], seeker, kSeeking + walker);
+        const int column = walker * kSlice + walk.column();
+        uint64 strip = ~uint64(0);
+        for (uint32 k = 0;;) {
+            Stage& first = stage(k);
+            first.known.wait(phase(k));
+            const Turn now = first.turn;
+            if (!now.exists) return;
+            // When the batch is there, others are as well: looks before that would only be in their way.
+            const uint32 end = k + kBatch;  // of a strip's last batch, some tiles may be empty
+            stage(end - 1).summed.wait(phase(end - 1));
+            if (now.strip != strip) walk.begin(start(now, column));
+            strip = now.strip;
+            const auto found = walk.prefix(table(), chain(now, column), now.unit / kBatch);
+            if (found.here) first.prefix[column] = found.carry;
+            for (; k < end; ++k) stage(k).sought.arrive();
+        }
+    }
+    CUSCAN_DEVICE void run_spreader(int walker) {
         const Place place = this->place(walker);
         const int column = place.exists ? place.column : 0;
-        ColumnWalk<State, Carry, CarryOp, kSlice, kUnits, Config::kHasInitial> walk(tables());
-        uint64 strip = ~uint64(0);
-        for (uint32 k = team;; k += kTeams) {
+        Carry prefix;  // of the batch
+        Tiles tiles;   // in it
+        for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
             const Turn now = stage.turn;
-            if (now.exists) {
-                if (now.strip != strip) walk.begin(first_chain(now, walker), start(now, column));
-                strip = now.strip;
-                const Carry prefix = walk.prefix(now.unit * kUnits, [&] {
-                    stage.summed.wait(phase(k));
-                    return of_lane(stage, walker);
-                });
-                of_lane(stage, walker) = convert<State>(prefix);
-            }
+            if (!now.exists) return stage.prefixed.arrive();
+            stage.summed.wait(phase(k));
+            State& unit = of_lane(stage, walker);
+            const Units units(convert<Carry>(unit), place.unit);
+            const uint32 part = now.unit % kBatch;
+            stage.sought.wait(phase(k));
+            if (part == 0) prefix = stage.prefix[column];
+            const Carry before = tiles.before(part, Config::kHasInitial || now.unit >= kBatch, prefix);
+            unit = convert<State>(units.left.before(place.unit, Config::kHasInitial || now.unit > 0, before));
             stage.prefixed.arrive();
-            if (!now.exists) return;
+            tiles.push(part, units.total);
         }
     }
 
@@ -277,8 +352,13 @@ struct Strips {
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
             tile.finish(stage.values, results, stage.exchange, stage.units, warp);
+            if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
-            tile.store(results, warp, lane());
+            if (Config::kBulkStores && tile.lies_together())
+                tile.store_together(results, warp, lane());
+            else
+                tile.store(results, warp, lane());
+            target::sync_warp();
             stage.free.arrive();
             target::sync_warp();  // the next tile's results may take the place of these
         }
@@ -300,11 +380,11 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
     int warp = target::thread_index() / target::kWarp;
     if (warp < Kernel::kLoaders) {
         kernel.run_loader(warp);
-    } else if ((warp -= Kernel::kLoaders) < Kernel::kWarps) {
+    } else if ((warp -= Kernel::kLoaders) < Kernel::kFolders) {
         kernel.make_barriers(warp);
         target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_folder(warp);
-    } else if ((warp -= Kernel::kWarps) < Kernel::kWarps) {
+    } else if ((warp -= Kernel::kFolders) < Kernel::kWarps) {
         target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_finisher(warp);
     } else {
@@ -314,8 +394,10 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
             kernel.run_own_walker(warp);
         else if (warp < Kernel::kWalkers)
             kernel.run_summer(warp);
-        else
-            kernel.run_sharing_walker(warp % Kernel::kWalkers, warp / Kernel::kWalkers - 1);
+        else if ((warp -= Kernel::kWalkers) < Kernel::kWalkers)
+            kernel.run_spreader(warp);
+        else if ((warp -= Kernel::kWalkers) >= 0)
+            kernel.run_seeker(warp % Kernel::kWalkers, warp / Kernel::kWalkers);
     }
     if constexpr (Config::kGrid) workspace->leave(kernel.shared.tag, geometry.workspace_words);
 }

@@ -1,0 +1,121 @@
+// How blocks share strips of columns: by batches, as many consecutive tiles of a strip as a block takes with one ticket. It
+// publishes what they add up to, and learns what precedes them from what all earlier ones add up to: nobody waits for more
+// than one step through memory.
+//
+// A walk is down kColumns neighbouring columns, by kWarps warps. They look at a span of batches at once, each warp at a
+// window of it, each lane at kLooks batches in a row, in one column. So pairs of batches are combined within a lane, then
+// between lanes, then between warps, through shared memory.
+#pragma once
+#include "column_chain.cuh"
+
+namespace cuscan {
+
+template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kMostLooks, bool kHasInitial>
+class BatchWalk {
+    static constexpr int least(int a, int b) { return a < b ? a : b; }
+    static constexpr int kWords = Tagged<Carry>::kWords;
+    static constexpr int kBatches = kSectionUnits / kBatchUnits;                                         // of a section
+    static constexpr int kEntries = least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
+    static constexpr int kLooks = least(kMostLooks, kBatches / (kWarps * kEntries));
+    static constexpr uint32 kWindow = kLooks * kEntries, kSpan = kWarps * kWindow;
+    using Looks = PairedFold<CarryOp, levels_of(kLooks), Carry>;
+    using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
+    using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;
+    using Spans = SectionCarry<Carry, CarryOp, kSpan * kBatchUnits, kHasInitial>;
+
+public:
+    // What the windows add up to; by turns.
+    struct Exchange {
+        Carry total[2][kWarps][kColumns];
+    };
+    // In some lanes of one of the warps: what precedes a batch in the lane's column, if there is an earlier one or an
+    // initial value.
+    struct Found {
+        bool here;
+        Carry carry;
+    };
+
+    CUSCAN_DEVICE BatchWalk(Exchange& exchange, int warp, int barrier)
+        : exchange_(exchange), warp_(warp), barrier_(barrier), lane_(target::thread_index() % target::kWarp) {}
+
+    CUSCAN_DEVICE int column() const { return lane_ % kColumns; }
+    // Another strip.
+    CUSCAN_DEVICE void begin(const Carry& initial) {
+        seen_ = 0;
+        spans_.begin(sections_, initial);
+    }
+    // `chain`: of the lane's column.
+    CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& table, uint64 chain, uint32 batch) {
+        CUSCAN_NO_UNROLL
+        for (;; ++seen_) {
+            const bool ends = batch < (seen_ + 1) * kSpan;
+            const int of_span = ends ? int(batch % kSpan) : int(kSpan);  // batches that are asked for
+            const int of_window = between(of_span - warp_ * int(kWindow), kWindow);
+            const int of_lane = between(of_window - entry() * kLooks, kLooks);
+            Carry seen[kLooks];
+            if (of_window > 0) wait_for(table, chain, of_lane, seen);
+            Looks looks;
+            Carry total;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kLooks; ++i)
+                if (i < of_lane) total = looks.push(i, seen[i]);
+            const Lanes lanes(total, entry());
+            Windows windows;
+            total = lanes.total;
+            if constexpr (kWarps > 1) {
+                auto& totals = exchange_.total[turn_ ^= 1];
+                if (lane_ < kColumns) totals[warp_][lane_] = total;
+                target::barrier_sync(barrier_, kWarps * target::kWarp);
+                Carry of_window[kWarps];  // all of them read before any is asked for
+                CUSCAN_UNROLL
+                for (int w = 0; w < kWarps; ++w) of_window[w] = totals[w][column()];
+                CUSCAN_UNROLL
+                for (int w = 0; w < kWarps; ++w)
+                    if ((w + 1) * int(kWindow) <= of_span) total = windows.push(w, of_window[w]);
+            }
+            if (ends) {
+                const bool precedes = Spans::precedes(seen_);
+                Carry carry = windows.before(warp_, precedes, spans_.before(seen_));
+                carry = lanes.left.before(entry(), precedes || warp_ > 0, carry);
+                carry = looks.before(of_lane, precedes || warp_ > 0 || entry() > 0, carry);
+                const int place = of_span - warp_ * int(kWindow) - entry() * kLooks;
+                return {0 <= place && place < kLooks && lane_ < kColumns * kEntries, carry};
+            }
+            spans_.pass(sections_, seen_, total);
+        }
+    }
+
+private:
+    CUSCAN_DEVICE int entry() const { return lane_ / kColumns % kEntries; }
+    static CUSCAN_DEVICE int between(int number, int most) { return number < 0 ? 0 : number < most ? number : most; }
+
+    // By all lanes, each for the first `count` of its batches in the present span.
+    CUSCAN_DEVICE void wait_for(const TotalsTable<Carry>& table, uint64 chain, int count, Carry (&seen)[kLooks]) const {
+        const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
+        const uint32 step = uint32(table.chains) * kWords;  // no more are shared
+        uint64 found[kLooks][kWords] = {};
+        bool here[kLooks];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kLooks; ++i) here[i] = i >= count;
+        for (;;) {
+            // Only at those that are missing: all blocks look at the same words.
+            CUSCAN_UNROLL
+            for (int i = 0; i < kLooks; ++i) Tagged<Carry>::look(!here[i], words + uint64(i) * step, found[i]);
+            bool all = true;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kLooks; ++i) {
+                here[i] = Tagged<Carry>::is_there(found[i], table.tag, seen[i]) || here[i];
+                all = all && here[i];
+            }
+            if (target::ballot(all) == ~0u) return;
+        }
+    }
+
+    Exchange& exchange_;
+    const int warp_, barrier_, lane_;
+    uint32 seen_, turn_ = 0;  // spans of the strip
+    Spans spans_;             // before number seen_
+    typename Spans::Sections sections_;
+};
+
+}  // namespace cuscan
