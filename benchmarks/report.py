@@ -87,7 +87,7 @@ def section(path: Path) -> str:
     names = ("driver", "nvrtc", "nvcc", "cupy", "torch", "jax")
     versions = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
     parts = [
-        f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; commit {facts.get('commit') or 'unknown'}; "
+        f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; {_commits(results['records'])}; "
         "`python -m benchmarks`). A peer's column says how many times as long it takes. "
         f"{_coverage([record for records in groups.values() for record in records])}",
     ]
@@ -101,6 +101,16 @@ def section(path: Path) -> str:
         body = f"{about.meaning} {floors.verdict(records)}\n\n{markdown(records)}"
         parts.append(f"<details><summary>{about.title}</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(parts)
+
+
+def _commits(records: list[dict[str, Any]]) -> str:
+    """The commits that cells were measured at, and the groups of each where there are several."""
+    groups: dict[str, dict[str, None]] = {}
+    for record in records:
+        groups.setdefault(record.get("commit") or "unknown", {})[record["group"]] = None
+    if len(groups) < 2:
+        return f"commit {next(iter(groups), 'unknown')}"
+    return "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in groups.items())
 
 
 def _picture(path: Path, text: str) -> str:

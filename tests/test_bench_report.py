@@ -36,6 +36,12 @@ def test_spills_are_named() -> None:
     ]
 
 
+def test_the_commits_that_cells_were_measured_at_are_named() -> None:
+    one, other = {"group": "rows", "commit": "a"}, {"group": "axes", "commit": "b"}
+    assert report._commits([one, {**one}]) == "commit a" and report._commits([]) == "commit unknown"
+    assert report._commits([one, other, {"group": "few", "commit": "a"}]) == "commit a: rows, few; commit b: axes"
+
+
 def test_verdicts() -> None:
     fine, bad, worse = (record_of("stream", value, 0.9, f"at {value}") for value in (0.95, 0.8, 0.7))
     assert floors.verdict([]) == "No cell has a floor."

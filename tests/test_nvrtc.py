@@ -163,16 +163,11 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("columns-block", 8): 8,  # masked, sm_90
-    ("columns-grid", 2): 52,
-    ("columns-grid", 4): 52,
-    ("strips-own", 8): 8,  # masked: the columns family
-    ("strips-shared", 2): 92,  # of those who walk, as in the next
-    ("strips-shared", 8): 48,
-    ("strips-sixteen", 8): 52,
-    ("strips-three", 2): 72,  # masked, as all that follow: the columns family
-    ("strips-three", 4): 64,
-    ("strips-three", 8): 56,
+    ("columns-grid", 2): 48,  # masked, as in the next
+    ("columns-grid", 4): 48,
+    ("strips-shared", 2): 60,  # of those who look
+    ("strips-two", 8): 20,  # misaligned: the columns family
+    ("strips-three", 8): 24,  # the same, and masked
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
@@ -183,9 +178,6 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
-    ("strips-sixteen", 2): (0, 84),
-    ("strips-sixteen", 4): (0, 76),
-    ("strips-three", 8): (56, 84),
 }
 
 

@@ -224,7 +224,7 @@ private:
                 }
                 CUSCAN_UNROLL
                 for (int i = 0; i < kBatch; ++i) {
-                    CUSCAN_UNROLL_EIGHT
+                    CUSCAN_NO_UNROLL
                     for (int j = 0; j < kIndices; ++j) {
                         const uint32 at = base + i * kIndices + j;
                         const int source = j * kColumns + walk.lane_ % kColumns;
