@@ -43,6 +43,7 @@ CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
 SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead, or looks at much together, spills no registers
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
+LOOKS = 8  # of a lane that seeks, which travel together at most, on these architectures; on others half as many
 CARRY_LEVELS = 17  # of SectionCarry and ColumnPlace (column_chain.cuh), at most: levels, what is before them, and ends
 COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
@@ -360,14 +361,13 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
 
 def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
     """Columns that move 16 bytes at a time: strips.cuh. None for all other scans."""
-    room, looks = target.shared_bytes - SHARED_RESERVED, 8 if target.arch in SENDING_ARCHS else 4
+    room = target.shared_bytes - SHARED_RESERVED
+    looks = LOOKS if target.arch in SENDING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, room, target.sm_count, looks) if target.arch >= BULK_ARCH else None
     if strips is None:
         return None
-    side_by_side = -(-strips.column.size // strips.columns)
-    count = product(strips.batch) * side_by_side
     if not strips.own:
-        _check_tickets(count * strips.batches)
+        _check_tickets(strips.number * strips.batches)
     return assemble(
         request,
         layout,
@@ -379,11 +379,11 @@ def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         constants=strips.constants,
         block=strips.block,
         blocks_per_sm=1,
-        grid=min(count if strips.own else count * strips.batches, target.sm_count),
+        grid=min(strips.number * strips.batches, target.sm_count),
         shared_bytes=strips.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
-        chains=0 if strips.own else count * strips.columns,
-        strips=0 if strips.own else count,
+        chains=0 if strips.own else strips.number * strips.columns,
+        strips=0 if strips.own else strips.number,
         batches=0 if strips.own else strips.batches,
     )
 

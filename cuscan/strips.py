@@ -12,9 +12,7 @@ from cuscan.order import LANES
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
 
-MOST_WARPS = (
-    24  # of a block that shares strips, if a seeker for each walker will do: their registers do not suffice for more
-)
+MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
 WARPS = 8  # that finish; and fold, where a block has strips of its own
 FOLDERS = 4  # that fold, where blocks share strips
@@ -40,7 +38,8 @@ class Strips(NamedTuple):
     own: bool
     columns: int  # of a tile
     rows: int  # of a tile
-    batches: int  # of a strip
+    number: int  # of strips
+    batches: int  # of a strip; one where it is a block's own
     constants: dict[str, int]
     block: int
     shared_bytes: int
@@ -157,8 +156,9 @@ def _make(
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }
-    batches = -(-tiles // taken)
-    return Strips(column, batch, accesses, own, columns, rows, batches, constants, warps * LANES, stages * stage + rest)
+    batches = 1 if own else -(-tiles // taken)
+    shared_bytes = stages * stage + rest
+    return Strips(column, batch, accesses, own, columns, rows, strips, batches, constants, warps * LANES, shared_bytes)
 
 
 def _seekers(columns: int, most: int) -> int:

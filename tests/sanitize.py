@@ -58,13 +58,11 @@ def long_chains() -> Iterator[Case]:
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
     for units, dtype in ((40, "float32"), (1030, "float32"), (40, "complex128")):
         for family, columns in (("columns", 33), ("strips", 2), ("strips", 32)):
-            name, shape = (
-                f"{family}, a chain of {units} units of {columns} columns",
-                (units * tuning.COLUMNS.unit + 5, columns),
-            )
+            name = f"{family}, a chain of {units} units of {columns} columns of {dtype}"
+            shape = (units * tuning.COLUMNS.unit + 5, columns)
             # initcheck does not know stores in bulk: for it, the results are there before.
             out = {"out": numbers(shape, dtype, seed=1)} if columns == 32 and units > 1000 else {}
-            yield scan(f"{name} of {dtype}", shape, dtype, axis=0, exclusive=units > 1000, **out)
+            yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, **out)
 
 
 def every_access() -> Iterator[Case]:

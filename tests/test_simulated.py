@@ -423,6 +423,7 @@ def long_chains() -> list[Case]:
         Case("strips-chain-of-4100-units", (4100 * 256 + 2, 2), call={"axis": 0}, seeds=2),
         Case("strips-chain-of-8200-units-initial", (8200 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=1),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
+        Case("own-strips-of-40-units", (40 * 256 + 3, 96), call={"axis": 0, "initial": 0.5}, sms=1, seeds=3),
         Case(
             "own-chains-of-4100-column-units",
             (2, 4100 * 256, 2),

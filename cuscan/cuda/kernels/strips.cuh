@@ -103,7 +103,7 @@ struct Strips {
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
-    // By folders, a stage each: the hardware makes one barrier after the other for the threads of a warp.
+    // By folders, some stages each: the hardware makes one barrier after the other for the threads of a warp.
     CUSCAN_DEVICE void make_barriers(int warp) {
         if (lane() != 0) return;
         for (int i = warp; i < kStages; i += kFolders) make_barriers(shared.stages[i]);
