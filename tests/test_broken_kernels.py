@@ -282,7 +282,7 @@ MISTAKES = (
         "tickets() + target::block_count() * kLoaders,",
         "tickets() + target::block_count() - 1,",
     ),
-    Mistake("the-workspace-never-renewed", "tile-a-row", "workspace.cuh", "!tags_wrap(ticket.tag))", "false)"),
+    Mistake("the-workspace-never-renewed", "tile-a-row", "workspace.cuh", "ticket.number + 1 != tickets ||", "true ||"),
     Mistake(
         "the-workspace-of-strips-never-renewed",
         "columns",

@@ -64,6 +64,7 @@ class Gpu(NumPyLibrary):
         if self.out_of_memory:
             raise MemoryError("the GPU is full")
         self.scratches.append(aligned(nbytes))
+        self.scratches[-1][:] = 0xA5
         return self.scratches[-1]
 
     def stream(self, device):
@@ -73,6 +74,10 @@ class Gpu(NumPyLibrary):
         return self.owners.get(self.current_stream)
 
     # ---- what CUDA does
+    def clear(self, pointer, value, nbytes, stream):
+        assert stream == self.current_stream
+        ctypes.memset(pointer, value, nbytes)
+
     def make_context(self):
         self.contexts.append((threading.get_ident(), self.current_device))
 
@@ -158,6 +163,7 @@ def gpu(monkeypatch):
         monkeypatch.setattr(workspace, name, empty)
     monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
+    monkeypatch.setattr(workspace.cupy.cuda.runtime, "memsetAsync", fake.clear)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
     monkeypatch.setattr(kernel, "load_kernel", fake.load_kernel)
     monkeypatch.setattr(kernel, "load_driver", lambda: kernel.Driver(fake.launch, fake.overlaps))

@@ -65,7 +65,7 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
         with _lock:
             taken = _take(nbytes, library, device) if purpose == "states" else None
-            workspace = taken or _allocate(nbytes, library, device, purpose)
+            workspace = taken or _allocate(nbytes, library, device, stream, purpose)
             _captured.append(workspace)
         return workspace
     thread = None
@@ -76,7 +76,7 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     if found is None or found.nbytes < nbytes:
         if found is None and len(_workspaces) >= _MANY:
             _let_idle_go()
-        made = _allocate(max(nbytes, _SMALLEST), library, device, purpose)
+        made = _allocate(max(nbytes, _SMALLEST), library, device, stream, purpose)
         lock = threading.Lock() if purpose == "bits" else None
         found = _workspaces[key] = made._replace(stream=library.stream_owner(device), lock=lock)
         if purpose == "states" and (library, device) not in _reserves:
@@ -87,12 +87,17 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     return found
 
 
-def _allocate(nbytes: int, library: DeviceLibrary, device: Device, purpose: Purpose = "states") -> Workspace:
-    if purpose == "states":
-        memory = library.scratch(nbytes, device)  # cleared
-    else:
+def _allocate(
+    nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states"
+) -> Workspace:
+    if purpose == "bits":
         memory = library.maker((nbytes,), (1,), DTYPES["uint8"], device)()
-    return Workspace(nbytes, library.pointer(memory), memory)
+        return Workspace(nbytes, library.pointer(memory), memory)
+    memory = library.scratch(nbytes, device)
+    pointer = library.pointer(memory)
+    # Not by a kernel: a launch takes its first ticket before it waits for what the kernel before it has stored.
+    cupy.cuda.runtime.memsetAsync(pointer, 0, nbytes, stream)
+    return Workspace(nbytes, pointer, memory)
 
 
 def _let_idle_go() -> None:
@@ -121,7 +126,7 @@ def _keep_reserve(library: DeviceLibrary, device: Device, stream: int) -> None:
     if place in _wanted and place not in [other for other, _, _ in _clearing]:
         _wanted.discard(place)
         with contextlib.suppress(MemoryError, RuntimeError):  # out of memory: captured calls clear their own
-            _clearing.append((place, _allocate(_RESERVE, library, device), _mark(stream)))
+            _clearing.append((place, _allocate(_RESERVE, library, device, stream), _mark(stream)))
     for entry in list(_clearing):
         other, reserve, cleared = entry
         if cleared.done:

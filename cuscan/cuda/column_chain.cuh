@@ -55,7 +55,7 @@ struct SharedStrips {
     uint64 strips, strip;
     uint32 pieces;  // of a strip
     uint64 words_used;
-    uint32 tag;
+    Workspace::Ticket ticket{};  // the last one of the workspace's
 
     CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 pieces, uint64 words_used)
         : workspace(workspace),
@@ -63,17 +63,23 @@ struct SharedStrips {
           strip(target::block_index() % strips),
           pieces(pieces),
           words_used(words_used) {}
-    // By one thread of the block, one after the other, until there is no more.
+    // By one thread of the block. Opens them, which may be before await_predecessors.
+    CUSCAN_DEVICE void open() {
+        ticket = Workspace::ticket(workspace->take_ticket());
+        if (strips > 1) workspace->renew_after(ticket, target::block_count(), words_used);
+    }
+    CUSCAN_DEVICE uint32 tag() const { return ticket.tag; }
+    // After it, one after the other, until there is no more.
     CUSCAN_DEVICE Turn first() {
-        const Workspace::Ticket ticket = Workspace::ticket(workspace->take_ticket());
-        tag = ticket.tag;
-        if (strips == 1) return of_single(ticket);
-        workspace->renew_after(ticket, target::block_count(), words_used);
+        if (strips == 1) return of_single();
         begin();
         return next();
     }
     CUSCAN_DEVICE Turn next() {
-        if (strips == 1) return of_single(Workspace::ticket(workspace->take_ticket()));
+        if (strips == 1) {
+            ticket = Workspace::ticket(workspace->take_ticket());
+            return of_single();
+        }
         for (;;) {
             const uint32 piece = uint32(target::atomic_increment(workspace->words() + strip));
             if (piece < pieces || strip + target::block_count() >= strips) return {piece < pieces, strip, piece};
@@ -83,8 +89,8 @@ struct SharedStrips {
     }
 
 private:
-    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(tag) << 32); }
-    CUSCAN_DEVICE Turn of_single(const Workspace::Ticket& ticket) {
+    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(ticket.tag) << 32); }
+    CUSCAN_DEVICE Turn of_single() {
         workspace->renew_after(ticket, pieces + target::block_count(), words_used);
         return {ticket.number < pieces, 0, ticket.number};
     }

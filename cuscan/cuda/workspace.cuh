@@ -18,13 +18,20 @@ struct Workspace {
         uint32 number, tag;  // the tag is the launch's
     };
     static CUSCAN_DEVICE Ticket ticket(uint64 taken) { return {uint32(taken), uint32(taken >> 32) + 1}; }
-    // A ticket, as the counts were before.
+    // A ticket, as the counts were before. It may be taken before await_predecessors: those before have admitted this launch
+    // when they had taken all of theirs.
     CUSCAN_DEVICE uint64 take_ticket() { return target::atomic_increment(&counts); }
 
     // By whoever has one of a launch's `tickets`: with the last one, the workspace is ready for the next launch in the
     // stream, or the next replay of a graph.
     CUSCAN_DEVICE void renew_after(Ticket ticket, uint64 tickets, uint64 words_used) {
-        if (ticket.number + 1 == tickets && !tags_wrap(ticket.tag)) renew(words_used, ticket.tag);
+        if (ticket.number + 1 != tickets || tags_wrap(ticket.tag)) return;
+        renew(words_used, ticket.tag);
+        target::fence();  // the next launch may take its tickets when it has been admitted
+    }
+    // In place of target::admit_successor, by those who take a block's tickets, after the last one.
+    CUSCAN_DEVICE void admit_successor(uint32 tag) const {
+        if (!tags_wrap(tag)) target::admit_successor();
     }
     // By all threads of each block, when it neither takes tickets nor looks at tile states any more: where the tags wrap,
     // the last block forgets all old ones.
@@ -38,6 +45,7 @@ struct Workspace {
         finished = 0;
         renew(words_used, 0);
         for (uint64 i = 0; i < used; ++i) words()[i] = 0;
+        target::fence();
     }
 
 private:

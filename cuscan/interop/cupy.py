@@ -68,7 +68,7 @@ class CuPyLibrary:
         pass  # CuPy keeps no record
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        return cupy.zeros(nbytes, np.uint8)
+        return cupy.empty(nbytes, np.uint8)
 
     def pointer(self, array: Any) -> int:
         pointer: int = array.data.ptr

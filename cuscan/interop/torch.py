@@ -95,7 +95,7 @@ class TorchLibrary:
                 raise
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        return torch.zeros(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
+        return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 
     def pointer(self, array: Any) -> int:
         pointer: int = array.data_ptr()

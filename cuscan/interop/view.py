@@ -49,7 +49,7 @@ class DeviceLibrary(Library, Protocol):
     """A library with arrays on GPUs."""
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        """Zeroed memory on the current device, ordered on the current stream; freed with the returned object."""
+        """Memory on the current device, ordered on the current stream; freed with the returned object."""
 
     def pointer(self, array: Any) -> int:
         """The address of an array that `maker` or `scratch` made."""

@@ -180,8 +180,9 @@ struct Columns {
         const bool leader = target::thread_index() == 0;
         SharedStrips schedule(workspace, strips, uint32((geometry.units + kPlaces - 1) / kPlaces), geometry.workspace_words);
         if (leader) {
+            schedule.open();
             shared.turn = schedule.first();
-            shared.tag = schedule.tag;
+            shared.tag = schedule.tag();
         }
         target::sync_block();
         ColumnTables<State, Carry> tables(workspace, shared.tag, strips, strips * kWidth, geometry.units);
@@ -208,6 +209,7 @@ struct Columns {
             target::sync_block();
             store(now, share);
         }
+        workspace->admit_successor(shared.tag);
         workspace->leave(shared.tag, geometry.workspace_words);
     }
 };
@@ -216,7 +218,7 @@ template <class Config>
 CUSCAN_DEVICE void columns(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                            const Geometry<Config>& geometry) {
     target::await_predecessors();
-    target::admit_successor();
+    if (!Config::kGrid) target::admit_successor();
     static_assert(sizeof(ColumnsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
     auto& shared = target::shared_memory<ColumnsShared<Config>>();
     const int thread = target::thread_index() % Config::kColumnThreads;

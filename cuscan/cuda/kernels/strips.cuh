@@ -124,10 +124,11 @@ struct Strips {
         const Schedule own{strips(), tiles()};
         SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words);
         Turn batch{};
-        target::await_predecessors();        // for all: they meet these warps at the barrier
-        if (Config::kGrid && thread == 0) {  // while barriers are made
+        if (Config::kGrid && thread == 0) tickets.open();
+        target::await_predecessors();  // for all: they meet these warps at the barrier
+        if (Config::kGrid && thread == 0) {
             batch = tickets.first();
-            shared.tag = tickets.tag;
+            shared.tag = tickets.tag();
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, part = 0;; ++k, ++part) {
@@ -157,7 +158,10 @@ struct Strips {
             stage.arrived.arrive_loaded();
             if (!now.exists) break;
         }
-        target::admit_successor();
+        if constexpr (Config::kGrid)
+            workspace->admit_successor(shared.tag);
+        else
+            target::admit_successor();
     }
 
     CUSCAN_DEVICE void run_folder(int warp) {

@@ -109,8 +109,9 @@ struct Tiles {
     CUSCAN_DEVICE void run_loader(uint32 loader) {
         const bool speaks = lane == 0;
         uint64 counts = 0;
-        target::await_predecessors();                   // for all: they meet these warps at the barrier
-        if (speaks) counts = workspace->take_ticket();  // on its way while barriers are made
+        if (speaks) counts = workspace->take_ticket();
+        const uint32 most = most_tiles();
+        target::await_predecessors();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
         uint32 of_ticket = kBatch;  // tiles
@@ -118,7 +119,7 @@ struct Tiles {
         for (uint32 k = loader; ended < kGroups / kLoaders; k += kLoaders) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
-            if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
+            if (k >= most && ended == 0) shared.empty[(k - most) % kStages].wait_together((k - most) / kStages);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait_together(k / kFlagStages - 1);
             if (ended == 0 && of_ticket == kBatch) {
                 if (k > loader && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
@@ -147,10 +148,20 @@ struct Tiles {
             target::sync_warp();
             ended += !tile.exists;
         }
-        target::admit_successor();
         // Every loader takes one ticket too many: those that a ticket is for may have ended with the last tile.
         if (speaks && ticket.number < tickets()) renew_after(Workspace::ticket(workspace->take_ticket()));
         target::sync_warp();  // all of them read the tag
+        // The first one of several loaders would not know of the others' tickets.
+        if (kLoaders == 1) workspace->admit_successor(ticket.tag);
+    }
+    // Tiles that a block takes before it has stored one. Of few tiles, a block that loads fast would take more than its
+    // share, and then store them when all others are done.
+    CUSCAN_DEVICE uint32 most_tiles() const {
+        constexpr uint32 kLeast = kGroups + kScansAhead;  // or groups would wait for the next one
+        const uint64 tiles = tickets() * kBatch;
+        if (kLoaders > 1 || kLeast >= kStages || tiles > uint64(kStages) * target::block_count()) return kStages;
+        const uint32 share = (uint32(tiles) + target::block_count() - 1) / target::block_count();
+        return share < kLeast ? kLeast : share;
     }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
