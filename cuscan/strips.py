@@ -135,6 +135,7 @@ def _make(
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
+    in_bulk = flat and strips * tiles >= BULK_TILES * slots
     warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
     constants = {
         "Columns": columns,
@@ -152,7 +153,8 @@ def _make(
         "Stages": stages,
         "Ahead": 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD,
         "InPlace": int(in_place),
-        "BulkStores": int(flat and strips * tiles >= BULK_TILES * slots),
+        "BulkStores": int(in_bulk),
+        "Holds": int(not own and values == [state] == [WORD_BYTES] and (columns <= FEW_COLUMNS or not in_bulk)),
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }

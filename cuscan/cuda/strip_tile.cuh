@@ -73,6 +73,13 @@ struct StripTile : Elements<Config> {
     using Share = Items<Config, kRunRows, kAcross>;
     using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // of the chunks of a run
 
+    // A thread's share of a tile, if it holds it in registers until it knows what precedes the tile.
+    static constexpr bool kHolds = Config::kHolds;
+    static constexpr int kAbreast = Layout::kWarpColumns / kAcross, kPieces = Layout::kWarpRuns * kAbreast;  // of a warp
+    struct Held {
+        Share share[kHolds ? (kPieces + target::kWarp - 1) / target::kWarp : 1];
+    };
+
     const Geometry<Config>& geometry;
     Row<Config> at;   // row 0, column 0 of the tile
     int64 position;   // of row 0 along the axis
@@ -108,7 +115,7 @@ struct StripTile : Elements<Config> {
     }
     // What the runs of the warp add up to, column by column.
     CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {
-        each_piece(warp, [&](int run, int column) {
+        each_piece(warp, [&](int run, int column, int) {
             Share share;
             read(values, run, column, share);
             CUSCAN_UNROLL
@@ -121,14 +128,21 @@ struct StripTile : Elements<Config> {
             }
         });
     }
+    // Before finish, when the values are there: what the thread holds of them.
+    CUSCAN_DEVICE void take(const Values& values, Held& held, int warp) const {
+        each_held(warp, [&](int run, int column, int i) { read(values, run, column, held.share[i]); });
+    }
     // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
     // place of the values.
-    CUSCAN_DEVICE void finish(const Values& values, Results& results, Exchange& before_runs, OfUnits& prefixes,
-                              int warp) const {
+    CUSCAN_DEVICE void finish(const Values& values, const Held& held, Results& results, Exchange& before_runs,
+                              OfUnits& prefixes, int warp) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
-        each_piece(warp, [&](int run, int column) {
+        const auto finish_piece = [&](int run, int column, int i) {
             Share share;
-            read(values, run, column, share);
+            if constexpr (kHolds)
+                share = held.share[i];
+            else
+                read(values, run, column, share);
             const int64 row = position + run * kRunRows;
             const bool has_prefix = Config::kHasInitial || row >= kUnitRows, is_first = row % kUnitRows == 0;
             Pack<Piece, typename Config::Results> piece;
@@ -165,7 +179,11 @@ struct StripTile : Elements<Config> {
                 using T = typename decltype(port)::Type;
                 Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
             });
-        });
+        };
+        if constexpr (kHolds)
+            each_held(warp, finish_piece);
+        else
+            each_piece(warp, finish_piece);
     }
     // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and met.
     CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
@@ -245,13 +263,22 @@ private:
     static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
     static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
 
-    // Calls use(run, column) for each piece of this thread: a run, and the first of kAcross columns.
+    // Calls use(run, column, i) for each piece of this thread: a run, and the first of kAcross columns.
     template <class Use>
     static CUSCAN_DEVICE void each_piece(int warp, Use use) {
-        constexpr int kAbreast = Layout::kWarpColumns / kAcross;
         CUSCAN_NO_UNROLL
-        for (int i = target::thread_index() % target::kWarp; i < Layout::kWarpRuns * kAbreast; i += target::kWarp)
-            use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross);
+        for (int i = target::thread_index() % target::kWarp; i < kPieces; i += target::kWarp)
+            use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross, i / target::kWarp);
+    }
+    // The same, for the compiler to know the pieces apart.
+    template <class Use>
+    static CUSCAN_DEVICE void each_held(int warp, Use use) {
+        CUSCAN_UNROLL
+        for (int number = 0; number * target::kWarp < kPieces; ++number) {
+            const int i = number * target::kWarp + target::thread_index() % target::kWarp;
+            if (kPieces % target::kWarp == 0 || i < kPieces)
+                use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross, number);
+        }
     }
     CUSCAN_DEVICE void read(const Values& values, int run, int column, Share& share) const {
         share.clear(geometry, position + run * kRunRows, typename Base::Initial());

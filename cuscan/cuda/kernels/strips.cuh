@@ -349,13 +349,18 @@ struct Strips {
     CUSCAN_DEVICE void run_finisher(int warp) {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
-            stage.prefixed.wait(phase(k));
+            if (!Config::kHolds) stage.prefixed.wait(phase(k));
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             if (!now.exists) return;
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
-            tile.finish(stage.values, results, stage.exchange, stage.units, warp);
+            typename Tile::Held held;
+            if constexpr (Config::kHolds) {
+                tile.take(stage.values, held, warp);
+                stage.prefixed.wait(phase(k));
+            }
+            tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
             if (Config::kBulkStores && tile.lies_together())
