@@ -24,6 +24,7 @@ LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the l
 SECTION_LEVELS = 10  # values that the blocks of a section, and what is before it, take (column_chain.cuh)
 BATCH = 2  # tiles that a block takes at a time, where there are enough for all blocks
 AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips; one, if many share many columns
+HELD_PIECES = 2  # of a thread, at most, that it holds while it waits; none of many columns that are stored in bulk
 BULK_TILES = 6  # that a block has: they are stored in bulk; of fewer, the last would be there later
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
@@ -135,6 +136,8 @@ def _make(
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
+    pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
+    has_registers = values == [state] == [WORD_BYTES] and pieces <= HELD_PIECES
     in_bulk = flat and strips * tiles >= BULK_TILES * slots
     warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
     constants = {
@@ -154,7 +157,7 @@ def _make(
         "Ahead": 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD,
         "InPlace": int(in_place),
         "BulkStores": int(in_bulk),
-        "Holds": int(not own and values == [state] == [WORD_BYTES] and (columns <= FEW_COLUMNS or not in_bulk)),
+        "Holds": int(not own and has_registers and (columns <= FEW_COLUMNS or not in_bulk)),
         "Flat": int(flat),
         "Back": int(flat and layout.axis.strides[0] < 0),
     }

@@ -22,15 +22,16 @@ CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one uni
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
 # Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
-# strips enough that each is a block's own.
+# strips enough that each is a block's own. Of tiles-few, each block takes its share of tickets.
 SHAPES = {
     "rows": ((1, 101), -1, GPU),
     "thread-rows": ((151, 27), -1, GPU),
     "warp-rows": ((41, 123), -1, GPU),
     "cluster": ((2, 5 * 256 + 101), -1, CLUSTERS),
     "cluster-pairs": ((2, 5 * 256 + 101), -1, PAIRS),
-    "tiles": ((2, 70 * 256 + 4), -1, GPU),
+    "tiles": ((2, 100 * 256 + 4), -1, GPU),
     "tiles-tight": ((5, 20 * 256 + 4), -1, TIGHT),
+    "tiles-few": ((2, 6 * 256 + 4), -1, GPU),
     "tile-a-row": ((60, 200), -1, ONE_SM),
     "tiles-shifted": ((5, 3 * 256 + 5), -1, GPU),
     "tiles-misaligned": ((5, 3 * 256 + 4), -1, GPU),
@@ -41,6 +42,8 @@ SHAPES = {
     "strips-own": ((3 * 256 + 9, 96), 0, ONE_SM),
     "strips-pairs": ((69 * 256 + 10, 2), 0, GPU),
 }
+# Sums of float32, whose values threads of strips hold: 4 bytes a state, which intervals are not.
+SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU)}
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
@@ -269,18 +272,20 @@ MISTAKES = (
     Mistake("a-tile-too-few-on-the-ring", "tiles-tight", "kernels/tiles.cuh", "kStages + Config::kGroups;", "kStages;"),
     Mistake("only-one-group-is-told-the-end", "tiles", "kernels/tiles.cuh", "ended < kGroups", "ended < 1"),
     Mistake(
-        "every-group-ends-the-tickets",
-        "tiles",
-        "kernels/tiles.cuh",
-        "ended == 0 && of_ticket == kBatch",
-        "of_ticket == kBatch",
-    ),
-    Mistake(
         "the-workspace-renewed-one-ticket-too-early",
         "tiles",
         "kernels/tiles.cuh",
-        "tickets() + target::block_count() * kLoaders,",
-        "tickets() + target::block_count() - 1,",
+        "tickets() + blocks * kLoaders;",
+        "tickets() + blocks * kLoaders - 1;",
+    ),
+    Mistake("a-ticket-beyond-the-share", "tiles-few", "kernels/tiles.cuh", "taken == share", "taken == share + 1"),
+    Mistake("a-share-too-small", "tiles-few", "kernels/tiles.cuh", "+ uint32(blocks) - 1) /", ") /"),
+    Mistake(
+        "renewed-before-all-have-their-share",
+        "tiles-few",
+        "kernels/tiles.cuh",
+        "share * blocks :",
+        "share * blocks - 1 :",
     ),
     Mistake("the-workspace-never-renewed", "tile-a-row", "workspace.cuh", "ticket.number + 1 != tickets ||", "true ||"),
     Mistake(
@@ -288,7 +293,7 @@ MISTAKES = (
         "columns",
         "column_chain.cuh",
         "workspace->renew_after(ticket, target::block_count(), words_used);",
-        "",
+        ";",
     ),
     Mistake(
         "the-workspace-of-strips-renewed-too-early",
@@ -587,7 +592,27 @@ MISTAKES = (
         "target::sync_warp();\n            if (Config::kBulkStores && tile",
         "if (Config::kBulkStores && tile",
     ),
-    Mistake("finished-before-it-is-walked", "strips-own", "kernels/strips.cuh", "stage.prefixed.wait(phase(k));", ""),
+    Mistake(
+        "held-before-it-is-there",
+        "strips-held",
+        "kernels/strips.cuh",
+        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            if (!now.exists) return;",
+        "stage.known.wait(phase(k));\n            const Turn now = stage.turn;\n            if (!now.exists) return;",
+    ),
+    Mistake(
+        "held-until-nothing-is-known",
+        "strips-held",
+        "kernels/strips.cuh",
+        "held, warp);\n                stage.prefixed.wait(phase(k));",
+        "held, warp);",
+    ),
+    Mistake(
+        "finished-before-it-is-walked",
+        "strips-own",
+        "kernels/strips.cuh",
+        "if (!Config::kHolds) stage.prefixed.wait(phase(k));",
+        "",
+    ),
     Mistake("stage-taken-before-it-is-free", "strips-own", "kernels/strips.cuh", "stage.free.wait(phase(k) - 1);", ";"),
     Mistake(
         "loaders-do-not-meet",
@@ -631,7 +656,7 @@ MISTAKES = (
         "if ((number + 1) % kGroup != 0) return;",
         "if ((number + 2) % kGroup != 0) return;",
     ),
-    Mistake("counter-of-another-launch", "columns", "column_chain.cuh", "uint64(tag) << 32", "uint64(0)"),
+    Mistake("counter-of-another-launch", "columns", "column_chain.cuh", "uint64(ticket.tag) << 32", "uint64(0)"),
     Mistake("tags-are-not-looked-at", "tiles", "tagged.cuh", "uint32(words[i] >> 32) == tag", "true"),
     Mistake("finished-not-reset", "columns", "workspace.cuh", "        finished = 0;\n", ""),
     Mistake(
@@ -648,6 +673,10 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     """Scans with and without an initial value, and their results."""
     if family in WALKS:
         return [look_ahead(*WALKS[family], initial) for initial in (False, True)]
+    if family in SUMS:
+        shape, axis, gpu = SUMS[family]
+        value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+        return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
     shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     if family == "tiles-misaligned":
@@ -682,7 +711,7 @@ def check(family: str, code: DeviceCode) -> None:
             np.testing.assert_array_equal(workspace.array[::2][:2], 0)  # tickets, and blocks that are done
 
 
-@pytest.mark.parametrize("family", [*SHAPES, *WALKS])
+@pytest.mark.parametrize("family", [*SHAPES, *SUMS, *WALKS])
 def test_good_code_passes(family: str) -> None:
     check(family, CHAINS_ALONE)
 

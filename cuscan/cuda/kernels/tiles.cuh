@@ -110,25 +110,29 @@ struct Tiles {
         const bool speaks = lane == 0;
         uint64 counts = 0;
         if (speaks) counts = workspace->take_ticket();
-        const uint32 most = most_tiles();
+        const uint32 share = this->share();
         target::await_predecessors();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
         uint32 of_ticket = kBatch;  // tiles
+        uint32 taken = 0;           // tickets
         Workspace::Ticket ticket{};
+        const auto has_all = [&] { return share > 0 ? taken == share : ticket.number >= tickets(); };
         for (uint32 k = loader; ended < kGroups / kLoaders; k += kLoaders) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
-            if (k >= most && ended == 0) shared.empty[(k - most) % kStages].wait_together((k - most) / kStages);
+            if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
             if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait_together(k / kFlagStages - 1);
-            if (ended == 0 && of_ticket == kBatch) {
+            if (of_ticket == kBatch && !has_all()) {
                 if (k > loader && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
-                if (speaks) renew_after(ticket);
+                if (speaks) renew_after(ticket, share);
+                ++taken;
                 if (k == loader && speaks) shared.tag[loader] = ticket.tag;
                 of_ticket = 0;
             }
-            const TileSlot tile = ended == 0 ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
+            const bool may_exist = ended == 0 && of_ticket < kBatch;
+            const TileSlot tile = may_exist ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
             const auto row = origin.at(geometry, tile.strip);
             const int64 first = int64(tile.unit) * Shared::kElements;
             const bool sent = kStaged && tile.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
@@ -148,28 +152,31 @@ struct Tiles {
             target::sync_warp();
             ended += !tile.exists;
         }
-        // Every loader takes one ticket too many: those that a ticket is for may have ended with the last tile.
-        if (speaks && ticket.number < tickets()) renew_after(Workspace::ticket(workspace->take_ticket()));
+        // Those that a ticket is for may have ended with the last tile.
+        for (; !has_all(); ++taken) {
+            if (speaks) counts = workspace->take_ticket();
+            ticket = Workspace::ticket(target::broadcast(counts, 0));
+            if (speaks) renew_after(ticket, share);
+        }
         target::sync_warp();  // all of them read the tag
         // The first one of several loaders would not know of the others' tickets.
         if (kLoaders == 1) workspace->admit_successor(ticket.tag);
     }
-    // Tiles that a block takes before it has stored one. Of few tiles, a block that loads fast would take more than its
-    // share, and then store them when all others are done.
-    CUSCAN_DEVICE uint32 most_tiles() const {
-        constexpr uint32 kLeast = kGroups + kScansAhead;  // or groups would wait for the next one
-        const uint64 tiles = tickets() * kBatch;
-        if (kLoaders > 1 || kLeast >= kStages || tiles > uint64(kStages) * target::block_count()) return kStages;
-        const uint32 share = (uint32(tiles) + target::block_count() - 1) / target::block_count();
-        return share < kLeast ? kLeast : share;
+    // The tickets that each block takes; 0: every loader takes them until one is too many. Of few tiles, a block that loads
+    // fast would take more than its share, and store them when all others are done.
+    CUSCAN_DEVICE uint32 share() const {
+        const uint64 blocks = target::block_count();
+        if (kLoaders > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;
+        return (uint32(tickets()) + uint32(blocks) - 1) / uint32(blocks);
     }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
         const uint64 strip = Shared::kWalks ? uint32(number) / row_tiles : number;
         return {strip, Shared::kWalks ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
     }
-    CUSCAN_DEVICE void renew_after(Workspace::Ticket ticket) const {
-        workspace->renew_after(ticket, tickets() + target::block_count() * kLoaders, geometry.workspace_words);
+    CUSCAN_DEVICE void renew_after(Workspace::Ticket ticket, uint32 share) const {
+        const uint64 blocks = target::block_count(), all = share > 0 ? share * blocks : tickets() + blocks * kLoaders;
+        workspace->renew_after(ticket, all, geometry.workspace_words);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
