@@ -87,8 +87,8 @@ def spilling(records: Iterable[Record]) -> list[str]:
     return found
 
 
-def verdict(records: Iterable[Record]) -> str:
-    """How many cells reach their floors and aims, and which is worst: one sentence."""
+def verdict(records: Iterable[Record], named: Record | None = None) -> str:
+    """How many cells reach their floors and aims, and which is worst, unless that is named already: one sentence."""
     judged = worst_first(records)
     if not judged:
         return "No cell has a floor."
@@ -96,7 +96,8 @@ def verdict(records: Iterable[Record]) -> str:
         return f"{phrase(judged[0])}."
     missed, at_aim = sum(map(below, judged)), sum(map(aimed, judged))
     if not missed:
-        kept = f"All {len(judged)} cells reach their floors"
-        return f"{kept}, {at_aim} the aim; the nearest to its floor is {phrase(judged[0])}."
-    verb = "misses its floor" if missed == 1 else "miss their floors"
-    return f"{missed} of {len(judged)} cells {verb}, {at_aim} reach the aim; the farthest is {phrase(judged[0])}."
+        count, worst = f"All {len(judged)} cells reach their floors, {at_aim} the aim", "the nearest to its floor is"
+    else:
+        verb = "misses its floor" if missed == 1 else "miss their floors"
+        count, worst = f"{missed} of {len(judged)} cells {verb}, {at_aim} reach the aim", "the farthest is"
+    return f"{count}." if judged[0] is named else f"{count}; {worst} {phrase(judged[0])}."

@@ -69,7 +69,7 @@ def headline(path: Path) -> str:
         return floors.verdict(records)
     farthest = min(streams, key=lambda record: float(record["value"]))
     picture = _picture(draw(path)["of-copy"], "Share of copy speed of every cell, by group")
-    verdict = f"The farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records)}"
+    verdict = f"The farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records, farthest)}"
     return f"{picture}\n\n{verdict}{_left_out(results)}"
 
 

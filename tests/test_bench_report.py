@@ -53,6 +53,8 @@ def test_verdicts() -> None:
     assert text.startswith(
         "2 of 3 cells miss their floors, 0 reach the aim; the farthest is at 0.7: 0.70 of copy speed"
     )
+    assert floors.verdict([fine, worse, bad], worse) == "2 of 3 cells miss their floors, 0 reach the aim."
+    assert floors.verdict([fine, worse, bad], bad) == text
     assert floors.reached(record_of("stream", 0.8996, 0.9)) == "0.8996"
     slow = record_of("replay", 1.5, 1.0)
     assert floors.worst_first([worse, record_of("replay", None, 1.0), slow]) == [slow, worse]
