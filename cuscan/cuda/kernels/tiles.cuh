@@ -152,7 +152,7 @@ struct Tiles {
             target::sync_warp();
             ended += !tile.exists;
         }
-        // Those that a ticket is for may have ended with the last tile.
+        // Tickets are counted: a loader takes those, too, that no tile is left for.
         for (; !has_all(); ++taken) {
             if (speaks) counts = workspace->take_ticket();
             ticket = Workspace::ticket(target::broadcast(counts, 0));
