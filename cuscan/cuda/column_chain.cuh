@@ -69,7 +69,7 @@ struct SharedStrips {
         if (strips > 1) workspace->renew_after(ticket, target::block_count(), words_used);
     }
     CUSCAN_DEVICE uint32 tag() const { return ticket.tag; }
-    // After it, one after the other, until there is no more.
+    // After await_predecessors, one after the other, until there is no more.
     CUSCAN_DEVICE Turn first() {
         if (strips == 1) return of_single();
         begin();

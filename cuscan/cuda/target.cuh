@@ -37,7 +37,7 @@ CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 
 // ---- kernels of a stream ---------------------------------------------------------------------------------------------
 // A kernel may begin while those before it in its stream end. By a thread, before it or those that it then meets touch
-// memory that others may write: waits until all of these are done.
+// memory that others may write, but for a workspace's tickets: waits until all of these are done.
 CUSCAN_DEVICE void await_predecessors() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -45,7 +45,7 @@ struct Workspace {
         finished = 0;
         renew(words_used, 0);
         for (uint64 i = 0; i < used; ++i) words()[i] = 0;
-        target::fence();
+        target::fence();  // as in renew_after
     }
 
 private:
