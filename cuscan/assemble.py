@@ -36,6 +36,7 @@ def assemble(
     batches: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
+    words: int = 0,
     sent: Collection[int] = (),
 ) -> ScanPlan:
     """A plan.
@@ -50,7 +51,7 @@ def assemble(
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = aggregates * -(-state // 4) or column_words(strips, chains, units, batches, state, carry_state)
+    words = words or aggregates * -(-state // 4) or column_words(strips, chains, units, batches, state, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]

@@ -25,6 +25,7 @@ from cuscan.tuning import (
     VECTOR_BYTES,
     idles,
 )
+from cuscan.whole_rows import whole_rows_of
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
@@ -71,7 +72,11 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not layout.contiguous:
-        return _plan_strips(request, layout, target) or _plan_columns(request, layout, target)
+        return (
+            _plan_whole_rows(request, layout, target)
+            or _plan_strips(request, layout, target)
+            or _plan_columns(request, layout, target)
+        )
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
@@ -356,6 +361,34 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
         units=units,
         chains=rows * side_by_side * threads * items if shared else 0,
         strips=rows * side_by_side if shared else 0,
+    )
+
+
+def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
+    """Narrow rows without gaps, wherever they begin: whole_rows.cuh. None for all other scans."""
+    if target.arch < BULK_ARCH:
+        return None
+    whole = whole_rows_of(request, layout, target.shared_bytes - SHARED_RESERVED)
+    if whole is None:
+        return None
+    _check_tickets(whole.tiles)
+    access = ("Element",) * 2
+    return assemble(
+        request,
+        layout,
+        "whole_rows",
+        batch=whole.batch,
+        column=whole.column,
+        accesses=(*access, *accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1)[2:]),
+        items=1,
+        constants=whole.constants,
+        block=whole.block,
+        blocks_per_sm=1,
+        grid=min(whole.tiles, target.sm_count),
+        shared_bytes=whole.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        tickets=True,
+        words=whole.words,
     )
 
 

@@ -78,7 +78,7 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
 
 def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
     """A few columns without gaps: a tile is whole rows."""
-    column = _dense_columns(layout, sizes)
+    column = dense_columns(layout, sizes)
     if column is None or column.size > LANES:
         return None
     units = min(LANES // column.size, MOST_UNITS)
@@ -210,7 +210,7 @@ def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension
     return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
 
 
-def _dense_columns(layout: Layout, sizes: list[int]) -> Dimension | None:
+def dense_columns(layout: Layout, sizes: list[int]) -> Dimension | None:
     """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
     steps = layout.axis.strides[: len(sizes)]
     column = layout.others[0]

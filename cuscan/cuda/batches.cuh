@@ -53,7 +53,10 @@ public:
             const int of_window = between(of_span - warp_ * int(kWindow), kWindow);
             const int of_lane = between(of_window - entry() * kLooks, kLooks);
             Carry seen[kLooks];
-            if (of_window > 0) wait_for(table, chain, of_lane, seen);
+            if (of_window > 0) {
+                const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
+                await_all(words, uint32(table.chains) * kWords, table.tag, of_lane, seen);  // no more are shared
+            }
             Looks looks;
             Carry total;
             CUSCAN_UNROLL
@@ -88,28 +91,6 @@ public:
 private:
     CUSCAN_DEVICE int entry() const { return lane_ / kColumns % kEntries; }
     static CUSCAN_DEVICE int between(int number, int most) { return number < 0 ? 0 : number < most ? number : most; }
-
-    // By all lanes, each for the first `count` of its batches in the present span.
-    CUSCAN_DEVICE void wait_for(const TotalsTable<Carry>& table, uint64 chain, int count, Carry (&seen)[kLooks]) const {
-        const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
-        const uint32 step = uint32(table.chains) * kWords;  // no more are shared
-        uint64 found[kLooks][kWords] = {};
-        bool here[kLooks];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kLooks; ++i) here[i] = i >= count;
-        for (;;) {
-            // Only at those that are missing: all blocks look at the same words.
-            CUSCAN_UNROLL
-            for (int i = 0; i < kLooks; ++i) Tagged<Carry>::look(!here[i], words + uint64(i) * step, found[i]);
-            bool all = true;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kLooks; ++i) {
-                here[i] = Tagged<Carry>::is_there(found[i], table.tag, seen[i]) || here[i];
-                all = all && here[i];
-            }
-            if (target::ballot(all) == ~0u) return;
-        }
-    }
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;

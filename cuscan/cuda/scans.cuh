@@ -45,19 +45,19 @@ constexpr int levels_of(uint32 number) { return number > 1 ? 1 + levels_of(numbe
 //
 // A member for each level: the compiler would keep an array in memory, where numbers that it does not know choose of it.
 template <class Op, int kLevels, class T>
-struct PairedFold {
-    T block;                              // of one total
-    PairedFold<Op, kLevels - 1, T> rest;  // of pairs
+struct PairedFold : PairedFold<Op, kLevels - 1, T> {
+    using Rest = PairedFold<Op, kLevels - 1, T>;  // of pairs
+    T block;                                      // of one total
 
     // Takes total number `number`; gives the largest block that ends with it.
     CUSCAN_DEVICE T push(uint32 number, const T& total) {
-        if (number & 1) return rest.push(number / 2, Op::combine(block, total));
+        if (number & 1) return Rest::push(number / 2, Op::combine(block, total));
         block = total;
         return total;
     }
     // `prefix`, if there is one, and the totals before number `number`, block by block.
     CUSCAN_DEVICE T before(uint32 number, bool has_prefix, const T& prefix) const {
-        const T larger = rest.before(number / 2, has_prefix, prefix);
+        const T larger = Rest::before(number / 2, has_prefix, prefix);
         return number & 1 ? join<Op>(has_prefix || number > 1, larger, block) : larger;
     }
 };
@@ -79,11 +79,12 @@ private:
     template <int kDistance, int kLevels>
     CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 number) {
         if constexpr (kLevels > 0) {
+            PairedFold<Op, kLevels - 1, T>& rest = left;
             const bool is_later = number & 1;
             const T other = other_of<kDistance>(is_later);
             left.block = other;
             total = is_later ? Op::combine(other, total) : Op::combine(total, other);
-            combine<2 * kDistance>(left.rest, number / 2);
+            combine<2 * kDistance>(rest, number / 2);
         }
     }
     template <int kDistance>

@@ -62,4 +62,25 @@ struct Tagged {
     }
 };
 
+// By a warp: the first `count` of kMost values, `step` words apart, when all of those of all lanes are there. Looks travel
+// together, and only at what is missing: many blocks look at the same words.
+template <class T, int kMost>
+CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 tag, int count, T (&value)[kMost]) {
+    uint64 found[kMost][Tagged<T>::kWords] = {};
+    bool here[kMost];
+    CUSCAN_UNROLL
+    for (int i = 0; i < kMost; ++i) here[i] = i >= count;
+    for (;;) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kMost; ++i) Tagged<T>::look(!here[i], words + uint64(i) * step, found[i]);
+        bool all = true;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kMost; ++i) {
+            here[i] = Tagged<T>::is_there(found[i], tag, value[i]) || here[i];
+            all = all && here[i];
+        }
+        if (target::ballot(all) == ~0u) return;
+    }
+}
+
 }  // namespace cuscan

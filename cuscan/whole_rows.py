@@ -1,0 +1,92 @@
+"""Narrow rows of columns without gaps, scanned along another axis in tiles of whole rows (whole_rows.cuh)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cuscan.assemble import batch_of, product, state_bytes
+from cuscan.dtypes import DTYPES
+from cuscan.layout import Dimension, Layout
+from cuscan.order import LANES
+from cuscan.request import ScanRequest
+from cuscan.strips import dense_columns
+from cuscan.tuning import COLUMNS, STRIP_TILE_BYTES, VECTOR_BYTES
+
+SLICES = 10  # of 32 columns that a row has, at most: a block has two warps for each
+GROUP_TILES = 16  # whose total is published together; or those of a unit
+LEAST_ROWS = 16  # of a tile
+STAGES = 8  # tiles that a block holds in shared memory, at most
+AHEAD = 2  # tiles that a block has on their way, at most
+FOLDERS = 4  # warps, at most
+FINISHERS = 4
+LOOKS = 16  # of a lane, at totals of one word, which travel together
+_STAGE_REST = 128  # bytes of a stage beside its arrays, at most
+
+
+class WholeRows(NamedTuple):
+    """What the kernel takes."""
+
+    column: Dimension
+    batch: tuple[Dimension, ...]
+    tiles: int
+    words: int  # of totals of tiles, and of groups
+    constants: dict[str, int]
+    block: int
+    shared_bytes: int
+
+
+def whole_rows_of(request: ScanRequest, layout: Layout, room: int) -> WholeRows | None:
+    """A scan of one value to one result that can take its place; else None."""
+    if request.mask or request.segments or request.include_initial or (len(request.values), len(request.results)) != (1, 1):
+        return None
+    sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
+    column = dense_columns(layout, sizes)
+    if column is None or sizes[0] != sizes[1] or not LANES < column.size <= SLICES * LANES:
+        return None
+    batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
+    if not _alike(layout, batch):
+        return None
+    rows = COLUMNS.unit
+    while rows > LEAST_ROWS and rows * column.size * sizes[0] > STRIP_TILE_BYTES + VECTOR_BYTES * LANES:
+        rows //= 2
+    if layout.axis.size < 2 * COLUMNS.unit:
+        return None
+    parts = COLUMNS.unit // rows
+    group_tiles = max(GROUP_TILES, parts)
+    levels = (group_tiles // parts).bit_length() - 1
+    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
+    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
+    stage = rows * column.size * sizes[0] + column.size * (2 * state + max(levels * carry, 1)) + _STAGE_REST
+    stages = min((room - VECTOR_BYTES) // stage, STAGES)
+    if stages < 3:
+        return None
+    slices = -(-column.size // LANES)
+    folders, finishers = min(slices, FOLDERS), min(slices, FINISHERS)
+    strips, tiles = product(batch), -(-layout.axis.size // rows)
+    groups = -(-tiles // group_tiles)
+    words = _even(strips * tiles * column.size * -(-state // 4)) + strips * groups * column.size * -(-carry // 4)
+    constants = {
+        "Columns": column.size,
+        "Rows": rows,
+        "Folders": folders,
+        "Finishers": finishers,
+        "Looks": LOOKS,
+        "Stages": stages,
+        "Ahead": AHEAD,
+        "Back": int(layout.axis.strides[0] < 0),
+    }
+    block = (2 + folders + finishers + 2 * slices) * LANES
+    return WholeRows(column, batch, strips * tiles, words, constants, block, stages * stage + VECTOR_BYTES)
+
+
+def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
+    """Whether all rows of the result are as far from a multiple of 16 bytes as those of the value."""
+    value, result = layout.arrays[:2]
+    assert value and result
+    steps = [(value.address + layout.offsets[0], result.address + layout.offsets[1])]
+    steps += [dim.strides[:2] for dim in batch]
+    return all((a - b) % VECTOR_BYTES == 0 for a, b in steps)
+
+
+def _even(words: int) -> int:
+    return -(-words // 2) * 2
