@@ -368,10 +368,10 @@ def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target) -> Sc
     """Narrow rows without gaps, wherever they begin: whole_rows.cuh. None for all other scans."""
     if target.arch < BULK_ARCH:
         return None
-    whole = whole_rows_of(request, layout, target.shared_bytes - SHARED_RESERVED)
+    whole = whole_rows_of(request, layout, target.shared_bytes - SHARED_RESERVED, target.sm_count)
     if whole is None:
         return None
-    _check_tickets(whole.tiles)
+    _check_tickets(whole.parts)
     access = ("Element",) * 2
     return assemble(
         request,
@@ -384,7 +384,7 @@ def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target) -> Sc
         constants=whole.constants,
         block=whole.block,
         blocks_per_sm=1,
-        grid=min(whole.tiles, target.sm_count),
+        grid=min(whole.parts, target.sm_count),
         shared_bytes=whole.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
         tickets=True,

@@ -13,12 +13,13 @@ from cuscan.strips import dense_columns
 from cuscan.tuning import COLUMNS, STRIP_TILE_BYTES, VECTOR_BYTES
 
 SLICES = 10  # of 32 columns that a row has, at most: a block has two warps for each
-GROUP_TILES = 16  # whose total is published together; or those of a unit
+GROUP_PARTS = (8, 16)  # whose total is published together: those of a unit at least, and of a strip a few groups
+BATCH = 2  # tiles that a block takes at a time, where there are enough for all blocks
 LEAST_ROWS = 16  # of a tile
 STAGES = 8  # tiles that a block holds in shared memory, at most
 AHEAD = 2  # tiles that a block has on their way, at most
-FOLDERS = 4  # warps, at most
-FINISHERS = 4
+FOLDERS = 3  # warps, at most
+FINISHERS = 3
 LOOKS = 16  # of a lane, at totals of one word, which travel together
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
 
@@ -28,14 +29,14 @@ class WholeRows(NamedTuple):
 
     column: Dimension
     batch: tuple[Dimension, ...]
-    tiles: int
-    words: int  # of totals of tiles, and of groups
+    parts: int
+    words: int  # of totals of parts, and of groups
     constants: dict[str, int]
     block: int
     shared_bytes: int
 
 
-def whole_rows_of(request: ScanRequest, layout: Layout, room: int) -> WholeRows | None:
+def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -> WholeRows | None:
     """A scan of one value to one result that can take its place; else None."""
     if request.mask or request.segments or request.include_initial or (len(request.values), len(request.results)) != (1, 1):
         return None
@@ -51,9 +52,13 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int) -> WholeRows 
         rows //= 2
     if layout.axis.size < 2 * COLUMNS.unit:
         return None
-    parts = COLUMNS.unit // rows
-    group_tiles = max(GROUP_TILES, parts)
-    levels = (group_tiles // parts).bit_length() - 1
+    strips, tiles = product(batch), -(-layout.axis.size // rows)
+    taken = BATCH if rows < COLUMNS.unit and strips * tiles >= BATCH * slots else 1
+    of_unit, parts = COLUMNS.unit // (rows * taken), -(-tiles // taken)
+    group_parts = next((n for n in GROUP_PARTS if parts <= n * (LOOKS // 2 + 1)), GROUP_PARTS[-1])
+    group_parts = max(group_parts, of_unit)
+    groups = -(-parts // group_parts)
+    levels = (group_parts // of_unit).bit_length() - 1
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
     stage = rows * column.size * sizes[0] + column.size * (2 * state + max(levels * carry, 1)) + _STAGE_REST
@@ -62,21 +67,22 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int) -> WholeRows 
         return None
     slices = -(-column.size // LANES)
     folders, finishers = min(slices, FOLDERS), min(slices, FINISHERS)
-    strips, tiles = product(batch), -(-layout.axis.size // rows)
-    groups = -(-tiles // group_tiles)
-    words = _even(strips * tiles * column.size * -(-state // 4)) + strips * groups * column.size * -(-carry // 4)
+    words = _even(strips * parts * column.size * -(-state // 4)) + strips * groups * column.size * -(-carry // 4)
     constants = {
         "Columns": column.size,
         "Rows": rows,
         "Folders": folders,
         "Finishers": finishers,
+        "Batch": taken,
+        "GroupParts": group_parts,
         "Looks": LOOKS,
+        "Long": int(groups > LOOKS // 2 + 1),
         "Stages": stages,
         "Ahead": AHEAD,
         "Back": int(layout.axis.strides[0] < 0),
     }
     block = (2 + folders + finishers + 2 * slices) * LANES
-    return WholeRows(column, batch, strips * tiles, words, constants, block, stages * stage + VECTOR_BYTES)
+    return WholeRows(column, batch, strips * parts, words, constants, block, stages * stage + VECTOR_BYTES)
 
 
 def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:

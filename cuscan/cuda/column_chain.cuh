@@ -103,10 +103,10 @@ struct TotalsTable {
     uint64 chains;
     uint32 tag;
 
-    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, const T& total) const {
+    CUSCAN_DEVICE void publish(uint64 number, uint64 chain, const T& total) const {
         Tagged<T>::publish(entry(number, chain), total, tag);
     }
-    CUSCAN_DEVICE uint64* entry(uint32 number, uint64 chain) const {
+    CUSCAN_DEVICE uint64* entry(uint64 number, uint64 chain) const {
         return words + (number * chains + chain) * Tagged<T>::kWords;
     }
     // Where a table behind one of `numbers` begins: pairs of words are accessed at once.

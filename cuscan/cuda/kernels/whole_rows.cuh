@@ -2,17 +2,19 @@
 // whole rows, one stretch of memory: a bulk copy each way, wherever it begins. So rows need not be aligned, and no sector is
 // shared but by neighbouring tiles. A tile is kRows rows, a part of a unit; a thread has a column of it.
 //
-// Blocks take tiles by ticket, strip after strip (a strip is what the carry goes down), and tiles go through a ring of
-// kStages stages in shared memory. Every warp has one task, and every stage a barrier for each:
+// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down), and tiles go
+// through a ring of kStages stages in shared memory. Every warp has one task, and every stage a barrier for each:
 //
 // * the loader sends for a tile, as soon as its stage is free;
-// * folders add up a tile's columns, and publish that;
-// * gatherers look at the earlier tiles of its group, and publish what the group adds up to if the tile is its last;
-// * seekers find what precedes the group, from what all earlier ones add up to, and then the unit;
+// * folders add up a tile's columns, and publish what a part adds up to;
+// * gatherers look at the earlier parts of its group, and publish what the group adds up to if the part is its last;
+// * seekers find what precedes the group, from what all earlier ones add up to (GroupWalk), and then the unit;
 // * finishers write the results over the values;
 // * the storer stores them.
 //
-// So nobody waits for more than two steps through memory, and what others wait for waits for no step but one.
+// A look at another block's total takes almost as long as a tile takes to pass, while memory is busy: so parts are of
+// several tiles, groups of many parts, and all looks of a part travel together. Nobody waits for more than two steps
+// through memory, and a group's total for one.
 #pragma once
 #include "../column_chain.cuh"
 #include "../elements.cuh"
@@ -23,8 +25,8 @@ template <class Config>
 struct WholeRowsLayout {
     static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kSteps = 8;
     static constexpr int kUnitRows = kSteps * target::kWarp;
-    static constexpr int kRuns = kRows / kSteps, kParts = kUnitRows / kRows;
-    static constexpr int kGroupTiles = kParts > 16 ? kParts : 16, kGroupUnits = kGroupTiles / kParts;
+    static constexpr int kRuns = kRows / kSteps, kBatch = Config::kBatch, kParts = kUnitRows / (kRows * kBatch);
+    static constexpr int kGroupParts = Config::kGroupParts, kGroupUnits = kGroupParts / kParts;
     static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
     static constexpr int kPiece = 16;                                               // bytes that bulk copies are multiples of
 
@@ -33,14 +35,18 @@ struct WholeRowsLayout {
     using Carry = typename Element::Carry;
     using Units = PairedFold<typename Element::CarryOp, levels_of(kGroupUnits), Carry>;  // of a group
     using Parts = PairedFold<typename Element::Op, levels_of(kParts), State>;            // of a unit
-    using Chain = SectionCarry<Carry, typename Element::CarryOp, kGroupUnits, Config::kHasInitial>;
+    using Tiles = PairedFold<typename Element::Op, levels_of(kBatch), State>;            // of a part
+    using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;              // of a tile
+    // Totals that travel together to a lane.
+    template <class T>
+    static constexpr int kLooks = Tagged<T>::kWords == 1 ? Config::kLooks : Tagged<T>::kWords == 2 ? Config::kLooks / 2 : 2;
 
     struct Stage {
         // As far from a multiple of 16 bytes as in memory.
         alignas(kPiece) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + kPiece];
         State column[kColumns];  // what the tile adds up to; then what precedes its unit
-        State parts[kColumns];   // what the unit's parts before the tile add up to
-        Units units[kColumns];   // the units of the group before the tile's
+        State before[kColumns];  // what the unit's tiles before this one add up to
+        Units units[kColumns];   // of the group, before the tile's
         Turn turn;
         target::Barrier arrived, folded, gathered, sought, finished, free;
     };
@@ -50,6 +56,81 @@ template <class Config>
 struct WholeRowsShared {
     typename WholeRowsLayout<Config>::Stage stages[Config::kStages];
     uint32 tag;  // of the launch
+};
+
+// A walk down one column for each lane, over the totals of groups: what precedes group after group. Looks are sent for a
+// window of groups ahead, so that most are answered when they are asked for; a total is kept as long as its window lasts.
+template <class Config>
+class GroupWalk {
+    using Layout = WholeRowsLayout<Config>;
+    using Carry = typename Layout::Carry;
+    using CarryOp = typename Layout::Element::CarryOp;
+    static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kColumns * kWords;
+    static constexpr int kWindow = Layout::template kLooks<Carry>;
+    using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kGroupUnits, Config::kHasInitial>;
+
+public:
+    // `groups`: of a strip.
+    CUSCAN_DEVICE GroupWalk(const TotalsTable<Carry>& table, int column, uint32 groups)
+        : first_(table.words + column * kWords), tag_(table.tag), groups_(groups) {}
+    CUSCAN_DEVICE void begin(uint64 strip, const Carry& initial) {
+        words_ = first_ + strip * groups_ * kStep;
+        passed_ = 0;
+        windows_.begin(sections_, initial);
+        send();
+    }
+    // What precedes a group, if there is an earlier one or an initial value. Groups come in order.
+    CUSCAN_DEVICE Carry prefix(uint32 group) {
+        CUSCAN_NO_UNROLL
+        for (;;) {
+            const bool ends = !Config::kLong || group < (passed_ + 1) * kWindow;
+            const int count = ends ? int(group - passed_ * kWindow) : kWindow;
+            Carry value[kWindow];
+            await(count, value);
+            PairedFold<CarryOp, levels_of(kWindow) + !Config::kLong, Carry> groups;  // all of a window, too
+            Carry total;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kWindow; ++i)
+                if (i < count) total = groups.push(i, value[i]);
+            if (ends) return groups.before(count, Windows::precedes(passed_), windows_.before(passed_));
+            windows_.pass(sections_, passed_, total);
+            ++passed_;
+            words_ += kWindow * kStep;
+            send();
+        }
+    }
+
+private:
+    CUSCAN_DEVICE void send() {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kWindow; ++i) {
+            CUSCAN_UNROLL
+            for (int w = 0; w < kWords; ++w) found_[i][w] = 0;  // no launch's tag
+            Tagged<Carry>::look(passed_ * kWindow + i + 1 < groups_, words_ + i * kStep, found_[i]);
+        }
+    }
+    // By a warp, until the first `count` of the window are there for all lanes.
+    CUSCAN_DEVICE void await(int count, Carry (&value)[kWindow]) {
+        for (;;) {
+            bool here[kWindow], all = true;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kWindow; ++i) {
+                here[i] = Tagged<Carry>::is_there(found_[i], tag_, value[i]) || i >= count;
+                all = all && here[i];
+            }
+            if (target::ballot(all) == ~0u) return;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kWindow; ++i) Tagged<Carry>::look(!here[i], words_ + i * kStep, found_[i]);
+        }
+    }
+
+    const uint64* first_;
+    const uint64* words_;  // of the window
+    const uint32 tag_, groups_;
+    uint32 passed_;  // windows
+    Windows windows_;
+    typename Windows::Sections sections_;
+    uint64 found_[kWindow][kWords];
 };
 
 template <class Config>
@@ -62,16 +143,13 @@ struct WholeRows {
     using Value = typename Plain<Config>::Value;
     using Result = typename Plain<Config>::Result;
     using Stage = typename Layout::Stage;
-    using Chain = typename Layout::Chain;
     static_assert(sizeof(Value) == sizeof(Result), "results take the place of values");
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
-    static constexpr int kSlices = Layout::kSlices, kParts = Layout::kParts, kPiece = Layout::kPiece;
+    static constexpr int kSlices = Layout::kSlices, kPiece = Layout::kPiece;
+    static constexpr uint32 kParts = Layout::kParts, kBatch = Layout::kBatch, kGroupParts = Layout::kGroupParts;
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
     static constexpr int kThreads = (2 + kFolders + kFinishers + 2 * kSlices) * target::kWarp;
-    // Totals that travel together to a lane.
-    template <class T>
-    static constexpr int kLooks = Tagged<T>::kWords == 1 ? Config::kLooks : Tagged<T>::kWords == 2 ? Config::kLooks / 2 : 2;
 
     WholeRowsShared<Config>& shared;
     const Row<Config>& origin;
@@ -83,8 +161,9 @@ struct WholeRows {
     static CUSCAN_DEVICE uint32 phase(uint32 k) { return k / kStages; }
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
-    CUSCAN_DEVICE uint32 tiles() const { return uint32((geometry.axis.size + kRows - 1) / kRows); }  // of a strip
-    CUSCAN_DEVICE uint32 groups() const { return (tiles() + Layout::kGroupTiles - 1) / Layout::kGroupTiles; }
+    // Of a strip.
+    CUSCAN_DEVICE uint32 parts() const { return uint32((geometry.axis.size + kRows * kBatch - 1) / (kRows * kBatch)); }
+    CUSCAN_DEVICE uint32 groups() const { return (parts() + kGroupParts - 1) / kGroupParts; }
 
     // ---- a tile ----------------------------------------------------------------------------------------------------
 
@@ -100,7 +179,7 @@ struct WholeRows {
     struct Tile {
         Row<Config> at;  // row 0, column 0
         int64 position;  // of row 0 along the axis
-        int rows;        // that exist
+        int rows;        // that exist; of a strip's last part, some tiles may have none
 
         // From a multiple of 16 bytes to the tile's lowest element, were it whole.
         CUSCAN_DEVICE int shift() const { return int(reinterpret_cast<uint64>(lowest(0)) % kPiece); }
@@ -139,24 +218,9 @@ struct WholeRows {
 
     // ---- what blocks publish ---------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE TotalsTable<State> of_tiles() const { return {workspace->words(), kColumns, shared.tag}; }
+    CUSCAN_DEVICE TotalsTable<State> of_parts() const { return {workspace->words(), kColumns, shared.tag}; }
     CUSCAN_DEVICE TotalsTable<Carry> of_groups() const {
-        return {of_tiles().end(geometry.rows * tiles()), kColumns, shared.tag};
-    }
-    // By a warp, a column each: hands over `count` totals in order, when they are there.
-    template <class T, class Take>
-    static CUSCAN_DEVICE void each_total(const TotalsTable<T>& table, uint64 first, uint32 count, int column, Take take) {
-        constexpr int kTogether = kLooks<T>, kWords = Tagged<T>::kWords;
-        const bool exists = column < kColumns;
-        const uint64* words = table.words + (first * kColumns + (exists ? column : 0)) * kWords;
-        CUSCAN_NO_UNROLL
-        for (uint32 from = 0; from < count; from += kTogether, words += kTogether * kColumns * kWords) {
-            T total[kTogether];
-            await_all(words, kColumns * kWords, table.tag, exists ? int(count - from) : 0, total);
-            CUSCAN_UNROLL
-            for (int i = 0; i < kTogether; ++i)
-                if (from + i < count) take(from + i, total[i]);
-        }
+        return {of_parts().end(geometry.rows * parts()), kColumns, shared.tag};
     }
 
     // ---- tasks -----------------------------------------------------------------------------------------------------
@@ -176,8 +240,8 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_loader() {
-        const uint32 tiles = this->tiles();
-        SharedStrips tickets(workspace, 1, uint32(geometry.rows * tiles), geometry.workspace_words);
+        const uint32 parts = this->parts();
+        SharedStrips tickets(workspace, 1, uint32(geometry.rows * parts), geometry.workspace_words);
         Turn ticket{};
         if (lane() == 0) tickets.open();
         target::await_predecessors();
@@ -186,55 +250,54 @@ struct WholeRows {
             shared.tag = tickets.tag();
         }
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = 0, number = 0;; ++k, ++number) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (lane() == 0) {
-                if (k > 0) ticket = tickets.next();
-                stage.turn = {ticket.exists, ticket.unit / tiles, ticket.unit % tiles};
+                if (number == kBatch) ticket = tickets.next(), number = 0;
+                stage.turn = {ticket.exists, ticket.unit / parts, ticket.unit % parts * kBatch + number};
                 // A block that sent for tiles far ahead of its work would hold up all others.
                 if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
             target::sync_warp();
             const Turn now = stage.turn;
-            if (!now.exists) {
-                stage.arrived.arrive();
-                break;
-            }
-            send_for(stage, tile(now));
+            const bool in_bulk = now.exists && send_for(stage, tile(now));
+            if (!in_bulk) stage.arrived.arrive();
+            if (!now.exists) break;
         }
         workspace->admit_successor(shared.tag);
     }
-    CUSCAN_DEVICE void send_for(Stage& stage, const Tile& tile) const {
+    // True for the lane that has, with it, arrived at the stage's barrier.
+    CUSCAN_DEVICE bool send_for(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
         const int64 from = stretch.memory + begin - origin.array[0];
-        const bool whole = from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end;
-        if (whole && lane() == 0) {
+        if (from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end) {
+            if (lane() != 0) return false;
             target::fence_before_copies();
             stage.arrived.expect(bytes);
             stage.arrived.load(stage.data + begin, stretch.memory + begin, bytes);
-            return;
+            return true;
         }
-        for (int i = whole ? stretch.end : stretch.begin + lane() * int(sizeof(Value)); i < stretch.end;
-             i += target::kWarp * sizeof(Value))
+        for (int i = stretch.begin + lane() * int(sizeof(Value)); i < stretch.end; i += target::kWarp * sizeof(Value))
             *reinterpret_cast<Value*>(stage.data + i) = *reinterpret_cast<const Value*>(stretch.memory + i);
-        stage.arrived.arrive();
+        return false;
     }
 
     CUSCAN_DEVICE void run_folder(int warp) {
-        const TotalsTable<State> table = of_tiles();
-        const uint32 tiles = this->tiles();
+        const TotalsTable<State> table = of_parts();
+        const uint32 parts = this->parts();
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
+            const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
             CUSCAN_NO_UNROLL
-            for (int slice = warp; slice < kSlices && now.exists && now.unit + 1 < tiles; slice += kFolders) {
+            for (int slice = warp; slice < kSlices && now.exists; slice += kFolders) {
                 const int column = slice * target::kWarp + lane();
                 if (column >= kColumns) break;
-                PairedFold<Op, levels_of(Layout::kRuns), State> runs;
+                typename Layout::Runs runs;
                 State total;
                 CUSCAN_UNROLL
                 for (int r = 0; r < Layout::kRuns; ++r) {
@@ -242,8 +305,12 @@ struct WholeRows {
                     read(stage, tile, r * kSteps, column, run);
                     total = runs.push(r, this->total(run));
                 }
-                table.publish(now.strip * tiles + now.unit, column, total);
                 stage.column[column] = total;
+                if (number < kBatch - 1 || part == parts - 1) continue;  // a strip's last part is nobody's business
+                typename Layout::Tiles tiles;
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kBatch; ++i) total = tiles.push(i, this->stage(k - number + i).column[column]);
+                table.publish(now.strip * parts + part, column, total);
             }
             stage.folded.arrive();
             if (!now.exists) return;
@@ -251,66 +318,82 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_gatherer(int slice) {
-        const TotalsTable<State> table = of_tiles();
+        constexpr int kTogether = Layout::template kLooks<State>, kWords = Tagged<State>::kWords;
+        const TotalsTable<State> of_parts = this->of_parts();
         const TotalsTable<Carry> of_groups = this->of_groups();
-        const uint32 tiles = this->tiles(), groups = this->groups();
+        const uint32 parts = this->parts(), groups = this->groups();
         const int column = slice * target::kWarp + lane();
-        for (uint32 k = 0;; ++k) {
-            Stage& stage = this->stage(k);
-            // When the tile is there, others are as well: looks before that would only be in their way.
-            stage.folded.wait(phase(k));
-            const Turn now = stage.turn;
+        const bool exists = column < kColumns;
+        for (uint32 k = 0;; k += kBatch) {
+            stage(k).folded.wait(phase(k));
+            const Turn now = stage(k).turn;
             if (!now.exists) return;
-            const uint32 group = now.unit / Layout::kGroupTiles, place = now.unit % Layout::kGroupTiles;
-            typename Layout::Parts parts;
+            // When the part is there, others are as well: looks before that would only be in their way.
+            stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));
+            const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
+            typename Layout::Parts of_unit;
             typename Layout::Units units;
             Carry total;
             const auto pass = [&](uint32 number, const State& part) {
-                const State unit = parts.push(number % kParts, part);
+                const State unit = of_unit.push(number % kParts, part);
                 if (number % kParts == kParts - 1) total = units.push(number / kParts, convert<Carry>(unit));
             };
-            each_total(table, now.strip * tiles + now.unit - place, place, column, pass);
-            if (column < kColumns) {
-                const State before = parts.before(place % kParts, false, State{});
-                stage.units[column] = units;
-                if (place == Layout::kGroupTiles - 1 && group + 1 < groups) {
-                    pass(place, stage.column[column]);
+            CUSCAN_UNROLL
+            for (uint32 from = 0; from < kGroupParts; from += kTogether) {
+                if (from >= place) break;
+                State seen[kTogether];
+                await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0), kColumns * kWords,
+                          of_parts.tag, exists ? int(place - from) : 0, seen);
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kTogether; ++i)
+                    if (from + i < place) pass(from + i, seen[i]);
+            }
+            if (exists) {
+                const State before = of_unit.before(place % kParts, false, State{});
+                stage(k).units[column] = units;
+                typename Layout::Tiles tiles;
+                State own;
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kBatch; ++i) {
+                    stage(k + i).before[column] = tiles.before(i, place % kParts > 0, before);
+                    own = tiles.push(i, stage(k + i).column[column]);
+                }
+                if (place == kGroupParts - 1 && group + 1 < groups) {
+                    pass(place, own);
                     of_groups.publish(now.strip * groups + group, column, total);
                 }
-                stage.parts[column] = before;
             }
-            stage.gathered.arrive();
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kBatch; ++i) stage(k + i).gathered.arrive();
         }
     }
+
     CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
         Row<Config> at = origin.at(geometry, turn.strip);
-        at.advance(geometry.column, column < kColumns ? column : 0);
+        at.advance(geometry.column, column);
         return Element::start(at, initial);
     }
     CUSCAN_DEVICE void run_seeker(int slice) {
-        const TotalsTable<Carry> table = of_groups();
-        const uint32 groups = this->groups();
-        const int column = slice * target::kWarp + lane();
+        const int column = slice * target::kWarp + lane(), existing = column < kColumns ? column : 0;
+        GroupWalk<Config> walk(of_groups(), existing, groups());
         uint64 strip = ~uint64(0);
-        uint32 seen = 0;  // groups of the strip
-        Chain chain;
-        typename Chain::Sections sections;
-        for (uint32 k = 0;; ++k) {
-            Stage& stage = this->stage(k);
-            stage.folded.wait(phase(k));
-            const Turn now = stage.turn;
-            if (!now.exists) return stage.sought.arrive();
-            if (now.strip != strip) chain.begin(sections, start(now, column)), seen = 0;
+        for (uint32 k = 0;; k += kBatch) {
+            stage(k).folded.wait(phase(k));
+            const Turn now = stage(k).turn;
+            if (!now.exists) return stage(k).sought.arrive();
+            if (now.strip != strip) walk.begin(now.strip, start(now, existing));
             strip = now.strip;
-            const uint32 group = now.unit / Layout::kGroupTiles, place = now.unit % Layout::kGroupTiles;
-            each_total(table, now.strip * groups + seen, group - seen, column,
-                       [&](uint32 i, const Carry& total) { chain.pass(sections, seen + i, total); });
-            seen = group;
-            stage.gathered.wait(phase(k));
-            if (column < kColumns)
-                stage.column[column] = convert<State>(
-                    stage.units[column].before(place / kParts, Config::kHasInitial || group > 0, chain.before(group)));
-            stage.sought.arrive();
+            const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
+            const Carry before = walk.prefix(group);
+            stage(k).gathered.wait(phase(k));
+            if (column < kColumns) {
+                const auto& units = stage(k).units[column];
+                const State prefix = convert<State>(units.before(place / kParts, Config::kHasInitial || group > 0, before));
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kBatch; ++i) stage(k + i).column[column] = prefix;
+            }
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kBatch; ++i) stage(k + i).sought.arrive();
         }
     }
 
@@ -331,17 +414,18 @@ struct WholeRows {
         }
     }
     CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, int column) const {
-        const bool has_prefix = Config::kHasInitial || number >= kParts, has_parts = number % kParts > 0;
-        const State prefix = stage.column[column], before = stage.parts[column];
-        PairedFold<Op, levels_of(Layout::kRuns), State> runs;
+        constexpr uint32 kTiles = kParts * kBatch;  // of a unit
+        const bool has_prefix = Config::kHasInitial || number >= kTiles, has_tiles = number % kTiles > 0;
+        const State prefix = stage.column[column], before = stage.before[column];
+        typename Layout::Runs runs;
         CUSCAN_UNROLL
         for (int r = 0; r < Layout::kRuns; ++r) {
             Run run;
             read(stage, tile, r * kSteps, column, run);
             Running<Config> running;
-            const bool is_first = r == 0 && !has_parts;  // of the unit
+            const bool is_first = r == 0 && !has_tiles;  // of the unit
             running.present = has_prefix || !is_first;
-            running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_parts, before));
+            running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_tiles, before));
             if (r + 1 < Layout::kRuns) runs.push(r, total(run));
             CUSCAN_UNROLL
             for (int s = 0; s < kSteps; ++s) {
