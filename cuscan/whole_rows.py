@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cuscan.assemble import batch_of, product, state_bytes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
-from cuscan.order import LANES
+from cuscan.order import LANES, PAIRED_SECTION
 from cuscan.request import ScanRequest
 from cuscan.strips import dense_columns
 from cuscan.tuning import COLUMNS, STRIP_TILE_BYTES, VECTOR_BYTES
@@ -16,12 +16,16 @@ SLICES = 10  # of 32 columns that a row has, at most: a block has two warps for 
 GROUP_PARTS = (8, 16)  # whose total is published together: those of a unit at least, and of a strip a few groups
 BATCH = 2  # tiles that a block takes at a time, where there are enough for all blocks
 LEAST_ROWS = 16  # of a tile
+ABREAST = 32  # short strips that take turns
+MOST_WARPS = 32  # of a block
 STAGES = 8  # tiles that a block holds in shared memory, at most
 AHEAD = 2  # tiles that a block has on their way, at most
 FOLDERS = 3  # warps, at most
-FINISHERS = 3
-LOOKS = 16  # of a lane, at totals of one word, which travel together
+FINISHERS = 4
+LOOKS = 16  # of a lane, at totals of one word, which travel together; of two words half as many
+ENTRIES = 2  # lanes of a column that look at the groups of long strips
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
+_REST = 128  # of a block
 
 
 class WholeRows(NamedTuple):
@@ -55,17 +59,26 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     strips, tiles = product(batch), -(-layout.axis.size // rows)
     taken = BATCH if rows < COLUMNS.unit and strips * tiles >= BATCH * slots else 1
     of_unit, parts = COLUMNS.unit // (rows * taken), -(-tiles // taken)
-    group_parts = next((n for n in GROUP_PARTS if parts <= n * (LOOKS // 2 + 1)), GROUP_PARTS[-1])
-    group_parts = max(group_parts, of_unit)
-    groups = -(-parts // group_parts)
-    levels = (group_parts // of_unit).bit_length() - 1
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
-    stage = rows * column.size * sizes[0] + column.size * (2 * state + max(levels * carry, 1)) + _STAGE_REST
-    stages = min((room - VECTOR_BYTES) // stage, STAGES)
+    window = _looks(carry)
+    group_parts = next((n for n in GROUP_PARTS if parts <= n * (window + 1)), GROUP_PARTS[-1])
+    group_parts = max(group_parts, of_unit)
+    groups = -(-parts // group_parts)
+    long = groups > window + 1
+    levels = (group_parts // of_unit).bit_length() - 1
+    slices = -(-column.size // LANES)
+    entries = ENTRIES if long else 1
+    seekers = -(-column.size // (LANES // entries))
+    each = window // 2 if long else window
+    # Values of a GroupWalk::Place: a level for each doubling of a section's windows, and what is before them.
+    places = (PAIRED_SECTION // (entries * each * group_parts // of_unit)).bit_length() + 1
+    of_part = column.size * max(levels * carry, 1)
+    rest = _REST + of_part + (places * carry * (column.size + 1) if long else 0)
+    stage = rows * column.size * sizes[0] + column.size * 2 * state + _STAGE_REST
+    stages = min((room - rest) // (stage + -(-of_part // taken)), STAGES)
     if stages < 3:
         return None
-    slices = -(-column.size // LANES)
     folders, finishers = min(slices, FOLDERS), min(slices, FINISHERS)
     words = _even(strips * parts * column.size * -(-state // 4)) + strips * groups * column.size * -(-carry // 4)
     constants = {
@@ -75,14 +88,19 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
         "Finishers": finishers,
         "Batch": taken,
         "GroupParts": group_parts,
-        "Looks": LOOKS,
-        "Long": int(groups > LOOKS // 2 + 1),
+        "Looks": _looks(state),
+        "Entries": entries,
+        "Each": each,
+        "Long": int(long),
+        "Abreast": 1 if long else ABREAST,
         "Stages": stages,
         "Ahead": AHEAD,
         "Back": int(layout.axis.strides[0] < 0),
     }
-    block = (2 + folders + finishers + 2 * slices) * LANES
-    return WholeRows(column, batch, strips * parts, words, constants, block, stages * stage + VECTOR_BYTES)
+    warps = (2 + folders + finishers + slices + seekers)
+    if warps > MOST_WARPS:
+        return None
+    return WholeRows(column, batch, strips * parts, words, constants, warps * LANES, stages * stage + -(-stages // taken) * of_part + rest - of_part)
 
 
 def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
@@ -92,6 +110,12 @@ def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
     steps = [(value.address + layout.offsets[0], result.address + layout.offsets[1])]
     steps += [dim.strides[:2] for dim in batch]
     return all((a - b) % VECTOR_BYTES == 0 for a, b in steps)
+
+
+def _looks(nbytes: int) -> int:
+    """Of a lane, at totals of so many bytes, that travel together."""
+    words = -(-nbytes // 4)
+    return LOOKS // words if words <= 2 else LOOKS // 8
 
 
 def _even(words: int) -> int:

@@ -28,6 +28,8 @@ struct WholeRowsLayout {
     static constexpr int kRuns = kRows / kSteps, kBatch = Config::kBatch, kParts = kUnitRows / (kRows * kBatch);
     static constexpr int kGroupParts = Config::kGroupParts, kGroupUnits = kGroupParts / kParts;
     static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
+    static constexpr int kSought = target::kWarp / Config::kEntries;                // columns of a warp that seeks
+    static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;             // warps
     static constexpr int kPiece = 16;                                               // bytes that bulk copies are multiples of
 
     using Element = Elements<Config>;
@@ -37,100 +39,139 @@ struct WholeRowsLayout {
     using Parts = PairedFold<typename Element::Op, levels_of(kParts), State>;            // of a unit
     using Tiles = PairedFold<typename Element::Op, levels_of(kBatch), State>;            // of a part
     using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;              // of a tile
-    // Totals that travel together to a lane.
-    template <class T>
-    static constexpr int kLooks = Tagged<T>::kWords == 1 ? Config::kLooks : Tagged<T>::kWords == 2 ? Config::kLooks / 2 : 2;
 
     struct Stage {
         // As far from a multiple of 16 bytes as in memory.
         alignas(kPiece) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + kPiece];
         State column[kColumns];  // what the tile adds up to; then what precedes its unit
         State before[kColumns];  // what the unit's tiles before this one add up to
-        Units units[kColumns];   // of the group, before the tile's
         Turn turn;
         target::Barrier arrived, folded, gathered, sought, finished, free;
     };
 };
 
-template <class Config>
-struct WholeRowsShared {
-    typename WholeRowsLayout<Config>::Stage stages[Config::kStages];
-    uint32 tag;  // of the launch
-};
-
-// A walk down one column for each lane, over the totals of groups: what precedes group after group. Looks are sent for a
-// window of groups ahead, so that most are answered when they are asked for; a total is kept as long as its window lasts.
+// A walk down columns, over the totals of groups, window after window: what precedes group after group. A lane looks at
+// kEach groups in a row of a window, in one column; and, so that one look is enough, at as many of the next one. What it has
+// seen it keeps as long as the window lasts. The groups of a short strip are one window.
 template <class Config>
 class GroupWalk {
     using Layout = WholeRowsLayout<Config>;
     using Carry = typename Layout::Carry;
     using CarryOp = typename Layout::Element::CarryOp;
+    static constexpr uint32 kEntries = Config::kEntries, kEach = Config::kEach, kWindow = kEntries * kEach;
+    static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // looked at
     static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kColumns * kWords;
-    static constexpr int kWindow = Layout::template kLooks<Carry>;
     using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kGroupUnits, Config::kHasInitial>;
+    using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;  // of a lane; it may be asked for all
+    using Lanes = PairedLanes<CarryOp, kEntries, Carry, Layout::kSought>;
 
 public:
-    // `groups`: of a strip.
-    CUSCAN_DEVICE GroupWalk(const TotalsTable<Carry>& table, int column, uint32 groups)
-        : first_(table.words + column * kWords), tag_(table.tag), groups_(groups) {}
-    CUSCAN_DEVICE void begin(uint64 strip, const Carry& initial) {
-        words_ = first_ + strip * groups_ * kStep;
+    // In the lane that has it: what precedes a group, if there is an earlier one or an initial value.
+    struct Found {
+        bool here;
+        Carry carry;
+    };
+
+    // Where the walk down a column is: windows that it has passed.
+    struct Place {
+        typename Windows::Sections sections;
+        Windows windows;
+    };
+
+    CUSCAN_DEVICE GroupWalk(Place& place, uint32 tag)
+        : place_(place), tag_(tag), entry_(target::thread_index() % target::kWarp / Layout::kSought) {}
+    // Another strip. `words`: of its first group, in the lane's column.
+    CUSCAN_DEVICE void begin(const uint64* words, const Carry& initial) {
+        words_ = words + entry_ * kEach * kStep;
         passed_ = 0;
-        windows_.begin(sections_, initial);
-        send();
+        if (!Config::kLong) initial_ = initial;
+        if (Config::kLong && entry_ == 0) place_.windows.begin(place_.sections, initial);
+        target::sync_warp();
+        CUSCAN_UNROLL
+        for (auto& window : seen_) forget(window);
     }
-    // What precedes a group, if there is an earlier one or an initial value. Groups come in order.
-    CUSCAN_DEVICE Carry prefix(uint32 group) {
+    // Groups come in order.
+    CUSCAN_DEVICE Found prefix(uint32 group) {
         CUSCAN_NO_UNROLL
         for (;;) {
-            const bool ends = !Config::kLong || group < (passed_ + 1) * kWindow;
-            const int count = ends ? int(group - passed_ * kWindow) : kWindow;
-            Carry value[kWindow];
-            await(count, value);
-            PairedFold<CarryOp, levels_of(kWindow) + !Config::kLong, Carry> groups;  // all of a window, too
-            Carry total;
+            const uint32 ahead = group - passed_ * kWindow, of_lane = least(ahead, 0);
+            await(ahead);
+            Groups groups;
+            Carry total, one;
             CUSCAN_UNROLL
-            for (int i = 0; i < kWindow; ++i)
-                if (i < count) total = groups.push(i, value[i]);
-            if (ends) return groups.before(count, Windows::precedes(passed_), windows_.before(passed_));
-            windows_.pass(sections_, passed_, total);
+            for (uint32 i = 0; i < kEach; ++i)
+                if (i < of_lane && Tagged<Carry>::is_there(seen_[0][i], tag_, one)) total = groups.push(i, one);
+            const Lanes lanes(total, entry_);
+            if (!Config::kLong || ahead < kWindow) {
+                const bool precedes = Windows::precedes(passed_);
+                const Carry before = Config::kLong ? place_.windows.before(passed_) : initial_;
+                const Carry carry = lanes.left.before(entry_, precedes, before);
+                return {kEntries == 1 || ahead / kEach == entry_, groups.before(of_lane, precedes || entry_ > 0, carry)};
+            }
+            target::sync_warp();
+            if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);
+            target::sync_warp();
             ++passed_;
             words_ += kWindow * kStep;
-            send();
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kEach; ++i) CUSCAN_UNROLL
+            for (int w = 0; w < kWords; ++w) seen_[0][i][w] = seen_[kWindows - 1][i][w];
+            forget(seen_[kWindows - 1]);
         }
     }
 
 private:
-    CUSCAN_DEVICE void send() {
-        CUSCAN_UNROLL
-        for (int i = 0; i < kWindow; ++i) {
-            CUSCAN_UNROLL
-            for (int w = 0; w < kWords; ++w) found_[i][w] = 0;  // no launch's tag
-            Tagged<Carry>::look(passed_ * kWindow + i + 1 < groups_, words_ + i * kStep, found_[i]);
-        }
+    using Seen = uint64[kEach][kWords];
+
+    // Of the first `ahead` groups, those that the lane looks at in a window.
+    CUSCAN_DEVICE uint32 least(uint32 ahead, uint32 window) const {
+        const uint32 first = window * kWindow + entry_ * kEach;
+        return ahead < first ? 0 : ahead - first < kEach ? ahead - first : kEach;
     }
-    // By a warp, until the first `count` of the window are there for all lanes.
-    CUSCAN_DEVICE void await(int count, Carry (&value)[kWindow]) {
+    static CUSCAN_DEVICE void forget(Seen& seen) {
+        CUSCAN_UNROLL
+        for (auto& words : seen) CUSCAN_UNROLL
+        for (uint64& word : words) word = 0;  // no launch's tag
+    }
+    // By a warp, until the first `ahead` are there, or all that are looked at.
+    CUSCAN_DEVICE void await(uint32 ahead) {
         for (;;) {
-            bool here[kWindow], all = true;
+            bool here[kWindows][kEach], all = true;
             CUSCAN_UNROLL
-            for (int i = 0; i < kWindow; ++i) {
-                here[i] = Tagged<Carry>::is_there(found_[i], tag_, value[i]) || i >= count;
-                all = all && here[i];
+            for (uint32 n = 0; n < kWindows; ++n) {
+                const uint32 of_lane = least(ahead, n);
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kEach; ++i) {
+                    Carry one;
+                    here[n][i] = i >= of_lane || Tagged<Carry>::is_there(seen_[n][i], tag_, one);
+                    all = all && here[n][i];
+                }
             }
             if (target::ballot(all) == ~0u) return;
             CUSCAN_UNROLL
-            for (int i = 0; i < kWindow; ++i) Tagged<Carry>::look(!here[i], words_ + i * kStep, found_[i]);
+            for (uint32 n = 0; n < kWindows; ++n) CUSCAN_UNROLL
+            for (uint32 i = 0; i < kEach; ++i)
+                Tagged<Carry>::look(!here[n][i], words_ + (n * kWindow + i) * kStep, seen_[n][i]);
         }
     }
 
-    const uint64* first_;
-    const uint64* words_;  // of the window
-    const uint32 tag_, groups_;
-    uint32 passed_;  // windows
-    Windows windows_;
-    typename Windows::Sections sections_;
-    uint64 found_[kWindow][kWords];
+    Place& place_;  // of the column
+    const uint32 tag_, entry_;
+    const uint64* words_;  // the lane's first of the window
+    uint32 passed_;        // windows
+    Carry initial_;
+    Seen seen_[kWindows];
+};
+
+template <class Config>
+struct WholeRowsShared {
+    using Layout = WholeRowsLayout<Config>;
+    static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
+
+    typename Layout::Stage stages[Config::kStages];
+    typename Layout::Units units[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
+    typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
+    uint32 tag;  // of the launch
 };
 
 template <class Config>
@@ -149,7 +190,7 @@ struct WholeRows {
     static constexpr uint32 kParts = Layout::kParts, kBatch = Layout::kBatch, kGroupParts = Layout::kGroupParts;
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr int kThreads = (2 + kFolders + kFinishers + 2 * kSlices) * target::kWarp;
+    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
     const Row<Config>& origin;
@@ -159,6 +200,8 @@ struct WholeRows {
 
     CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stages[k % kStages]; }
     static CUSCAN_DEVICE uint32 phase(uint32 k) { return k / kStages; }
+    CUSCAN_DEVICE auto& units_before(uint32 k) { return shared.units[k / kBatch % shared.kPartsHere]; }
+    static constexpr int least(int a, int b) { return a < b ? a : b; }
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
     // Of a strip.
@@ -232,7 +275,7 @@ struct WholeRows {
             stage.arrived.init(target::kWarp);
             stage.folded.init(kFolders * target::kWarp);
             stage.gathered.init(kSlices * target::kWarp);
-            stage.sought.init(kSlices * target::kWarp);
+            stage.sought.init(Layout::kSeekers * target::kWarp);
             stage.finished.init(kFinishers * target::kWarp);
             stage.free.init(target::kWarp);
         }
@@ -255,7 +298,8 @@ struct WholeRows {
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (lane() == 0) {
                 if (number == kBatch) ticket = tickets.next(), number = 0;
-                stage.turn = {ticket.exists, ticket.unit / parts, ticket.unit % parts * kBatch + number};
+                const Place place = this->place(ticket.unit, parts);
+                stage.turn = {ticket.exists, place.strip, place.part * kBatch + number};
                 // A block that sent for tiles far ahead of its work would hold up all others.
                 if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
@@ -266,6 +310,17 @@ struct WholeRows {
             if (!now.exists) break;
         }
         workspace->admit_successor(shared.tag);
+    }
+    struct Place {
+        uint64 strip;
+        uint32 part;
+    };
+    // Of short strips some take turns, part by part: then what precedes a part is there when it is.
+    CUSCAN_DEVICE Place place(uint32 number, uint32 parts) const {
+        const uint32 chunk = number / (Config::kAbreast * parts), rest = number % (Config::kAbreast * parts);
+        const uint64 first = uint64(chunk) * Config::kAbreast, left = geometry.rows - first;
+        const uint32 abreast = left < Config::kAbreast ? uint32(left) : Config::kAbreast;
+        return {first + rest % abreast, rest / abreast};
     }
     // True for the lane that has, with it, arrived at the stage's barrier.
     CUSCAN_DEVICE bool send_for(Stage& stage, const Tile& tile) const {
@@ -318,7 +373,7 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_gatherer(int slice) {
-        constexpr int kTogether = Layout::template kLooks<State>, kWords = Tagged<State>::kWords;
+        constexpr int kTogether = Config::kLooks, kWords = Tagged<State>::kWords;
         const TotalsTable<State> of_parts = this->of_parts();
         const TotalsTable<Carry> of_groups = this->of_groups();
         const uint32 parts = this->parts(), groups = this->groups();
@@ -350,7 +405,7 @@ struct WholeRows {
             }
             if (exists) {
                 const State before = of_unit.before(place % kParts, false, State{});
-                stage(k).units[column] = units;
+                units_before(k)[column] = units;
                 typename Layout::Tiles tiles;
                 State own;
                 CUSCAN_UNROLL
@@ -373,22 +428,23 @@ struct WholeRows {
         at.advance(geometry.column, column);
         return Element::start(at, initial);
     }
-    CUSCAN_DEVICE void run_seeker(int slice) {
-        const int column = slice * target::kWarp + lane(), existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(of_groups(), existing, groups());
-        uint64 strip = ~uint64(0);
+    CUSCAN_DEVICE void run_seeker(int seeker) {
+        const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
+        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], shared.tag);
+        uint32 strip = ~0u;  // there are no more than tickets
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
             if (!now.exists) return stage(k).sought.arrive();
-            if (now.strip != strip) walk.begin(now.strip, start(now, existing));
-            strip = now.strip;
+            if (uint32(now.strip) != strip)
+                walk.begin(of_groups().entry(now.strip * groups(), existing), start(now, existing));
+            strip = uint32(now.strip);
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
-            const Carry before = walk.prefix(group);
+            const auto found = walk.prefix(group);
             stage(k).gathered.wait(phase(k));
-            if (column < kColumns) {
-                const auto& units = stage(k).units[column];
-                const State prefix = convert<State>(units.before(place / kParts, Config::kHasInitial || group > 0, before));
+            if (column < kColumns && found.here) {
+                const bool precedes = Config::kHasInitial || group > 0;
+                const State prefix = convert<State>(units_before(k)[column].before(place / kParts, precedes, found.carry));
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kBatch; ++i) stage(k + i).column[column] = prefix;
             }
@@ -485,9 +541,9 @@ CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const ty
         target::barrier_sync<1>(Kernel::kThreads);
         if ((warp -= Kernel::kFolders) < Kernel::kSlices)
             kernel.run_gatherer(warp);
-        else if ((warp -= Kernel::kSlices) < Kernel::kSlices)
+        else if ((warp -= Kernel::kSlices) < Kernel::Layout::kSeekers)
             kernel.run_seeker(warp);
-        else if ((warp -= Kernel::kSlices) < Kernel::kFinishers)
+        else if ((warp -= Kernel::Layout::kSeekers) < Kernel::kFinishers)
             kernel.run_finisher(warp);
         else
             kernel.run_storer();
