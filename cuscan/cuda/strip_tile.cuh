@@ -193,8 +193,9 @@ struct StripTile : Elements<Config> {
             constexpr int kTaken = Layout::kWarpRuns * kRunRows * kColumns, kBytes = kTaken * int(sizeof(T));
             const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
             T* const memory = (T*)at.array[Numbers::kResults + decltype(k)::value];
-            target::store_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
+            target::send_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
         });
+        target::await_sent();
     }
     CUSCAN_DEVICE void store(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto port) {

@@ -250,13 +250,18 @@ CUSCAN_DEVICE void fence_before_copies() {
 #endif
 }
 // From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
-// `bytes`, source and destination are multiples of 16. Returns when the source has been read.
-CUSCAN_DEVICE void store_in_bulk(void* destination, const void* source, uint32 bytes) {
+// `bytes`, source and destination are multiples of 16.
+CUSCAN_DEVICE void send_in_bulk(void* destination, const void* source, uint32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
                  "r"(shared_address(source)), "r"(bytes)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Until the sources of all that this thread has sent have been read.
+CUSCAN_DEVICE void await_sent() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }

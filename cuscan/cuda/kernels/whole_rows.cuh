@@ -295,13 +295,17 @@ struct WholeRows {
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, number = 0;; ++k, ++number) {
             Stage& stage = this->stage(k);
-            if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (lane() == 0) {
-                if (number == kBatch) ticket = tickets.next(), number = 0;
+                // A block that sent for tiles far ahead of its work would hold up all others; and so would one that has a
+                // ticket and no room.
+                if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
+                if (number == kBatch) {
+                    number = 0;
+                    for (uint32 i = k; i < k + kBatch; ++i) await_free(i);
+                    ticket = tickets.next();
+                }
                 const Place place = this->place(ticket.unit, parts);
                 stage.turn = {ticket.exists, place.strip, place.part * kBatch + number};
-                // A block that sent for tiles far ahead of its work would hold up all others.
-                if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
             target::sync_warp();
             const Turn now = stage.turn;
@@ -310,6 +314,9 @@ struct WholeRows {
             if (!now.exists) break;
         }
         workspace->admit_successor(shared.tag);
+    }
+    CUSCAN_DEVICE void await_free(uint32 k) {
+        if (k >= kStages) stage(k).free.wait(phase(k) - 1);
     }
     struct Place {
         uint64 strip;
@@ -454,19 +461,23 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_finisher(int warp) {
-        for (uint32 k = 0;; ++k) {
-            Stage& stage = this->stage(k);
-            stage.sought.wait(phase(k));
-            const Turn now = stage.turn;
-            const Tile tile = this->tile(now);
+        for (uint32 k = 0;; k += kBatch) {
+            stage(k).sought.wait(phase(k));
+            Turn now = stage(k).turn;
+            if (!now.exists) return stage(k).finished.arrive();
+            int piece = warp;  // a slice of a tile
             CUSCAN_NO_UNROLL
-            for (int slice = warp; slice < kSlices && now.exists; slice += kFinishers) {
-                const int column = slice * target::kWarp + lane();
-                if (column < kColumns) finish(stage, tile, now.unit, column);
+            for (uint32 i = 0; i < kBatch; ++i, ++now.unit, piece -= kSlices) {
+                Stage& stage = this->stage(k + i);
+                const Tile tile = this->tile(now);
+                CUSCAN_NO_UNROLL
+                for (; piece < kSlices; piece += kFinishers) {
+                    const int column = piece * target::kWarp + lane();
+                    if (column < kColumns) finish(stage, tile, now.unit, column);
+                }
+                target::fence_before_copies();
+                stage.finished.arrive();
             }
-            target::fence_before_copies();
-            stage.finished.arrive();
-            if (!now.exists) return;
         }
     }
     CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, int column) const {
@@ -500,16 +511,21 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_storer() {
-        for (uint32 k = 0;; ++k) {
-            Stage& stage = this->stage(k);
-            stage.finished.wait(phase(k));
-            const Turn now = stage.turn;
-            if (!now.exists) return;
-            store(stage, tile(now));
-            stage.free.arrive();
+        for (uint32 k = 0;; k += kBatch) {
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kBatch; ++i) {
+                Stage& stage = this->stage(k + i);
+                stage.finished.wait(phase(k + i));
+                const Turn now = stage.turn;
+                if (!now.exists) return;
+                store(stage, tile(now));
+            }
+            target::await_sent();
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kBatch; ++i) stage(k + i).free.arrive();
         }
     }
-    // Whole pieces in bulk, and the elements at either end, in pieces that others have a part of, one by one.
+    // Sends off whole pieces in bulk, and the elements at either end, in pieces that others have a part of, one by one.
     CUSCAN_DEVICE void store(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(1);
         const int first = up(stretch.begin), last = down(stretch.end);
@@ -520,7 +536,7 @@ struct WholeRows {
         };
         store_items(stretch.begin, first < stretch.end ? first : stretch.end);
         store_items(last > first ? last : first, stretch.end);
-        if (lane() == 0 && last > first) target::store_in_bulk(stretch.memory + first, stage.data + first, last - first);
+        if (lane() == 0 && last > first) target::send_in_bulk(stretch.memory + first, stage.data + first, last - first);
     }
 };
 
