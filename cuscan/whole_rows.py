@@ -23,6 +23,7 @@ AHEAD = 2  # tiles that a block has on their way, at most
 FOLDERS = 3  # warps, at most
 FINISHERS = 4
 LOOKS = 16  # of a lane, at totals of one word, which travel together; of two words half as many
+TEAMS = 2  # that seek in long strips, in turns: each walks down all of the strip
 ENTRIES = 2  # lanes of a column that look at the groups of long strips
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
 _REST = 128  # of a block
@@ -68,13 +69,13 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     long = groups > window + 1
     levels = (group_parts // of_unit).bit_length() - 1
     slices = -(-column.size // LANES)
-    entries = ENTRIES if long else 1
+    entries, teams = (ENTRIES, TEAMS) if long else (1, 1)
     seekers = -(-column.size // (LANES // entries))
     each = window // 2 if long else window
     # Values of a GroupWalk::Place: a level for each doubling of a section's windows, and what is before them.
-    places = (PAIRED_SECTION // (entries * each * group_parts // of_unit)).bit_length() + 1
+    places = 5
     of_part = column.size * max(levels * carry, 1)
-    rest = _REST + of_part + (places * carry * (column.size + 1) if long else 0)
+    rest = _REST + of_part + (teams * places * carry * (column.size + 1) if long else 0)
     stage = rows * column.size * sizes[0] + column.size * 2 * state + _STAGE_REST
     stages = min((room - rest) // (stage + -(-of_part // taken)), STAGES)
     if stages < 3:
@@ -89,6 +90,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
         "Batch": taken,
         "GroupParts": group_parts,
         "Looks": _looks(state),
+        "Teams": teams,
         "Entries": entries,
         "Each": each,
         "Long": int(long),
@@ -97,7 +99,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
         "Ahead": AHEAD,
         "Back": int(layout.axis.strides[0] < 0),
     }
-    warps = (2 + folders + finishers + slices + seekers)
+    warps = (2 + folders + finishers + slices + teams * seekers)
     if warps > MOST_WARPS:
         return None
     return WholeRows(column, batch, strips * parts, words, constants, warps * LANES, stages * stage + -(-stages // taken) * of_part + rest - of_part)

@@ -74,7 +74,6 @@ public:
 
     // Where the walk down a column is: windows that it has passed.
     struct Place {
-        typename Windows::Sections sections;
         Windows windows;
     };
 
@@ -85,7 +84,7 @@ public:
         words_ = words + entry_ * kEach * kStep;
         passed_ = 0;
         if (!Config::kLong) initial_ = initial;
-        if (Config::kLong && entry_ == 0) place_.windows.begin(place_.sections, initial);
+        if (Config::kLong && entry_ == 0) place_.windows.begin(sections_, initial);
         target::sync_warp();
         CUSCAN_UNROLL
         for (auto& window : seen_) forget(window);
@@ -109,7 +108,7 @@ public:
                 return {kEntries == 1 || ahead / kEach == entry_, groups.before(of_lane, precedes || entry_ > 0, carry)};
             }
             target::sync_warp();
-            if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);
+            if (entry_ == 0) place_.windows.pass(sections_, passed_, lanes.total);
             target::sync_warp();
             ++passed_;
             words_ += kWindow * kStep;
@@ -159,7 +158,8 @@ private:
     const uint32 tag_, entry_;
     const uint64* words_;  // the lane's first of the window
     uint32 passed_;        // windows
-    Carry initial_;
+    Carry initial_;        // of a short strip
+    typename Windows::Sections sections_;
     Seen seen_[kWindows];
 };
 
@@ -170,7 +170,8 @@ struct WholeRowsShared {
 
     typename Layout::Stage stages[Config::kStages];
     typename Layout::Units units[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
-    typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
+    // Of columns, by each team; one for lanes without a column.
+    typename GroupWalk<Config>::Place places[Config::kTeams][Config::kLong ? Layout::kColumns + 1 : 1];
     uint32 tag;  // of the launch
 };
 
@@ -188,9 +189,11 @@ struct WholeRows {
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
     static constexpr int kSlices = Layout::kSlices, kPiece = Layout::kPiece;
     static constexpr uint32 kParts = Layout::kParts, kBatch = Layout::kBatch, kGroupParts = Layout::kGroupParts;
+    static constexpr uint32 kTeams = Config::kTeams;         // that seek, in turns
+    static constexpr uint32 kEnds = kTeams * kBatch;         // stages that say that there is no more: one for each team
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
+    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + kTeams * Layout::kSeekers) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
     const Row<Config>& origin;
@@ -293,30 +296,24 @@ struct WholeRows {
             shared.tag = tickets.tag();
         }
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0, number = 0;; ++k, ++number) {
+        for (uint32 k = 0, number = 0, ended = 0; ended < kEnds; ++k, ++number) {
             Stage& stage = this->stage(k);
+            if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (lane() == 0) {
-                // A block that sent for tiles far ahead of its work would hold up all others; and so would one that has a
-                // ticket and no room.
-                if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                if (number == kBatch) {
-                    number = 0;
-                    for (uint32 i = k; i < k + kBatch; ++i) await_free(i);
-                    ticket = tickets.next();
-                }
+                if (number == kBatch && ticket.exists) ticket = tickets.next();
+                if (number == kBatch) number = 0;
                 const Place place = this->place(ticket.unit, parts);
                 stage.turn = {ticket.exists, place.strip, place.part * kBatch + number};
+                // A block that sent for tiles far ahead of its work would hold up all others.
+                if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
             target::sync_warp();
             const Turn now = stage.turn;
             const bool in_bulk = now.exists && send_for(stage, tile(now));
             if (!in_bulk) stage.arrived.arrive();
-            if (!now.exists) break;
+            ended += !now.exists;
         }
         workspace->admit_successor(shared.tag);
-    }
-    CUSCAN_DEVICE void await_free(uint32 k) {
-        if (k >= kStages) stage(k).free.wait(phase(k) - 1);
     }
     struct Place {
         uint64 strip;
@@ -349,7 +346,7 @@ struct WholeRows {
     CUSCAN_DEVICE void run_folder(int warp) {
         const TotalsTable<State> table = of_parts();
         const uint32 parts = this->parts();
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = 0, ended = 0; ended < kEnds; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
@@ -375,7 +372,7 @@ struct WholeRows {
                 table.publish(now.strip * parts + part, column, total);
             }
             stage.folded.arrive();
-            if (!now.exists) return;
+            ended += !now.exists;
         }
     }
 
@@ -435,11 +432,11 @@ struct WholeRows {
         at.advance(geometry.column, column);
         return Element::start(at, initial);
     }
-    CUSCAN_DEVICE void run_seeker(int seeker) {
+    CUSCAN_DEVICE void run_seeker(int seeker, uint32 team) {
         const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], shared.tag);
+        GroupWalk<Config> walk(shared.places[team][Config::kLong ? least(column, kColumns) : 0], shared.tag);
         uint32 strip = ~0u;  // there are no more than tickets
-        for (uint32 k = 0;; k += kBatch) {
+        for (uint32 k = team * kBatch;; k += kTeams * kBatch) {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
             if (!now.exists) return stage(k).sought.arrive();
@@ -557,9 +554,9 @@ CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const ty
         target::barrier_sync<1>(Kernel::kThreads);
         if ((warp -= Kernel::kFolders) < Kernel::kSlices)
             kernel.run_gatherer(warp);
-        else if ((warp -= Kernel::kSlices) < Kernel::Layout::kSeekers)
-            kernel.run_seeker(warp);
-        else if ((warp -= Kernel::Layout::kSeekers) < Kernel::kFinishers)
+        else if ((warp -= Kernel::kSlices) < int(Kernel::kTeams) * Kernel::Layout::kSeekers)
+            kernel.run_seeker(warp % Kernel::Layout::kSeekers, warp / Kernel::Layout::kSeekers);
+        else if ((warp -= int(Kernel::kTeams) * Kernel::Layout::kSeekers) < Kernel::kFinishers)
             kernel.run_finisher(warp);
         else
             kernel.run_storer();
