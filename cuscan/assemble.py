@@ -152,3 +152,8 @@ def product(dims: tuple[Dimension, ...]) -> int:
     for dim in dims:
         product *= dim.size
     return product
+
+
+def power_of_two(number: int, *, down: bool = False) -> int:
+    """The nearest power of two that is not smaller (or, `down`, not larger)."""
+    return 1 << (number.bit_length() - 1 if down else (number - 1).bit_length())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from cuscan.assemble import STILL, assemble, batch_of, product, state_bytes
+from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, state_bytes
 from cuscan.config import ScanPlan, Target
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, EXACT
@@ -25,7 +25,7 @@ from cuscan.tuning import (
     VECTOR_BYTES,
     idles,
 )
-from cuscan.whole_rows import whole_rows_of
+from cuscan.whole_rows import WholeRows, whole_rows_of
 
 WARP = 32
 TILES_WARPS = 24  # of a block of the tiles family, in groups
@@ -72,11 +72,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not layout.contiguous:
-        return (
-            _plan_whole_rows(request, layout, target)
-            or _plan_strips(request, layout, target)
-            or _plan_columns(request, layout, target)
-        )
+        return _plan_across(request, layout, target)
     order = order_of(request)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
@@ -103,8 +99,8 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
     batch = batch_of(layout, layout.others)
     length = layout.axis.size
-    lanes = min(_power_of_two(-(-length // order.items)), LANES)
-    vectors = min(_power_of_two(-(-length // order.vector)), order.vectors)
+    lanes = min(power_of_two(-(-length // order.items)), LANES)
+    vectors = min(power_of_two(-(-length // order.vector)), order.vectors)
     warps, rows_per_thread = 4, max(4 // vectors, 1)
     rows_per_block = warps * (WARP // lanes) * rows_per_thread
     return assemble(
@@ -184,13 +180,13 @@ def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Ta
     length = layout.axis.size
     row_units = -(-length // order.unit)
     # A row of one unit needs no more warps than it fills; the order does not notice.
-    warps = order.warps if row_units > 1 else _power_of_two(-(-length // order.warp_tile))
+    warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
     largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
     if row_units > CLUSTER_UNITS:
         return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
         blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), units * warps * WARP)
-        cluster = _power_of_two(-(-row_units // units))
+        cluster = power_of_two(-(-row_units // units))
         if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
             fits = rows * cluster <= target.sm_count * blocks_per_sm
             return _Clusters(cluster, units, warps, blocks_per_sm) if fits else None
@@ -324,18 +320,18 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     along, rows = [layout.axis, *batch], product(batch)
     state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
     widest = max(*_itemsizes(request), state)
-    items = max(min(VECTOR_BYTES // widest, _power_of_two(across.size, down=True)), 1)
+    items = max(min(VECTOR_BYTES // widest, power_of_two(across.size, down=True)), 1)
     accesses = accesses_of(layout, across, along, items)
     if "Element" in accesses[: len(request.values) + len(request.results)]:
         items = 1
         accesses = accesses_of(layout, across, along, items)
     units = -(-layout.axis.size // COLUMNS.unit)
-    chunks = LANES if units > 1 else _power_of_two(-(-layout.axis.size // COLUMNS.items))
+    chunks = LANES if units > 1 else power_of_two(-(-layout.axis.size // COLUMNS.items))
     most = 8 if items > 1 or state > VECTOR_BYTES else 16 if state > 4 else 32  # 128 bytes of a row, of small states
-    threads = min(_power_of_two(-(-across.size // items)), most)
+    threads = min(power_of_two(-(-across.size // items)), most)
     places = max(COLUMN_THREADS // (chunks * threads), 1)
     block = chunks * threads * places
-    blocks_per_sm = _blocks_per_sm("columns", min(max(items * _power_of_two(state), 4), 2 * VECTOR_BYTES), block)
+    blocks_per_sm = _blocks_per_sm("columns", min(max(items * power_of_two(state), 4), 2 * VECTOR_BYTES), block)
     slots = target.sm_count * blocks_per_sm
     side_by_side = -(-across.size // (threads * items))
     strips = -(-rows // places) * side_by_side
@@ -364,22 +360,28 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     )
 
 
-def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
-    """Narrow rows without gaps, wherever they begin: whole_rows.cuh. None for all other scans."""
-    if target.arch < BULK_ARCH:
-        return None
-    whole = whole_rows_of(request, layout, target.shared_bytes - SHARED_RESERVED, target.sm_count)
-    if whole is None:
-        return None
+def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
+    """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
+    room = target.shared_bytes - SHARED_RESERVED
+    whole = whole_rows_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
+    if whole and whole.quick:
+        return _plan_whole_rows(request, layout, target, whole)
+    strips = _plan_strips(request, layout, target)
+    if strips:
+        return strips
+    return _plan_whole_rows(request, layout, target, whole) if whole else _plan_columns(request, layout, target)
+
+
+def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:
+    """Narrow rows without gaps, wherever they begin: whole_rows.cuh."""
     _check_tickets(whole.parts)
-    access = ("Element",) * 2
     return assemble(
         request,
         layout,
         "whole_rows",
         batch=whole.batch,
         column=whole.column,
-        accesses=(*access, *accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1)[2:]),
+        accesses=accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1),
         items=1,
         constants=whole.constants,
         block=whole.block,
@@ -431,8 +433,3 @@ def _sends_ahead(request: ScanRequest, target: Target) -> bool:
 
 def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
-
-
-def _power_of_two(number: int, *, down: bool = False) -> int:
-    """The nearest power of two that is not smaller (or, `down`, not larger)."""
-    return 1 << (number.bit_length() - 1 if down else (number - 1).bit_length())

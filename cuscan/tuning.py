@@ -35,6 +35,10 @@ STRIP_BYTES_OF_TWO = (512, 256, 128)  # of several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 
+# Whole rows of columns: how many there are, and bytes of a tile at most.
+WHOLE_COLUMNS = range(33, 321)
+WHOLE_TILE_BYTES = 33 * 1024
+
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
 # widest of values and results; for columns, the bytes of a thread's states side by side.
 THREADS_PER_SM = {

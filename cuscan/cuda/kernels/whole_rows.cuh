@@ -13,8 +13,8 @@
 // * the storer stores them.
 //
 // A look at another block's total takes almost as long as a tile takes to pass, while memory is busy: so parts are of
-// several tiles, groups of many parts, and all looks of a part travel together. Nobody waits for more than two steps
-// through memory, and a group's total for one.
+// several tiles, groups of many parts, and looks travel together. Nobody waits for more than two steps through memory, and
+// a group's total for one.
 #pragma once
 #include "../column_chain.cuh"
 #include "../elements.cuh"
@@ -30,7 +30,7 @@ struct WholeRowsLayout {
     static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
     static constexpr int kSought = target::kWarp / Config::kEntries;                // columns of a warp that seeks
     static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;             // warps
-    static constexpr int kPiece = 16;                                               // bytes that bulk copies are multiples of
+    static constexpr int kPiece = 16;  // bytes that bulk copies are multiples of
 
     using Element = Elements<Config>;
     using State = typename Element::State;
@@ -51,8 +51,8 @@ struct WholeRowsLayout {
 };
 
 // A walk down columns, over the totals of groups, window after window: what precedes group after group. A lane looks at
-// kEach groups in a row of a window, in one column; and, so that one look is enough, at as many of the next one. What it has
-// seen it keeps as long as the window lasts. The groups of a short strip are one window.
+// kEach groups of a window in a row, in one column; and, kLong, at as many of the next window, so that one look is enough.
+// What it has seen it keeps as long as the window lasts. All groups of a strip that is not long are in one window.
 template <class Config>
 class GroupWalk {
     using Layout = WholeRowsLayout<Config>;
@@ -72,8 +72,9 @@ public:
         Carry carry;
     };
 
-    // Where the walk down a column is: windows that it has passed.
+    // Where a long walk down a column is.
     struct Place {
+        typename Windows::Sections sections;
         Windows windows;
     };
 
@@ -84,7 +85,7 @@ public:
         words_ = words + entry_ * kEach * kStep;
         passed_ = 0;
         if (!Config::kLong) initial_ = initial;
-        if (Config::kLong && entry_ == 0) place_.windows.begin(sections_, initial);
+        if (Config::kLong && entry_ == 0) place_.windows.begin(place_.sections, initial);
         target::sync_warp();
         CUSCAN_UNROLL
         for (auto& window : seen_) forget(window);
@@ -108,7 +109,7 @@ public:
                 return {kEntries == 1 || ahead / kEach == entry_, groups.before(of_lane, precedes || entry_ > 0, carry)};
             }
             target::sync_warp();
-            if (entry_ == 0) place_.windows.pass(sections_, passed_, lanes.total);
+            if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);
             target::sync_warp();
             ++passed_;
             words_ += kWindow * kStep;
@@ -132,7 +133,7 @@ private:
         for (auto& words : seen) CUSCAN_UNROLL
         for (uint64& word : words) word = 0;  // no launch's tag
     }
-    // By a warp, until the first `ahead` are there, or all that are looked at.
+    // By a warp, until the first `ahead` groups are there, or all that are looked at.
     CUSCAN_DEVICE void await(uint32 ahead) {
         for (;;) {
             bool here[kWindows][kEach], all = true;
@@ -158,8 +159,7 @@ private:
     const uint32 tag_, entry_;
     const uint64* words_;  // the lane's first of the window
     uint32 passed_;        // windows
-    Carry initial_;        // of a short strip
-    typename Windows::Sections sections_;
+    Carry initial_;        // of a walk that is not long
     Seen seen_[kWindows];
 };
 
@@ -170,9 +170,8 @@ struct WholeRowsShared {
 
     typename Layout::Stage stages[Config::kStages];
     typename Layout::Units units[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
-    // Of columns, by each team; one for lanes without a column.
-    typename GroupWalk<Config>::Place places[Config::kTeams][Config::kLong ? Layout::kColumns + 1 : 1];
-    uint32 tag;  // of the launch
+    typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
+    uint32 tag;                                                                          // of the launch
 };
 
 template <class Config>
@@ -189,11 +188,9 @@ struct WholeRows {
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
     static constexpr int kSlices = Layout::kSlices, kPiece = Layout::kPiece;
     static constexpr uint32 kParts = Layout::kParts, kBatch = Layout::kBatch, kGroupParts = Layout::kGroupParts;
-    static constexpr uint32 kTeams = Config::kTeams;         // that seek, in turns
-    static constexpr uint32 kEnds = kTeams * kBatch;         // stages that say that there is no more: one for each team
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + kTeams * Layout::kSeekers) * target::kWarp;
+    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
     const Row<Config>& origin;
@@ -296,14 +293,12 @@ struct WholeRows {
             shared.tag = tickets.tag();
         }
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0, number = 0, ended = 0; ended < kEnds; ++k, ++number) {
+        for (uint32 k = 0, number = 0;; ++k, ++number) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
             if (lane() == 0) {
-                if (number == kBatch && ticket.exists) ticket = tickets.next();
-                if (number == kBatch) number = 0;
-                const Place place = this->place(ticket.unit, parts);
-                stage.turn = {ticket.exists, place.strip, place.part * kBatch + number};
+                if (number == kBatch) ticket = tickets.next(), number = 0;
+                stage.turn = turn(ticket, parts, number);
                 // A block that sent for tiles far ahead of its work would hold up all others.
                 if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
@@ -311,27 +306,24 @@ struct WholeRows {
             const Turn now = stage.turn;
             const bool in_bulk = now.exists && send_for(stage, tile(now));
             if (!in_bulk) stage.arrived.arrive();
-            ended += !now.exists;
+            if (!now.exists) break;
         }
         workspace->admit_successor(shared.tag);
     }
-    struct Place {
-        uint64 strip;
-        uint32 part;
-    };
-    // Of short strips some take turns, part by part: then what precedes a part is there when it is.
-    CUSCAN_DEVICE Place place(uint32 number, uint32 parts) const {
-        const uint32 chunk = number / (Config::kAbreast * parts), rest = number % (Config::kAbreast * parts);
+    // The tile of a part. Of short strips some take turns, part by part: what precedes a part is there when it is.
+    CUSCAN_DEVICE Turn turn(const Turn& ticket, uint32 parts, uint32 tile) const {
+        if (!ticket.exists) return {};
+        const uint32 chunk = ticket.unit / (Config::kAbreast * parts), rest = ticket.unit % (Config::kAbreast * parts);
         const uint64 first = uint64(chunk) * Config::kAbreast, left = geometry.rows - first;
         const uint32 abreast = left < Config::kAbreast ? uint32(left) : Config::kAbreast;
-        return {first + rest % abreast, rest / abreast};
+        return {true, first + rest % abreast, rest / abreast * kBatch + tile};
     }
-    // True for the lane that has, with it, arrived at the stage's barrier.
+    // By a warp. True for the lane that has, with it, arrived at the stage's barrier.
     CUSCAN_DEVICE bool send_for(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
         const int64 from = stretch.memory + begin - origin.array[0];
-        if (from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end) {
+        if (tile.rows > 0 && from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end) {
             if (lane() != 0) return false;
             target::fence_before_copies();
             stage.arrived.expect(bytes);
@@ -346,7 +338,7 @@ struct WholeRows {
     CUSCAN_DEVICE void run_folder(int warp) {
         const TotalsTable<State> table = of_parts();
         const uint32 parts = this->parts();
-        for (uint32 k = 0, ended = 0; ended < kEnds; ++k) {
+        for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
@@ -365,14 +357,14 @@ struct WholeRows {
                     total = runs.push(r, this->total(run));
                 }
                 stage.column[column] = total;
-                if (number < kBatch - 1 || part == parts - 1) continue;  // a strip's last part is nobody's business
+                if (number < kBatch - 1 || part == parts - 1) continue;  // nobody asks for a strip's last part
                 typename Layout::Tiles tiles;
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kBatch; ++i) total = tiles.push(i, this->stage(k - number + i).column[column]);
                 table.publish(now.strip * parts + part, column, total);
             }
             stage.folded.arrive();
-            ended += !now.exists;
+            if (!now.exists) return;
         }
     }
 
@@ -387,7 +379,7 @@ struct WholeRows {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
             if (!now.exists) return;
-            // When the part is there, others are as well: looks before that would only be in their way.
+            // When the part is there, others are as well: looks before that would be in their way.
             stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
             typename Layout::Parts of_unit;
@@ -432,11 +424,11 @@ struct WholeRows {
         at.advance(geometry.column, column);
         return Element::start(at, initial);
     }
-    CUSCAN_DEVICE void run_seeker(int seeker, uint32 team) {
+    CUSCAN_DEVICE void run_seeker(int seeker) {
         const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(shared.places[team][Config::kLong ? least(column, kColumns) : 0], shared.tag);
-        uint32 strip = ~0u;  // there are no more than tickets
-        for (uint32 k = team * kBatch;; k += kTeams * kBatch) {
+        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], shared.tag);
+        uint32 strip = ~0u;  // there are not so many
+        for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
             if (!now.exists) return stage(k).sought.arrive();
@@ -444,8 +436,8 @@ struct WholeRows {
                 walk.begin(of_groups().entry(now.strip * groups(), existing), start(now, existing));
             strip = uint32(now.strip);
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
+            stage(k).gathered.wait(phase(k));  // others are not ready before that, either
             const auto found = walk.prefix(group);
-            stage(k).gathered.wait(phase(k));
             if (column < kColumns && found.here) {
                 const bool precedes = Config::kHasInitial || group > 0;
                 const State prefix = convert<State>(units_before(k)[column].before(place / kParts, precedes, found.carry));
@@ -482,10 +474,12 @@ struct WholeRows {
         const bool has_prefix = Config::kHasInitial || number >= kTiles, has_tiles = number % kTiles > 0;
         const State prefix = stage.column[column], before = stage.before[column];
         typename Layout::Runs runs;
+        Run run, next;
+        read(stage, tile, 0, column, run);
         CUSCAN_UNROLL
-        for (int r = 0; r < Layout::kRuns; ++r) {
-            Run run;
-            read(stage, tile, r * kSteps, column, run);
+        for (int r = 0; r < Layout::kRuns; ++r, run = next) {
+            if (r + 1 < Layout::kRuns)
+                read(stage, tile, (r + 1) * kSteps, column, next);  // a load waits for stores before it
             Running<Config> running;
             const bool is_first = r == 0 && !has_tiles;  // of the unit
             running.present = has_prefix || !is_first;
@@ -528,8 +522,7 @@ struct WholeRows {
         const int first = up(stretch.begin), last = down(stretch.end);
         const auto store_items = [&](int from, int to) {
             const int i = from + lane() * int(sizeof(Result));
-            if (i < to)
-                *reinterpret_cast<Result*>(stretch.memory + i) = *reinterpret_cast<const Result*>(stage.data + i);
+            if (i < to) *reinterpret_cast<Result*>(stretch.memory + i) = *reinterpret_cast<const Result*>(stage.data + i);
         };
         store_items(stretch.begin, first < stretch.end ? first : stretch.end);
         store_items(last > first ? last : first, stretch.end);
@@ -554,9 +547,9 @@ CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const ty
         target::barrier_sync<1>(Kernel::kThreads);
         if ((warp -= Kernel::kFolders) < Kernel::kSlices)
             kernel.run_gatherer(warp);
-        else if ((warp -= Kernel::kSlices) < int(Kernel::kTeams) * Kernel::Layout::kSeekers)
-            kernel.run_seeker(warp % Kernel::Layout::kSeekers, warp / Kernel::Layout::kSeekers);
-        else if ((warp -= int(Kernel::kTeams) * Kernel::Layout::kSeekers) < Kernel::kFinishers)
+        else if ((warp -= Kernel::kSlices) < Kernel::Layout::kSeekers)
+            kernel.run_seeker(warp);
+        else if ((warp -= Kernel::Layout::kSeekers) < Kernel::kFinishers)
             kernel.run_finisher(warp);
         else
             kernel.run_storer();
