@@ -364,6 +364,8 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
     room = target.shared_bytes - SHARED_RESERVED
     whole = whole_rows_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
+    if whole and whole.parts > MAX_TICKETS:
+        whole = None
     if whole and whole.quick:
         return _plan_whole_rows(request, layout, target, whole)
     strips = _plan_strips(request, layout, target)
@@ -374,7 +376,6 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
 
 def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:
     """Narrow rows without gaps, wherever they begin: whole_rows.cuh."""
-    _check_tickets(whole.parts)
     return assemble(
         request,
         layout,

@@ -26,7 +26,7 @@ LOOK_WORDS = 16  # of totals that a lane looks at together, at most
 PART_LOOKS = (4, 8)  # at totals of parts, at most; where there are several windows of groups
 ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, and not many columns
 ENTRY_SLICES = 5
-QUICK_BYTES = 512  # of a row: up to there faster than strips, where there is a tile for each block
+QUICK_BYTES = 512  # of a row: up to there faster than strips, but of bytes, where there is a tile for each block
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
 _REST = 128  # of a block, at most
 
@@ -101,7 +101,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     }
     words = strips * column.size * (parts * state_words + groups * carry_words) + 1  # the second table begins evenly
     shared_bytes = stages * stage + -(-stages // taken) * units + rest - units
-    quick = row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, quick, strips * parts, words, constants, warps * LANES, shared_bytes)
 
 

@@ -378,11 +378,13 @@ WAYS = {
     "tiles-shared rows": lambda order, columns: Way((40, 4 * order.unit + 48), 1),
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
-    "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 41), 1),
+    "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 31), 1),
     "columns-own": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
     "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),
     "strips-shared pairs": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
-    "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 128), 1),
+    "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 336), 1),
+    "whole_rows": lambda order, columns: Way((3, 5 * columns.unit + 5, 41), 1),
+    "whole_rows long": lambda order, columns: Way((147 * columns.unit + 5, 37), 0),
     "strips-own": lambda order, columns: Way((H200.sm_count, columns.unit + 8, 256), 1),
 }
 

@@ -108,7 +108,7 @@ def test_a_planned_call_is_not_run() -> None:
 
 def test_plans_of_the_whole_matrix() -> None:
     families = {plan_of(case, H200).config.family for case in cases(GROUPS) if case.how in ("stream", "replay")}
-    assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "columns", "strips"}
+    assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "strips", "whole_rows"}
 
 
 def test_kernels_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,15 +21,18 @@ pytestmark = pytest.mark.gpu
 
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
-# Chains of tiles, of columns and of a few columns, and rows and clusters, which need no workspace.
+# Chains of tiles, of columns, of a few columns and of whole rows, and rows and clusters, which need no workspace.
 CALLS = [
     ((300_000,), {}),
-    ((1100, 50), {"axis": 0, "reverse": True}),
+    ((1100, 350), {"axis": 0, "reverse": True}),
     ((9000, 6), {"axis": 0, "reverse": True}),
+    ((9000, 50), {"axis": 0, "reverse": True}),
     ((3000, 50), {"exclusive": True}),
     ((5, 50_000), {"reverse": True}),
 ]
-every_call = pytest.mark.parametrize("shape, call", CALLS, ids=["tiles", "columns", "strips", "rows", "clusters"])
+every_call = pytest.mark.parametrize(
+    "shape, call", CALLS, ids=["tiles", "columns", "strips", "whole rows", "rows", "clusters"]
+)
 
 
 class Work:
@@ -332,7 +335,8 @@ CHAINS = {
     "cluster in turn": ((140, 8256), ALONG),
     "tiles": ((300_000,), ALONG),
     "tiles with offsets": ((300_000,), SEGMENTED),
-    "columns": ((1100, 50), ACROSS),
+    "columns": ((1100, 350), ACROSS),
+    "whole_rows": ((9000, 50), ACROSS),
     "strips": ((9000, 6), ACROSS),
     "rows and strips": ((1024, 640), [ALONG[0], ACROSS[1]]),
 }

@@ -697,8 +697,9 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
             "short strips": view((255, 64)),
         }.items()
     }
-    strips = ["pairs", "merged", "32", "36", "padded by 16 bytes", "whole"]
+    strips = ["pairs", "merged", "32", "padded by 16 bytes", "whole"]
     assert [name for name, family in families.items() if family == "strips"] == strips
+    assert [name for name, family in families.items() if family == "whole_rows"] == ["33", "36"]
     assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
     beside = {"mask": view((2,), "bool")}, {"include_initial": True}
     assert all(planned(view((rows, 2)), axis=0, **call).config.family == "columns" for call in beside)
@@ -725,9 +726,61 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert shared.workspace_words == 8 + 256 * (128 * 2)  # counters of strips; batches of two units
 
 
+def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
+    families = {
+        name: planned(x, axis=axis, dtype=x.kind.dtype.name).config.family
+        for name, (x, axis) in {
+            "narrow": (view((2**16, 100)), 0),
+            "few tiles": (view((2**13, 64)), 0),
+            "few tiles, odd": (view((2**12, 65)), 0),
+            "wide": (view((2**16, 160)), 0),
+            "wide, odd": (view((2**16, 161)), 0),
+            "wider, odd": (view((2**16, 321)), 0),
+            "bytes": (view((2**18, 128), "uint8"), 0),
+            "bytes, odd": (view((2**18, 129), "uint8"), 0),
+            "slabs": (view((29, 4099, 257)), 1),
+            "short slabs": (view((29, 511, 257)), 1),
+            "padded rows": (view((2**16, 65), strides=(66, 1)), 0),
+        }.items()
+    }
+    whole = ["narrow", "few tiles, odd", "wide, odd", "bytes, odd", "slabs"]
+    assert [name for name, family in families.items() if family == "whole_rows"] == whole
+    assert {families[name] for name in ("few tiles", "wide", "bytes")} == {"strips"}
+    assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "columns"
+    beside = {"mask": view((100,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
+    assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "columns" for call in beside)
+
+
+def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
+    x, out = view((29, 4099, 257), pointer=12), view((29, 4099, 257), pointer=12)
+    assert planned(x, axis=1, out=out).config.family == "whole_rows"
+    assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "columns"
+
+
+def test_whole_rows_fit_their_block():
+    for columns, rows, dtype in itertools.product(
+        (33, 64, 65, 100, 129, 161, 255, 257, 319, 320), (600, 5000, 2**20), ("uint8", "float16", "float32", "float64")
+    ):
+        made = planned(view((2, rows, columns), dtype), axis=1, dtype=dtype)
+        if made.config.family != "whole_rows":
+            continue
+        found = dict(made.config.constants)
+        assert made.config.block <= 1024 and made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+        assert 256 % (found["Rows"] * found["Batch"]) == 0 and found["Stages"] >= max(3, found["Batch"])
+        parts = -(-rows // (found["Rows"] * found["Batch"]))
+        assert made.grid == min(2 * parts, 132)
+        groups = -(-parts // found["GroupParts"])
+        # A strip that is not long is a window of groups and the one that nobody asks for.
+        assert found["Long"] or groups <= found["Each"] + 1
+        assert found["Abreast"] == (1 if found["Long"] else 32)
+        state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
+        if dtype != "uint8":
+            assert made.workspace_words == 2 * columns * (parts * state + groups * carry) + 1
+
+
 def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
     found = {}
-    for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 32), (2**20, 100), (65536, 256), (8192, 64)]:
+    for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 32), (2**20, 160), (65536, 256), (8192, 64)]:
         made = dict(planned(view(shape), axis=0).config.constants)
         found[shape] = tuple(made[name] for name in ("Batch", "Seekers", "Ahead", "BulkStores"))
     assert found == {
@@ -736,7 +789,7 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
         (2**20, 8): (2, 8, 2, 1),
         (2**26, 2): (2, 8, 2, 1),
         (2**20, 32): (2, 4, 1, 1),
-        (2**20, 100): (2, 4, 1, 0),  # four strips
+        (2**20, 160): (2, 4, 2, 0),  # five strips
         (65536, 256): (2, 4, 2, 0),  # eight
         (8192, 64): (1, 4, 1, 0),
     }
@@ -750,7 +803,7 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
         config = planned(view(shape, dtype), "add" if dtype == "complex128" else "max", axis=1).config
         blocks[columns, rows, shared] = config.block if config.family == "strips" else 0
     assert max(blocks.values()) <= 28 * 32 and any(blocks.values())
-    wide = planned(view((2, 256 * 36, 128), "bool"), "max", axis=1)
+    wide = planned(view((2, 256 * 36, 512), "bool"), "max", axis=1)
     assert dict(wide.config.constants)["Seekers"] == 1  # of four warps each: two would be 960 threads
 
 
@@ -758,7 +811,7 @@ def test_looks_that_travel_together_are_as_many_as_there_are_registers():
     calls = {
         "a few columns": ((2**20, 2), "float32", 90),
         "fewer warps": ((2**20, 32), "float32", 90),
-        "two walkers": ((2**16, 256), "bfloat16", 90),
+        "two walkers": ((2**16, 512), "bfloat16", 90),
         "another compiler": ((2**20, 32), "float32", 100),
         "wide totals": ((2**20, 8), "complex64", 90),
     }
