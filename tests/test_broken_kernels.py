@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 GPU, ONE_SM = Target(90, 4, cluster=0), Target(90, 1, cluster=0)
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
+MANY_SMS = Target(90, 100, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
 # Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
@@ -39,8 +40,10 @@ SHAPES = {
     "columns-own": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
     "strips": ((37 * 256 + 8, 32), 0, GPU),
     "strips-spans": ((141 * 256, 32), 0, GPU),
-    "strips-own": ((3 * 256 + 9, 96), 0, ONE_SM),
+    "strips-own": ((3 * 256 + 9, 98), 0, ONE_SM),
     "strips-pairs": ((69 * 256 + 10, 2), 0, GPU),
+    "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
+    "whole-rows-long": ((145 * 128 + 9, 33), 0, MANY_SMS),
 }
 # Sums of float32, whose values threads of strips hold: 4 bytes a state, which intervals are not.
 SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU)}
@@ -568,7 +571,7 @@ MISTAKES = (
         "if (part == kBatch)",
         "if (part == 1)",
     ),
-    Mistake("the-walk-does-not-wait", "strips", "batches.cuh", "if (target::ballot(all) == ~0u) return;", "return;"),
+    Mistake("the-walk-does-not-wait", "strips", "tagged.cuh", "if (target::ballot(all) == ~0u) return;", "return;"),
     Mistake("a-span-is-not-passed", "strips-spans", "batches.cuh", "spans_.pass(sections_, seen_, total);", ""),
     Mistake(
         "windows-before-they-are-added-up",
@@ -614,6 +617,119 @@ MISTAKES = (
         "",
     ),
     Mistake("stage-taken-before-it-is-free", "strips-own", "kernels/strips.cuh", "stage.free.wait(phase(k) - 1);", ";"),
+    Mistake(
+        "whole-rows-folded-before-they-are-there",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            const Tile",
+        "const Turn now = stage.turn;\n            const Tile",
+    ),
+    Mistake(
+        "gathered-before-all-of-the-part-is-folded",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));",
+        "",
+    ),
+    Mistake(
+        "sought-before-the-units-are-gathered",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "stage(k).gathered.wait(phase(k));",
+        "",
+    ),
+    Mistake(
+        "finished-before-it-is-sought",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "stage(k).sought.wait(phase(k));\n            Turn now",
+        "stage(k).folded.wait(phase(k));\n            Turn now",
+    ),
+    Mistake(
+        "whole-rows-stored-before-they-are-finished",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "stage.finished.wait(phase(k + i));",
+        "stage.sought.wait(phase(k + i));",
+    ),
+    Mistake(
+        "whole-rows-sent-for-before-their-stage-is-free",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "if (k >= kStages) stage.free.wait(phase(k) - 1);",
+        "",
+    ),
+    Mistake(
+        "a-part-published-with-its-first-tile",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "number < kBatch - 1 || part",
+        "number > 0 || part",
+    ),
+    Mistake("a-group-without-its-last-part", "whole-rows", "kernels/whole_rows.cuh", "pass(place, own);", ""),
+    Mistake(
+        "all-tiles-of-a-part-begin-as-the-first",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "tiles.before(i, place % kParts > 0, before)",
+        "before",
+    ),
+    Mistake(
+        "every-tile-begins-a-unit",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "has_tiles = number % kTiles > 0",
+        "has_tiles = false",
+    ),
+    Mistake(
+        "the-units-of-two-parts-in-one-place",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch",
+        "kPartsHere = 1",
+    ),
+    Mistake(
+        "a-piece-stored-that-others-have-a-part-of",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "first = up(stretch.begin)",
+        "first = down(stretch.begin)",
+    ),
+    Mistake(
+        "a-piece-read-beyond-the-end-of-an-array",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        " && from + bytes <= geometry.span[0].end",
+        "",
+    ),
+    Mistake(
+        "the-walk-over-groups-does-not-wait",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "if (target::ballot(all) == ~0u) return;",
+        "return;",
+    ),
+    Mistake(
+        "a-window-is-not-passed",
+        "whole-rows-long",
+        "kernels/whole_rows.cuh",
+        "if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);",
+        "",
+    ),
+    Mistake(
+        "a-window-is-not-forgotten",
+        "whole-rows-long",
+        "kernels/whole_rows.cuh",
+        "forget(seen_[kWindows - 1]);",
+        "",
+    ),
+    Mistake(
+        "an-entry-before-forgotten",
+        "whole-rows-long",
+        "kernels/whole_rows.cuh",
+        "precedes || entry_ > 0, carry",
+        "precedes, carry",
+    ),
     Mistake(
         "loaders-do-not-meet",
         "strips",

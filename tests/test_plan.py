@@ -747,7 +747,7 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
     assert {families[name] for name in ("few tiles", "wide", "bytes")} == {"strips"}
     assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "columns"
-    beside = {"mask": view((100,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
+    beside = {"mask": view((101,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
     assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "columns" for call in beside)
 
 

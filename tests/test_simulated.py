@@ -158,6 +158,7 @@ FAMILIES = {
     "strips": {"shape": (2, 700, 32), "call": {"axis": 1}},
     "strips-own": {"shape": (300, 128), "call": {"axis": 0}, "sms": 1},
     "strips-pairs": {"shape": (4500, 2), "call": {"axis": 0}},
+    "whole-rows": {"shape": (3, 700, 37), "call": {"axis": 1}},
 }
 
 
@@ -228,6 +229,7 @@ def every_dtype() -> list[Case]:
             "strips",
             "strips-own",
             "strips-pairs",
+            "whole-rows",
         )
         for dtype in DTYPES.values()
     ]
@@ -422,6 +424,11 @@ def long_chains() -> list[Case]:
         Case("strips-chains-of-70-units", (2, 70 * 256, 64), "float16", call={"axis": 1}, seeds=3),
         Case("strips-chain-of-4100-units", (4100 * 256 + 2, 2), call={"axis": 0}, seeds=2),
         Case("strips-chain-of-8200-units-initial", (8200 * 256, 1, 2), call={"axis": 0, "initial": 0.5}, seeds=1),
+        Case("whole-rows-chain-of-150-units", (150 * 256 + 3, 35), call={"axis": 0}, seeds=2),
+        Case("whole-rows-chain-of-75-units-initial", (75 * 256, 131), call={"axis": 0, "initial": 0.5}, seeds=1),
+        Case("whole-rows-chain-of-20-units-of-300-columns", (20 * 256 - 7, 300), "int16", call={"axis": 0}, seeds=1),
+        Case("whole-rows-of-70-slabs", (70, 515, 33), call={"axis": 1, "reverse": True}, seeds=2),
+        Case("whole-rows-in-place", (3, 1300, 45), in_place=True, call={"axis": 1, "exclusive": True}),
         Case("own-chains-of-40-column-units", (8, 40 * 256 + 3, 5), call={"axis": 1}, sms=1),
         Case("own-strips-of-40-units", (40 * 256 + 3, 96), call={"axis": 0, "initial": 0.5}, sms=1, seeds=3),
         Case(
@@ -498,6 +505,9 @@ def real_tuning() -> list[Case]:
         Case("real-strips-7-reverse", (3 * 1024, 7), call={"axis": 0, "reverse": True}, **real),
         Case("real-strips-16", (5 * 512 + 9, 16), call={"axis": 0}, **real),
         Case("real-strips-32-float16", (3 * 256 + 8, 32), "float16", call={"axis": 0}, **real),
+        Case("real-whole-rows-100", (1300, 100), call={"axis": 0}, **real),
+        Case("real-whole-rows-257-reverse", (2, 600, 257), "bfloat16", call={"axis": 1, "reverse": True}, **real),
+        Case("real-whole-rows-65-complex64", (700, 65), "complex64", call={"axis": 0}, **real),
         Case("real-strips-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
         Case("real-strips-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
     ]
