@@ -621,8 +621,8 @@ MISTAKES = (
         "whole-rows-folded-before-they-are-there",
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            const Tile",
-        "const Turn now = stage.turn;\n            const Tile",
+        "stage.arrived.expect(bytes);",
+        "stage.arrived.arrive();",
     ),
     Mistake(
         "gathered-before-all-of-the-part-is-folded",
