@@ -88,12 +88,17 @@ def test_two_rows_of_bytes(room):
         assert_counts(row[7:], 1, 1)
 
 
-@pytest.mark.parametrize("shape", [(MANY // 2 + 5, 2), (isqrt(MANY) + 1, isqrt(MANY) + 3)], ids=["narrow", "wide"])
+@pytest.mark.parametrize(
+    "shape",
+    [(MANY // 2 + 5, 2), (MANY // 65 + 9, 65), (isqrt(MANY) + 1, isqrt(MANY) + 3)],
+    ids=["narrow", "whole rows", "wide"],
+)
 def test_columns_of_bytes(room, shape):
     length, width = shape
     room(2 * length * width + 2 * PIECE)
     x = filled(shape, np.int8, 1)
-    assert config_of(x, axis=0, dtype="int8").family == ("strips" if width == 2 else "columns")
+    family = {2: "strips", 65: "whole_rows"}.get(width, "columns")
+    assert config_of(x, axis=0, dtype="int8").family == family
     out = cuscan.scan(x, axis=0, dtype="int8")
     if width == 2:
         for column in (0, 1):
