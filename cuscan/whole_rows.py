@@ -21,7 +21,8 @@ STAGES = (3, 14)  # tiles that a block holds in shared memory, at least and at m
 AHEAD = 2  # tiles that a block has on their way, at most
 MOST_WARPS = 32  # of a block
 FOLDERS = 4  # warps, at most
-FINISHERS = 4  # for each tile of a part where elements are smaller than a word: a tile has more of them
+FINISHERS = 4  # for each tile of a part where these are quickly there: of elements smaller than a word, or short rows
+TEAM_BYTES = 160
 LOOK_WORDS = 16  # of totals that a lane looks at together, at most
 PART_LOOKS = (4, 8)  # at totals of parts, at most; where there are several windows of groups
 ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, and not many columns
@@ -72,8 +73,8 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     entries = ENTRIES if long and slices <= ENTRY_SLICES else 1
     each = looks // 2 if long else looks
     seekers = -(-column.size // (LANES // entries))
-    small = 1 if row_bytes >= 4 * column.size else taken
-    folders, finishers = min(slices, FOLDERS), small * min(slices, FINISHERS)
+    teams = taken if row_bytes < TEAM_BYTES or row_bytes < 4 * column.size else 1
+    folders, finishers = min(slices, FOLDERS), teams * min(slices, FINISHERS)
     warps = 2 + folders + finishers + slices + seekers
     # Values of GroupWalk::Place: one for each doubling of a section's windows, and two for what is before them.
     walk = (PAIRED_SECTION * of_unit // (entries * each * group_parts)).bit_length() + 1 if long else 0

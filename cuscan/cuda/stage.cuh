@@ -88,7 +88,11 @@ struct Stage {
             const Tile<kArray> tile(row.array[kArray], first, count);
             if (lane >= tile.parts()) return;
             const auto pieces = tile.pieces(lane);
-            barrier.load(place<kArray>(lane) + pieces.place, pieces.from, pieces.bytes);
+            char* const to = place<kArray>(lane) + pieces.place;
+            if (is_shifted(PortOfArray<Config, kArray>::kAccess))
+                barrier.load(to, pieces.from, pieces.bytes);  // other shares begin and end in the same sectors
+            else
+                barrier.load_once(to, pieces.from, pieces.bytes);
         });
     }
 

@@ -249,12 +249,20 @@ CUSCAN_DEVICE void fence_before_copies() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// For copies of what nobody will touch again soon: it is the first to leave the L2 cache.
+CUSCAN_DEVICE uint64 used_once() {
+    uint64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+#endif
 // From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
 // `bytes`, source and destination are multiples of 16.
 CUSCAN_DEVICE void send_in_bulk(void* destination, const void* source, uint32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
-                 "r"(shared_address(source)), "r"(bytes)
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(destination),
+                 "r"(shared_address(source)), "r"(bytes), "l"(used_once())
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
@@ -296,6 +304,14 @@ struct Barrier {
                          shared_address(destination)),
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
+    }
+    // The same of what no other copy reads a part of.
+    CUSCAN_DEVICE void load_once(void* destination, const void* source, uint32 bytes) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+                "r"(shared_address(destination)),
+            "l"(source), "r"(bytes), "r"(shared_address(&state)), "l"(used_once())
+            : "memory");
     }
     // A thread's own copy of sizeof(T) = 4, 8 or 16 bytes, source and destination aligned to them.
     template <class T>
@@ -376,6 +392,7 @@ struct Barrier {
     }
     CUSCAN_DEVICE void expect(uint32) {}
     CUSCAN_DEVICE void load(void*, const void*, uint32) {}
+    CUSCAN_DEVICE void load_once(void*, const void*, uint32) {}
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {
         *destination = *source;

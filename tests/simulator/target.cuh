@@ -220,6 +220,7 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
+    void load_once(void* destination, const void* source, uint32 bytes) { load(destination, source, bytes); }
     template <class T>
     void load(T* destination, const T* source) {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
