@@ -42,7 +42,7 @@ def assemble(
     """A plan.
 
     Blocks share strips if `chains` of `units` each go through memory, in so many `strips`, by `batches`
-    if there are any; or if they take `tickets`: then they publish so many `aggregates` and nothing else.
+    if there are any; or if they take `tickets`: then they publish so many `aggregates`, or `words`, and nothing else.
     Tiles of the arrays `sent` are sent for.
     """
     op, segments = request.op, request.segments

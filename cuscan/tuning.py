@@ -35,7 +35,7 @@ STRIP_BYTES_OF_TWO = (512, 256, 128)  # of several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 
-# Whole rows of columns: how many there are, and bytes of a tile at most.
+# Whole rows: columns, of which a block has two warps for each 32, and bytes of a tile at most.
 WHOLE_COLUMNS = range(33, 321)
 WHOLE_TILE_BYTES = 33 * 1024
 
