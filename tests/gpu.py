@@ -383,8 +383,8 @@ WAYS = {
     "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),
     "strips-shared pairs": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
     "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 336), 1),
-    "whole_rows": lambda order, columns: Way((3, 5 * columns.unit + 5, 41), 1),
-    "whole_rows long": lambda order, columns: Way((147 * columns.unit + 5, 37), 0),
+    "whole_rows-shared": lambda order, columns: Way((3, 5 * columns.unit + 5, 41), 1),
+    "whole_rows-shared long": lambda order, columns: Way((147 * columns.unit + 5, 37), 0),
     "strips-own": lambda order, columns: Way((H200.sm_count, columns.unit + 8, 256), 1),
 }
 

@@ -76,7 +76,7 @@ def every_access() -> Iterator[Case]:
         "columns wide",
         "strips-shared pairs",
         "strips-shared wide",
-        "whole_rows",
+        "whole_rows-shared",
     ):
         shape, axis = way(kind)
         wider, wide = (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1])
@@ -112,11 +112,13 @@ def every_size() -> Iterator[Case]:
         ("complex64", "mul", "columns-own"),
         ("float16", "add", "strips-shared"),
         ("int64", "max", "strips-shared wide"),
-        ("float16", "add", "whole_rows"),
+        ("float16", "add", "whole_rows-shared"),
         ("complex128", "add", "tiles-shared rows"),
     ):
         shape, axis = way(kind, dtype)
-        yield scan(f"{kind}, {op} of {dtype}", shape, dtype, op, masked=kind != "whole_rows", axis=axis, dtype=dtype)
+        yield scan(
+            f"{kind}, {op} of {dtype}", shape, dtype, op, masked=kind != "whole_rows-shared", axis=axis, dtype=dtype
+        )
 
 
 def every_feature() -> Iterator[Case]:

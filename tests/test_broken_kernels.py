@@ -713,7 +713,7 @@ MISTAKES = (
         "a-window-is-not-passed",
         "whole-rows-long",
         "kernels/whole_rows.cuh",
-        "if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);",
+        "if (keeps_) place_.windows.pass(place_.sections, passed_, lanes.total);",
         "",
     ),
     Mistake(

@@ -59,6 +59,7 @@ def test_the_shapes_lead_where_their_names_say(dtype):
         shape, axis = way(kind, dtype)
         config = config_of(cupy.empty(shape, dtype), axis=axis, dtype=dtype)
         aligned = {"thread_rows": "rows", "warp_rows": "rows", "columns-shared": "strips-shared"}
+        aligned["whole_rows-shared"] = "strips-shared"
         expected = kind.split()[0]
         assert way_of(config) == (aligned.get(expected, expected) if np.dtype(dtype).itemsize == 16 else expected)
         assert "bulk" not in kind or all(port.sent for port in config.values)

@@ -78,13 +78,18 @@ public:
         Windows windows;
     };
 
-    CUSCAN_DEVICE GroupWalk(Place& place, uint32 tag)
-        : place_(place), tag_(tag), entry_(target::thread_index() % target::kWarp / Layout::kSought) {}
+    // `exists`: whether the lane has a column.
+    CUSCAN_DEVICE GroupWalk(Place& place, bool exists, uint32 tag)
+        : place_(place),
+          tag_(tag),
+          entry_(target::thread_index() % target::kWarp / Layout::kSought),
+          keeps_(exists && entry_ == 0) {}
     // Another strip. `words`: of its first group, in the lane's column.
     CUSCAN_DEVICE void begin(const uint64* words, const Carry& initial) {
         words_ = words + entry_ * kEach * kStep;
         passed_ = 0;
         if (!Config::kLong) initial_ = initial;
+        target::sync_warp();  // all have read what was there
         if (Config::kLong && entry_ == 0) place_.windows.begin(place_.sections, initial);
         target::sync_warp();
         CUSCAN_UNROLL
@@ -109,7 +114,7 @@ public:
                 return {kEntries == 1 || ahead / kEach == entry_, groups.before(of_lane, precedes || entry_ > 0, carry)};
             }
             target::sync_warp();
-            if (entry_ == 0) place_.windows.pass(place_.sections, passed_, lanes.total);
+            if (keeps_) place_.windows.pass(place_.sections, passed_, lanes.total);
             target::sync_warp();
             ++passed_;
             words_ += kWindow * kStep;
@@ -157,6 +162,7 @@ private:
 
     Place& place_;  // of the column
     const uint32 tag_, entry_;
+    const bool keeps_;     // what the column's lanes read
     const uint64* words_;  // the lane's first of the window
     uint32 passed_;        // windows
     Carry initial_;        // of a walk that is not long
@@ -426,7 +432,7 @@ struct WholeRows {
     }
     CUSCAN_DEVICE void run_seeker(int seeker) {
         const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], shared.tag);
+        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns, shared.tag);
         uint32 strip = ~0u;  // there are not so many
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
