@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -171,8 +172,13 @@ class Torch:
 
     def capture(self, call: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph, stream=stream):
-            result = call()
+        gc.collect()
+        gc.disable()  # a graph or a stream that is collected meanwhile would end the capture
+        try:
+            with self.torch.cuda.graph(graph, stream=stream):
+                result = call()
+        finally:
+            gc.enable()
         return graph, result
 
     def replay(self, graph: Any, stream: Any) -> None:
@@ -310,18 +316,22 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 class _Asked(Exception):
-    """What a call asks of the backends, which do not get to see it."""
+    """The backends do not get to see a call."""
 
 
 def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> ScanRequest:
     """What a call of a public function is to the kernels. Nothing runs, and the arrays may be on the CPU."""
 
-    def run(flags: Flags, operands: Operands, initial: Any) -> Any:
-        raise _Asked(make_request(flags, operands, has_initial=initial is not None))
+    asked: list[ScanRequest] = []
 
-    with mock.patch.object(backends, "run", run), pytest.raises(_Asked) as caught:
+    def run(flags: Flags, operands: Operands, initial: Any) -> Any:
+        asked.append(make_request(flags, operands, has_initial=initial is not None))
+        raise _Asked
+
+    # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
+    with mock.patch.object(backends, "run", run), contextlib.suppress(_Asked):
         function(*arguments, **keywords)
-    request: ScanRequest = caught.value.args[0]
+    (request,) = asked
     return request
 
 
