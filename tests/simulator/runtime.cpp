@@ -163,6 +163,10 @@ Warp* Grid::pick() {
                 if (can_go_on(warp)) ready.push_back(&warp);
             }
         if (!ready.empty()) return ready[random_.below(uint32_t(ready.size()))];
+        if (alarm == ~uint64_t(0)) {  // nobody ever wakes
+            report("hang: every warp waits for others at a barrier");
+            return &resident_.front()->warps.front();
+        }
         last_progress_ += alarm - clock_;
         clock_ = alarm;
     }
