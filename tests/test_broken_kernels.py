@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 GPU, ONE_SM = Target(90, 4, cluster=0), Target(90, 1, cluster=0)
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
-MANY_SMS = Target(90, 100, cluster=0)  # a part of whole rows is a tile
+MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
 # Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
@@ -43,7 +43,7 @@ SHAPES = {
     "strips-own": ((3 * 256 + 9, 98), 0, ONE_SM),
     "strips-pairs": ((69 * 256 + 10, 2), 0, GPU),
     "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
-    "whole-rows-long": ((145 * 128 + 9, 33), 0, MANY_SMS),
+    "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
 # Sums of float32, whose values threads of strips hold: 4 bytes a state, which intervals are not.
 SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU)}
