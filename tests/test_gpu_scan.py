@@ -43,7 +43,7 @@ from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.gpu
 
-SOME_WAYS = ["rows", "cluster aligned", "tiles-shared bulk", "columns wide", "strips-shared wide"]
+SOME_WAYS = ["rows", "cluster aligned", "tiles-shared bulk", "columns wide", "strips-shared wide", "whole_rows-shared"]
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
 
@@ -58,8 +58,8 @@ def test_the_shapes_lead_where_their_names_say(dtype):
     for kind in WAYS:
         shape, axis = way(kind, dtype)
         config = config_of(cupy.empty(shape, dtype), axis=axis, dtype=dtype)
-        aligned = {"thread_rows": "rows", "warp_rows": "rows", "columns-shared": "strips-shared"}
-        aligned["whole_rows-shared"] = "strips-shared"
+        aligned = {"thread_rows": "rows", "warp_rows": "rows"}
+        aligned |= {"columns-shared": "strips-shared", "whole_rows-shared": "strips-shared"}
         expected = kind.split()[0]
         assert way_of(config) == (aligned.get(expected, expected) if np.dtype(dtype).itemsize == 16 else expected)
         assert "bulk" not in kind or all(port.sent for port in config.values)

@@ -758,6 +758,7 @@ def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
 
 
 def test_whole_rows_fit_their_block():
+    seen = set()
     for columns, rows, dtype in itertools.product(
         (33, 64, 65, 100, 129, 161, 255, 257, 319, 320), (600, 5000, 2**20), ("uint8", "float16", "float32", "float64")
     ):
@@ -765,6 +766,7 @@ def test_whole_rows_fit_their_block():
         if made.config.family != "whole_rows":
             continue
         found = dict(made.config.constants)
+        seen.add((dtype, found["Batch"], found["Long"]))
         assert made.config.block <= 1024 and made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
         assert 256 % (found["Rows"] * found["Batch"]) == 0 and found["Stages"] >= max(3, found["Batch"])
         parts = -(-rows // (found["Rows"] * found["Batch"]))
@@ -776,6 +778,8 @@ def test_whole_rows_fit_their_block():
         state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
         if dtype != "uint8":
             assert made.workspace_words == 2 * columns * (parts * state + groups * carry) + 1
+    assert {dtype for dtype, _, _ in seen} == {"uint8", "float16", "float32", "float64"}
+    assert {(batch, long) for _, batch, long in seen} >= {(1, 0), (2, 0), (2, 1)}
 
 
 def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():

@@ -5,8 +5,8 @@
 // Who walks down a column alone keeps that in a SectionCarry. Where blocks share columns, they take tiles by ticket
 // (SharedStrips) and publish totals. The family columns publishes those of units, and with the last unit of a group of 16
 // the group's (ColumnTables, ColumnWalk): a block goes on from where it last was, over the groups in between. So nobody
-// waits for what precedes another unit, but for totals, which take two steps. The family strips has a chain of its own
-// (batches.cuh).
+// waits for what precedes another unit, but for totals, which take two steps. The families strips (batches.cuh) and
+// whole_rows have chains of their own.
 #pragma once
 #include "scans.cuh"
 #include "schedule.cuh"

@@ -6,7 +6,7 @@
 
 namespace cuscan {
 
-// The header; what blocks publish (look_ahead.cuh, column_chain.cuh, batches.cuh) follows it.
+// The header; what blocks publish (look_ahead.cuh, column_chain.cuh, batches.cuh, whole_rows.cuh) follows it.
 struct Workspace {
     uint64 counts;    // {launches so far, 32 bits; tickets that this one has handed out, 32 bits}
     uint32 finished;  // blocks that are done, in a launch with which the tags wrap
