@@ -75,6 +75,9 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
+    // Tiles for each block, from which on a ticket is taken while there is no stage for its tile yet, which is sent for as
+    // soon as there is one. Of few tiles, other blocks would have to wait for it.
+    static constexpr uint64 kEarly = 16;
     static constexpr uint32 kLoaders = Config::kLoaders;
     static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
     static_assert(kLoaders == 1 || !Shared::kWalks, "a chain's tickets are taken in its order");
@@ -111,6 +114,7 @@ struct Tiles {
         uint64 counts = 0;
         if (speaks) counts = workspace->take_ticket();
         const uint32 share = this->share();
+        const bool early = kBatch == 1 && tickets() >= kEarly * target::block_count();
         target::await_predecessors();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
@@ -121,16 +125,21 @@ struct Tiles {
         for (uint32 k = loader; ended < kGroups / kLoaders; k += kLoaders) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
-            if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
-            if (FlagStage::kAny && k >= kFlagStages && ended == 0) shared.flags_empty[f].wait_together(k / kFlagStages - 1);
+            const auto await_stage = [&] {
+                if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
+                if (FlagStage::kAny && k >= kFlagStages && ended == 0)
+                    shared.flags_empty[f].wait_together(k / kFlagStages - 1);
+            };
+            if (!early) await_stage();
             if (of_ticket == kBatch && !has_all()) {
-                if (k > loader && speaks) counts = workspace->take_ticket();  // no earlier: tiles are read in their order
+                if (k > loader && speaks) counts = workspace->take_ticket();
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
                 if (speaks) renew_after(ticket, share);
                 ++taken;
                 if (k == loader && speaks) shared.tag[loader] = ticket.tag;
                 of_ticket = 0;
             }
+            if (early) await_stage();
             const bool may_exist = ended == 0 && of_ticket < kBatch;
             const TileSlot tile = may_exist ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
             const auto row = origin.at(geometry, tile.strip);
