@@ -82,18 +82,18 @@ struct Strips {
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
     CUSCAN_DEVICE uint32 side_by_side() const {
-        return uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
+        return Config::kFlat ? 1 : uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
     }
     CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
     CUSCAN_DEVICE uint32 tiles() const {  // of a strip
         return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
     }
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
-        return int64(turn.strip % side_by_side()) * Layout::kColumns;
+        return int64(uint32(turn.strip) % side_by_side()) * Layout::kColumns;
     }
     CUSCAN_DEVICE Tile tile(const Turn& turn) const {
         const int64 position = int64(turn.unit) * Layout::kRows, column = first_column(turn);
-        Row<Config> first = origin.at(geometry, turn.strip / side_by_side());
+        Row<Config> first = origin.at(geometry, uint32(turn.strip) / side_by_side());
         first.advance(geometry.column, column);
         first.advance(geometry.axis, position);
         return {{},
@@ -187,7 +187,7 @@ struct Strips {
     }
     CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
         const int64 of_row = first_column(turn) + column;
-        Row<Config> at = origin.at(geometry, turn.strip / side_by_side());
+        Row<Config> at = origin.at(geometry, uint32(turn.strip) / side_by_side());
         at.advance(geometry.column, of_row < geometry.column.size ? of_row : 0);
         return Element::start(at, initial);
     }
