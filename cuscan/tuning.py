@@ -36,7 +36,7 @@ STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 
 # Whole rows: columns, of which a block has two warps for each 32, and bytes of a tile at most.
-WHOLE_COLUMNS = range(33, 321)
+WHOLE_COLUMNS = range(16, 321)
 WHOLE_TILE_BYTES = 33 * 1024
 
 # Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the

@@ -9,11 +9,12 @@ from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
 from cuscan.order import LANES, PAIRED_SECTION
 from cuscan.request import ScanRequest
-from cuscan.strips import dense_columns
+from cuscan.strips import WORD_BYTES, dense_columns
 from cuscan.tuning import COLUMNS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 
 LEAST_UNITS = 2  # of a strip
-ROWS = (16, 128)  # of a tile, at least and at most
+ROWS = (16, 128, 256)  # of a tile, at least, at most, and of rows so short that a tile of them has NARROW_BYTES at most
+NARROW_BYTES = 21 * 1024
 BATCH = 2  # tiles of a part, where there are enough for all blocks
 GROUP_PARTS = (8, 16)  # whose total is published: as few as leave a strip one window of groups, or most
 ABREAST = 32  # strips of one window that take turns
@@ -21,12 +22,13 @@ STAGES = (3, 14)  # tiles that a block holds in shared memory, at least and at m
 AHEAD = 2  # tiles that a block has on their way, at most
 MOST_WARPS = 32  # of a block
 FOLDERS = 4  # warps, at most
-FINISHERS = 4  # for each tile of a part where these are quickly there: of elements smaller than a word, or short rows
-TEAM_BYTES = 160
+SHARE_ROWS = 64  # of a column that a thread has, at most
+FINISHERS = 4  # warps, at most; of elements smaller than a word, for each tile of a part
 LOOK_WORDS = 16  # of totals that a lane looks at together, at most
-PART_LOOKS = (4, 8)  # at totals of parts, at most; where there are several windows of groups
+PART_LOOKS = (4, 16)  # at totals of parts, at most; where there are several windows of groups
 ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, and not many columns
-ENTRY_SLICES = 5
+ENTRY_COLUMNS = 160
+WINDOW_GROUP = 16  # windows of a section whose totals are kept together (SectionCarry)
 QUICK_BYTES = 512  # of a row: up to there faster than strips, but of bytes, where there is a tile for each block
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
 _REST = 128  # of a block, at most
@@ -54,56 +56,93 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     if not _alike(layout, batch):
         return None
     row_bytes = column.size * request.result.dtype.itemsize
-    least, rows = ROWS
-    while rows > least and rows * row_bytes > WHOLE_TILE_BYTES:
-        rows //= 2
+    rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
     taken = BATCH if strips * tiles >= BATCH * slots else 1
-    of_unit, parts = COLUMNS.unit // (rows * taken), -(-tiles // taken)
+    parts = -(-tiles // taken)
+    state, carry = (
+        state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
+    )
+    chain = _chain(column.size, parts, rows * taken, state, carry)
 
-    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
-    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
-    state_words, carry_words = -(-state // 4), -(-carry // 4)
-    looks = _looks(carry_words)
-    # A strip with one window of groups: its last one is nobody's business.
-    few = next((n for n in GROUP_PARTS if parts <= n * (looks + 1)), max(GROUP_PARTS))
-    group_parts = max(few, of_unit)
-    groups, slices = -(-parts // group_parts), -(-column.size // LANES)
-    long = groups > looks + 1
-    entries = ENTRIES if long and slices <= ENTRY_SLICES else 1
-    each = looks // 2 if long else looks
-    seekers = -(-column.size // (LANES // entries))
-    teams = taken if row_bytes < TEAM_BYTES or row_bytes < 4 * column.size else 1
-    folders, finishers = min(slices, FOLDERS), teams * min(slices, FINISHERS)
+    shares = max(rows // SHARE_ROWS, 1)
+    slices, share_slices = -(-column.size // LANES), -(-column.size * shares // LANES)
+    folders, finishers = min(share_slices, FOLDERS), min(share_slices, FINISHERS)
+    if row_bytes < WORD_BYTES * column.size:
+        finishers *= taken
+    seekers = -(-column.size // (LANES // chain.entries))
     warps = 2 + folders + finishers + slices + seekers
-    # Values of GroupWalk::Place: one for each doubling of a section's windows, and two for what is before them.
-    walk = (PAIRED_SECTION * of_unit // (entries * each * group_parts)).bit_length() + 1 if long else 0
-    units = column.size * max((group_parts // of_unit).bit_length() - 1, 1) * carry
-    stage = rows * row_bytes + 2 * column.size * state + _STAGE_REST
-    rest = _REST + units + walk * carry * (column.size + 1)
-    stages = min((room - rest) // (stage + -(-units // taken)), STAGES[1])
+
+    stage = rows * row_bytes + (1 + shares) * column.size * state + _STAGE_REST
+    nodes = column.size * chain.node_levels * carry
+    rest = _REST + nodes + (column.size + 1) * chain.place_values * carry
+    stages = min((room - rest) // (stage + -(-nodes // taken)), STAGES[1])
     if stages < STAGES[0] or warps > MOST_WARPS:
         return None
     constants = {
         "Columns": column.size,
         "Rows": rows,
+        "Shares": shares,
         "Batch": taken,
-        "GroupParts": group_parts,
-        "Long": int(long),
-        "Abreast": 1 if long else ABREAST,
+        "GroupParts": chain.group_parts,
+        "Long": int(chain.long),
+        "Abreast": 1 if chain.long else ABREAST,
         "Folders": folders,
         "Finishers": finishers,
-        "Looks": min(_looks(state_words), PART_LOOKS[long]),
-        "Entries": entries,
-        "Each": each,
+        "Looks": min(_looks(chain.part_words), PART_LOOKS[chain.long]),
+        "Entries": chain.entries,
+        "Each": chain.each,
         "Stages": stages,
         "Ahead": AHEAD,
         "Back": int(layout.axis.strides[0] < 0),
     }
-    words = strips * column.size * (parts * state_words + groups * carry_words) + 1  # the second table begins evenly
-    shared_bytes = stages * stage + -(-stages // taken) * units + rest - units
+    words = strips * column.size * chain.column_words + 1  # the second table begins evenly
+    shared_bytes = stages * stage + -(-stages // taken) * nodes + rest - nodes
     quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, quick, strips * parts, words, constants, warps * LANES, shared_bytes)
+
+
+def _rows(row_bytes: int) -> int:
+    """The rows of a tile."""
+    least, rows, most = ROWS
+    if most * row_bytes <= NARROW_BYTES:
+        return most
+    while rows > least and rows * row_bytes > WHOLE_TILE_BYTES:
+        rows //= 2
+    return rows
+
+
+class _Chain(NamedTuple):
+    """How blocks share strips."""
+
+    group_parts: int
+    long: bool  # there are several windows of groups
+    entries: int  # lanes of a column that look at groups
+    each: int  # groups of a window that a lane looks at
+    part_words: int  # of what a part adds up to
+    column_words: int  # of all totals of a strip's column
+    node_levels: int  # values of WholeRowsLayout::Nodes
+    place_values: int  # of GroupWalk::Place
+
+
+def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> _Chain:
+    of_unit, units = max(COLUMNS.unit // part_rows, 1), max(part_rows // COLUMNS.unit, 1)  # parts of one, units of one
+    carry_words = -(-carry // WORD_BYTES)
+    part_words = carry_words if units > 1 else -(-state // WORD_BYTES)
+    looks = _looks(carry_words)
+    # A strip with one window of groups: its last one is nobody's business.
+    few = next((n for n in GROUP_PARTS if parts <= n * (looks + 1)), max(GROUP_PARTS))
+    group_parts = max(few, of_unit)
+    groups, nodes = -(-parts // group_parts), group_parts // of_unit
+    long = groups > looks + 1
+    entries = ENTRIES if long and columns <= ENTRY_COLUMNS else 1
+    each = looks // 2 if long else looks
+    # One value for each doubling of a section's windows, and two for what is before them; a fold of one is not nothing.
+    windows = PAIRED_SECTION // (entries * each * nodes * units)
+    place_values = windows.bit_length() + 1 + (windows <= WINDOW_GROUP) if long else 0
+    column_words = parts * part_words + groups * carry_words
+    node_levels = max(nodes.bit_length() - 1, 1)
+    return _Chain(group_parts, long, entries, each, part_words, column_words, node_levels, place_values)
 
 
 def _column(request: ScanRequest, layout: Layout) -> Dimension | None:

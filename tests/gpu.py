@@ -388,12 +388,15 @@ WAYS = {
     "tiles-shared rows": lambda order, columns: Way((40, 4 * order.unit + 48), 1),
     "columns one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "columns wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
-    "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 31), 1),
+    "columns-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 13), 1),
     "columns-own": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
     "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),
     "strips-shared pairs": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
     "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 336), 1),
     "whole_rows-shared": lambda order, columns: Way((3, 5 * columns.unit + 5, 41), 1),
+    "whole_rows-shared narrow": lambda order, columns: Way(  # parts of several units, of small elements
+        (290 * columns.unit + 5, 5 * order.items + 1 if order.items > 2 else 35), 0
+    ),
     "whole_rows-shared long": lambda order, columns: Way((147 * columns.unit + 5, 37), 0),
     "strips-own": lambda order, columns: Way((H200.sm_count, columns.unit + 8, 256), 1),
 }

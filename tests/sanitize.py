@@ -33,7 +33,7 @@ from cuscan.backends import workspace
 Case = tuple[str, Callable[[], object]]
 
 UNMASKED = ("strips", "whole_rows")  # with a mask they would be columns
-STORED_IN_BULK = ("whole_rows", "strips, a chain of 1030 units of 32 columns")  # how the names of such cases begin
+STORED_IN_BULK = ("whole_rows", "strips, a chain of 1600 units of 15 columns")  # how the names of such cases begin
 
 
 def scan(
@@ -60,13 +60,23 @@ def long_chains() -> Iterator[Case]:
         for units in (40, 1030):
             name = f"tiles, a chain of {units} units of {dtype}"
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
-    for units, dtype in ((40, "float32"), (1030, "float32"), (40, "complex128")):
-        for family, columns in (("columns", 31), ("strips", 2), ("strips", 32), ("whole_rows", 33)):
-            if family == "whole_rows" and dtype == "complex128":
-                continue  # rows of so many bytes are strips
-            name = f"{family}, a chain of {units} units of {columns} columns of {dtype}"
-            shape = (units * tuning.COLUMNS.unit + 5, columns)
-            yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, masked=family == "columns")
+    for family, columns, units, dtype in (
+        ("columns", 31, 40, "float32"),
+        ("columns", 31, 1030, "float32"),
+        ("columns", 31, 40, "complex128"),
+        ("strips", 2, 40, "float32"),
+        ("strips", 2, 1030, "float32"),
+        ("strips", 2, 40, "complex128"),
+        ("strips", 15, 40, "float32"),
+        ("strips", 15, 1600, "float32"),
+        ("strips", 32, 30, "complex128"),
+        ("whole_rows", 16, 300, "float32"),
+        ("whole_rows", 33, 40, "float32"),
+        ("whole_rows", 33, 1030, "float32"),
+    ):
+        name = f"{family}, a chain of {units} units of {columns} columns of {dtype}"
+        shape = (units * tuning.COLUMNS.unit + 5, columns)
+        yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, masked=family == "columns")
 
 
 def every_access() -> Iterator[Case]:

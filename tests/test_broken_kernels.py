@@ -38,15 +38,16 @@ SHAPES = {
     "tiles-misaligned": ((5, 3 * 256 + 4), -1, GPU),
     "columns": ((2, 35 * 256 + 9, 5), 1, GPU),
     "columns-own": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
-    "strips": ((37 * 256 + 8, 32), 0, GPU),
-    "strips-spans": ((141 * 256, 32), 0, GPU),
+    "strips": ((37 * 256 + 8, 12), 0, GPU),
+    "strips-spans": ((282 * 256, 12), 0, GPU),
     "strips-own": ((3 * 256 + 9, 98), 0, ONE_SM),
     "strips-pairs": ((69 * 256 + 10, 2), 0, GPU),
     "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
     "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
-# Sums of float32, whose values threads of strips hold: 4 bytes a state, which intervals are not.
-SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU)}
+# Sums of float32, of 4 bytes a state, which intervals are not: threads of strips hold their values, and a part of whole
+# rows is two units.
+SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU), "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU)}
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
@@ -642,15 +643,15 @@ MISTAKES = (
         "finished-before-it-is-sought",
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "stage(k).sought.wait(phase(k));\n            Turn now",
-        "stage(k).folded.wait(phase(k));\n            Turn now",
+        "stage.sought.wait(phase(k + i));",
+        "",
     ),
     Mistake(
         "whole-rows-stored-before-they-are-finished",
         "whole-rows",
         "kernels/whole_rows.cuh",
         "stage.finished.wait(phase(k + i));",
-        "stage.sought.wait(phase(k + i));",
+        "",
     ),
     Mistake(
         "whole-rows-sent-for-before-their-stage-is-free",
@@ -663,23 +664,57 @@ MISTAKES = (
         "a-part-published-with-its-first-tile",
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "number < kBatch - 1 || part",
-        "number > 0 || part",
+        "number == kBatch - 1 && part",
+        "number == 0 && part",
     ),
-    Mistake("a-group-without-its-last-part", "whole-rows", "kernels/whole_rows.cuh", "pass(place, own);", ""),
+    Mistake(
+        "a-group-without-its-last-part",
+        "whole-rows",
+        "kernels/whole_rows.cuh",
+        "pass(place, total_of_part(k, column));",
+        "",
+    ),
     Mistake(
         "all-tiles-of-a-part-begin-as-the-first",
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "tiles.before(i, place % kParts > 0, before)",
-        "before",
+        "tiles.before(number, has_parts, parts)",
+        "parts",
     ),
     Mistake(
         "every-tile-begins-a-unit",
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "has_tiles = number % kTiles > 0",
-        "has_tiles = false",
+        "has_before = number % kTiles > 0 ||",
+        "has_before =",
+    ),
+    Mistake(
+        "all-shares-of-a-tile-begin-as-the-first",
+        "whole-rows-units",
+        "kernels/whole_rows.cuh",
+        "shares.before(s, has_parts || number > 0, before)",
+        "before",
+    ),
+    Mistake(
+        "a-part-published-before-all-of-it-is-folded",
+        "whole-rows-units",
+        "kernels/whole_rows.cuh",
+        "if (kShares > 1) target::barrier_sync<kFolding>(kFolders * target::kWarp);",
+        "",
+    ),
+    Mistake(
+        "all-units-of-a-part-begin-as-the-first",
+        "whole-rows-units",
+        "kernels/whole_rows.cuh",
+        "units.before(i, precedes, carry)",
+        "carry",
+    ),
+    Mistake(
+        "a-part-published-with-its-last-unit-alone",
+        "whole-rows-units",
+        "kernels/whole_rows.cuh",
+        "part = units.push(u, convert<Part>(total));",
+        "part = convert<Part>(total);",
     ),
     Mistake(
         "the-units-of-two-parts-in-one-place",

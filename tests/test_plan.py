@@ -685,7 +685,8 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
         for name, x in {
             "pairs": view((rows, 2)),
             "merged": view((rows, 2, 3)),
-            "32": view((rows, 32)),
+            "15": view((rows, 15)),
+            "16": view((rows, 16)),
             "33": view((rows, 33)),
             "36": view((rows, 36)),
             "padded": view((rows, 2), strides=(3, 1)),
@@ -697,9 +698,9 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
             "short strips": view((255, 64)),
         }.items()
     }
-    strips = ["pairs", "merged", "32", "padded by 16 bytes", "whole"]
+    strips = ["pairs", "merged", "15", "padded by 16 bytes", "whole"]
     assert [name for name, family in families.items() if family == "strips"] == strips
-    assert [name for name, family in families.items() if family == "whole_rows"] == ["33", "36"]
+    assert [name for name, family in families.items() if family == "whole_rows"] == ["16", "33", "36"]
     assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
     beside = {"mask": view((2,), "bool")}, {"include_initial": True}
     assert all(planned(view((rows, 2)), axis=0, **call).config.family == "columns" for call in beside)
@@ -707,11 +708,11 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
 
 def test_a_tile_of_whole_rows_is_units_that_divide_a_section():
     for columns, dtype in itertools.product(range(2, 33), ("uint8", "float32", "float64")):
-        made = planned(view((2, 2**15, columns), dtype), axis=1, dtype=dtype)
+        made = planned(view((2, 2**13, columns), dtype), axis=1, dtype=dtype)
         constants = dict(made.config.constants)
         assert made.config.family == "strips" and made.config.grid and constants["Flat"]
         assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
-        batches = 2**15 // constants["Rows"] // constants["Batch"]  # of a strip
+        batches = 2**13 // constants["Rows"] // constants["Batch"]  # of a strip
         assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
@@ -731,6 +732,9 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
         name: planned(x, axis=axis, dtype=x.kind.dtype.name).config.family
         for name, (x, axis) in {
             "narrow": (view((2**16, 100)), 0),
+            "narrower": (view((2**16, 16)), 0),
+            "a few": (view((2**16, 15)), 0),
+            "few tiles, narrower": (view((2**15, 16)), 0),
             "few tiles": (view((2**13, 64)), 0),
             "few tiles, odd": (view((2**12, 65)), 0),
             "wide": (view((2**16, 160)), 0),
@@ -743,9 +747,10 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
             "padded rows": (view((2**16, 65), strides=(66, 1)), 0),
         }.items()
     }
-    whole = ["narrow", "few tiles, odd", "wide, odd", "bytes, odd", "slabs"]
+    whole = ["narrow", "narrower", "few tiles, odd", "wide, odd", "bytes, odd", "slabs"]
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
-    assert {families[name] for name in ("few tiles", "wide", "bytes")} == {"strips"}
+    strips = ("a few", "few tiles, narrower", "few tiles", "wide", "bytes")
+    assert {families[name] for name in strips} == {"strips"}
     assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "columns"
     beside = {"mask": view((101,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
     assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "columns" for call in beside)
@@ -760,15 +765,21 @@ def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
 def test_whole_rows_fit_their_block():
     seen = set()
     for columns, rows, dtype in itertools.product(
-        (33, 64, 65, 100, 129, 161, 255, 257, 319, 320), (600, 5000, 2**20), ("uint8", "float16", "float32", "float64")
+        (16, 17, 21, 31, 33, 64, 65, 100, 129, 161, 255, 257, 319, 320),
+        (600, 5000, 2**20),
+        ("uint8", "float16", "float32", "float64"),
     ):
         made = planned(view((2, rows, columns), dtype), axis=1, dtype=dtype)
         if made.config.family != "whole_rows":
             continue
         found = dict(made.config.constants)
-        seen.add((dtype, found["Batch"], found["Long"]))
+        units = found["Rows"] * found["Batch"] / 256  # of a part
+        seen.add((dtype, found["Batch"], found["Long"], units > 1))
         assert made.config.block <= 1024 and made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
-        assert 256 % (found["Rows"] * found["Batch"]) == 0 and found["Stages"] >= max(3, found["Batch"])
+        assert units in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) or (units, found["Rows"]) == (2, 256)
+        assert found["Stages"] >= max(3, found["Batch"]) and found["Rows"] <= 64 * found["Shares"] <= max(
+            found["Rows"], 64
+        )
         parts = -(-rows // (found["Rows"] * found["Batch"]))
         assert made.grid == min(2 * parts, 132)
         groups = -(-parts // found["GroupParts"])
@@ -777,14 +788,15 @@ def test_whole_rows_fit_their_block():
         assert found["Abreast"] == (1 if found["Long"] else 32)
         state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
         if dtype != "uint8":
-            assert made.workspace_words == 2 * columns * (parts * state + groups * carry) + 1
-    assert {dtype for dtype, _, _ in seen} == {"uint8", "float16", "float32", "float64"}
-    assert {(batch, long) for _, batch, long in seen} >= {(1, 0), (2, 0), (2, 1)}
+            part = state if units <= 1 else carry
+            assert made.workspace_words == 2 * columns * (parts * part + groups * carry) + 1
+    assert {dtype for dtype, *_ in seen} == {"uint8", "float16", "float32", "float64"}
+    assert {tuple(ways) for _, *ways in seen} >= {(1, 0, False), (2, 0, False), (2, 1, False), (2, 1, True)}
 
 
 def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
     found = {}
-    for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 32), (2**20, 160), (65536, 256), (8192, 64)]:
+    for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 160), (65536, 256), (8192, 64)]:
         made = dict(planned(view(shape), axis=0).config.constants)
         found[shape] = tuple(made[name] for name in ("Batch", "Seekers", "Ahead", "BulkStores"))
     assert found == {
@@ -792,11 +804,12 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
         (2**20, 3): (2, 8, 2, 0),
         (2**20, 8): (2, 8, 2, 1),
         (2**26, 2): (2, 8, 2, 1),
-        (2**20, 32): (2, 4, 1, 1),
         (2**20, 160): (2, 4, 2, 0),  # five strips
         (65536, 256): (2, 4, 2, 0),  # eight
         (8192, 64): (1, 4, 1, 0),
     }
+    many = planned(view((2**20, 32), "uint8"), axis=0, dtype="uint8")  # that share many columns
+    assert dict(many.config.constants)["Ahead"] == 1
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])
@@ -814,9 +827,9 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():
     calls = {
         "a few columns": ((2**20, 2), "float32", 90),
-        "fewer warps": ((2**20, 32), "float32", 90),
+        "fewer warps": ((2**20, 14), "float32", 90),
         "two walkers": ((2**16, 512), "bfloat16", 90),
-        "another compiler": ((2**20, 32), "float32", 100),
+        "another compiler": ((2**20, 14), "float32", 100),
         "wide totals": ((2**20, 8), "complex64", 90),
     }
     found = {}

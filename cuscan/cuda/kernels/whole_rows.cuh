@@ -1,9 +1,11 @@
 // whole_rows: the scanned axis is not the contiguous one, and beside it lie so few columns, without gaps, that a tile can be
 // whole rows, one stretch of memory: a bulk copy each way, wherever it begins. So rows need not be aligned, and no sector is
-// shared but by neighbouring tiles. A tile is kRows rows, a part of a unit; a thread has a column of it.
+// shared but by neighbouring tiles. A tile is kRows rows, a unit of them at most, which are cut into kShares shares: a
+// thread has one of a column.
 //
-// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down), and tiles go
-// through a ring of kStages stages in shared memory. Every warp has one task, and every stage a barrier for each:
+// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down); a part is of a
+// unit, or is some units. Tiles go through a ring of kStages stages in shared memory. Every warp has one task, and every
+// stage a barrier for each:
 //
 // * the loader sends for a tile, as soon as its stage is free;
 // * folders add up a tile's columns, and publish what a part adds up to;
@@ -23,28 +25,37 @@ namespace cuscan {
 
 template <class Config>
 struct WholeRowsLayout {
-    static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kSteps = 8;
-    static constexpr int kUnitRows = kSteps * target::kWarp;
-    static constexpr int kRuns = kRows / kSteps, kBatch = Config::kBatch, kParts = kUnitRows / (kRows * kBatch);
-    static constexpr int kGroupParts = Config::kGroupParts, kGroupUnits = kGroupParts / kParts;
-    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
-    static constexpr int kSought = target::kWarp / Config::kEntries;                // columns of a warp that seeks
-    static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;             // warps
-    static constexpr int kPiece = 16;  // bytes that bulk copies are multiples of
+    static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kBatch = Config::kBatch, kSteps = 8;
+    static constexpr int kShares = Config::kShares, kRuns = kRows / kSteps / kShares;  // of a column; of a share
+    static constexpr int kTiles = kSteps * target::kWarp / kRows;                      // of a unit
+    static constexpr int kParts = kTiles > kBatch ? kTiles / kBatch : 1;               // of a unit
+    static constexpr int kPartUnits = kBatch > kTiles ? kBatch / kTiles : 1, kPartTiles = kBatch / kPartUnits;
+    static_assert(kPartUnits == 1 || kTiles == 1, "a part is of one unit, or of units that are a tile each");
+    static constexpr int kGroupParts = Config::kGroupParts, kNodes = kGroupParts / kParts;  // of a group: units, or parts
+    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;          // a warp's columns each
+    static constexpr int kShareSlices = (kColumns * kShares + target::kWarp - 1) / target::kWarp;  // a warp's shares
+    static constexpr int kSought = target::kWarp / Config::kEntries;     // columns of a warp that seeks
+    static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;  // warps
+    static constexpr int kPiece = 16;                                    // bytes that bulk copies are multiples of
 
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
-    using Units = PairedFold<typename Element::CarryOp, levels_of(kGroupUnits), Carry>;  // of a group
-    using Parts = PairedFold<typename Element::Op, levels_of(kParts), State>;            // of a unit
-    using Tiles = PairedFold<typename Element::Op, levels_of(kBatch), State>;            // of a part
-    using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;              // of a tile
+    static constexpr bool kManyUnits = kPartUnits > 1;
+    using Part = typename Choose<kManyUnits, Carry, State>::Type;  // what one adds up to
+    using PartOp = typename Choose<kManyUnits, typename Element::CarryOp, typename Element::Op>::Type;
+    using Nodes = PairedFold<typename Element::CarryOp, levels_of(kNodes), Carry>;  // of a group
+    using Parts = PairedFold<PartOp, levels_of(kParts), Part>;                      // of a unit
+    using Units = PairedFold<PartOp, levels_of(kPartUnits), Part>;                  // of a part
+    using Tiles = PairedFold<typename Element::Op, levels_of(kPartTiles), State>;   // of a part, in one unit
+    using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // of a tile
+    using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
 
     struct Stage {
         // As far from a multiple of 16 bytes as in memory.
         alignas(kPiece) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + kPiece];
-        State column[kColumns];  // what the tile adds up to; then what precedes its unit
-        State before[kColumns];  // what the unit's tiles before this one add up to
+        State column[kColumns];           // what the tile adds up to; then what precedes its unit
+        State before[kShares][kColumns];  // what the shares add up to; then what precedes them in the unit
         Turn turn;
         target::Barrier arrived, folded, gathered, sought, finished, free;
     };
@@ -61,7 +72,7 @@ class GroupWalk {
     static constexpr uint32 kEntries = Config::kEntries, kEach = Config::kEach, kWindow = kEntries * kEach;
     static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // looked at
     static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kColumns * kWords;
-    using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kGroupUnits, Config::kHasInitial>;
+    using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kNodes * Layout::kPartUnits, Config::kHasInitial>;
     using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;  // of a lane; it may be asked for all
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, Layout::kSought>;
 
@@ -175,7 +186,7 @@ struct WholeRowsShared {
     static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
 
     typename Layout::Stage stages[Config::kStages];
-    typename Layout::Units units[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
+    typename Layout::Nodes nodes[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
     typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
     uint32 tag;                                                                          // of the launch
 };
@@ -187,15 +198,19 @@ struct WholeRows {
     using Op = typename Element::Op;
     using State = typename Layout::State;
     using Carry = typename Layout::Carry;
+    using Part = typename Layout::Part;
     using Value = typename Plain<Config>::Value;
     using Result = typename Plain<Config>::Result;
     using Stage = typename Layout::Stage;
     static_assert(sizeof(Value) == sizeof(Result), "results take the place of values");
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
-    static constexpr int kSlices = Layout::kSlices, kPiece = Layout::kPiece;
-    static constexpr uint32 kParts = Layout::kParts, kBatch = Layout::kBatch, kGroupParts = Layout::kGroupParts;
+    static constexpr int kShares = Layout::kShares, kSlices = Layout::kSlices, kShareSlices = Layout::kShareSlices;
+    static constexpr int kPiece = Layout::kPiece;
+    static constexpr uint32 kTiles = Layout::kTiles, kParts = Layout::kParts, kBatch = Layout::kBatch;
+    static constexpr uint32 kPartTiles = Layout::kPartTiles, kGroupParts = Layout::kGroupParts;
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
+    static constexpr int kFolding = 2;  // the number of the folders' own barrier; all warps meet at the first
     static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
@@ -206,7 +221,7 @@ struct WholeRows {
 
     CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stages[k % kStages]; }
     static CUSCAN_DEVICE uint32 phase(uint32 k) { return k / kStages; }
-    CUSCAN_DEVICE auto& units_before(uint32 k) { return shared.units[k / kBatch % shared.kPartsHere]; }
+    CUSCAN_DEVICE auto& nodes_before(uint32 k) { return shared.nodes[k / kBatch % shared.kPartsHere]; }
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
@@ -267,7 +282,7 @@ struct WholeRows {
 
     // ---- what blocks publish ---------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE TotalsTable<State> of_parts() const { return {workspace->words(), kColumns, shared.tag}; }
+    CUSCAN_DEVICE TotalsTable<Part> of_parts() const { return {workspace->words(), kColumns, shared.tag}; }
     CUSCAN_DEVICE TotalsTable<Carry> of_groups() const {
         return {of_parts().end(geometry.rows * parts()), kColumns, shared.tag};
     }
@@ -305,12 +320,13 @@ struct WholeRows {
             if (lane() == 0) {
                 if (number == kBatch) ticket = tickets.next(), number = 0;
                 stage.turn = turn(ticket, parts, number);
-                // A block that sent for tiles far ahead of its work would hold up all others.
-                if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             }
             target::sync_warp();
             const Turn now = stage.turn;
-            const bool in_bulk = now.exists && send_for(stage, tile(now));
+            const Tile tile = this->tile(now);
+            // A block that sent for tiles far ahead of its work would hold up all others.
+            if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
+            const bool in_bulk = now.exists && send_for(stage, tile);
             if (!in_bulk) stage.arrived.arrive();
             if (!now.exists) break;
         }
@@ -320,8 +336,8 @@ struct WholeRows {
     CUSCAN_DEVICE Turn turn(const Turn& ticket, uint32 parts, uint32 tile) const {
         if (!ticket.exists) return {};
         const uint32 chunk = ticket.unit / (Config::kAbreast * parts), rest = ticket.unit % (Config::kAbreast * parts);
-        const uint64 first = uint64(chunk) * Config::kAbreast, left = geometry.rows - first;
-        const uint32 abreast = left < Config::kAbreast ? uint32(left) : Config::kAbreast;
+        const uint32 first = chunk * Config::kAbreast, left = uint32(geometry.rows) - first;
+        const uint32 abreast = Config::kAbreast > 1 && left < Config::kAbreast ? left : Config::kAbreast;
         return {true, first + rest % abreast, rest / abreast * kBatch + tile};
     }
     // By a warp. True for the lane that has, with it, arrived at the stage's barrier.
@@ -341,42 +357,78 @@ struct WholeRows {
         return false;
     }
 
+    // The share of a column that a lane has; of a slice, some lanes may have none.
+    struct Share {
+        int column, number;
+        bool exists;
+
+        CUSCAN_DEVICE int row() const { return number * Layout::kRuns * kSteps; }
+    };
+    static CUSCAN_DEVICE Share share(int slice) {
+        const int i = slice * target::kWarp + lane();
+        return {i % kColumns, i / kColumns, i < kColumns * kShares};
+    }
     CUSCAN_DEVICE void run_folder(int warp) {
-        const TotalsTable<State> table = of_parts();
+        const TotalsTable<Part> table = of_parts();
         const uint32 parts = this->parts();
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
-            const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
             CUSCAN_NO_UNROLL
-            for (int slice = warp; slice < kSlices && now.exists; slice += kFolders) {
-                const int column = slice * target::kWarp + lane();
-                if (column >= kColumns) break;
-                typename Layout::Runs runs;
-                State total;
-                CUSCAN_UNROLL
-                for (int r = 0; r < Layout::kRuns; ++r) {
-                    Run run;
-                    read(stage, tile, r * kSteps, column, run);
-                    total = runs.push(r, this->total(run));
-                }
-                stage.column[column] = total;
-                if (number < kBatch - 1 || part == parts - 1) continue;  // nobody asks for a strip's last part
-                typename Layout::Tiles tiles;
-                CUSCAN_UNROLL
-                for (uint32 i = 0; i < kBatch; ++i) total = tiles.push(i, this->stage(k - number + i).column[column]);
-                table.publish(now.strip * parts + part, column, total);
+            for (int slice = warp; slice < kShareSlices && now.exists; slice += kFolders) {
+                const Share share = this->share(slice);
+                if (share.exists) stage.before[share.number][share.column] = fold(stage, tile, share);
+            }
+            const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
+            if (now.exists && number == kBatch - 1 && part < parts - 1) {  // nobody asks for a strip's last part
+                if (kShares > 1) target::barrier_sync<kFolding>(kFolders * target::kWarp);  // else shares are the lane's own
+                CUSCAN_NO_UNROLL
+                for (int column = warp * target::kWarp + lane(); column < kColumns; column += kFolders * target::kWarp)
+                    table.publish(now.strip * parts + part, column, total_of_part(k - number, column));
             }
             stage.folded.arrive();
             if (!now.exists) return;
         }
     }
+    CUSCAN_DEVICE State fold(Stage& stage, const Tile& tile, const Share& share) const {
+        typename Layout::Runs runs;
+        State total;
+        CUSCAN_UNROLL
+        for (int r = 0; r < Layout::kRuns; ++r) {
+            Run run;
+            read(stage, tile, share.row() + r * kSteps, share.column, run);
+            total = runs.push(r, this->total(run));
+        }
+        return total;
+    }
+    CUSCAN_DEVICE State total_of_tile(const Stage& stage, int column) const {
+        typename Layout::Shares shares;
+        State total;
+        CUSCAN_UNROLL
+        for (int s = 0; s < kShares; ++s) total = shares.push(s, stage.before[s][column]);
+        return total;
+    }
+    // Of the part whose first tile is number k.
+    CUSCAN_DEVICE Part total_of_part(uint32 k, int column) {
+        typename Layout::Units units;
+        Part part;
+        CUSCAN_UNROLL
+        for (int u = 0; u < Layout::kPartUnits; ++u) {
+            typename Layout::Tiles tiles;
+            State total;
+            CUSCAN_UNROLL
+            for (uint32 i = 0; i < kPartTiles; ++i)
+                total = tiles.push(i, total_of_tile(stage(k + u * kPartTiles + i), column));
+            part = units.push(u, convert<Part>(total));
+        }
+        return part;
+    }
 
     CUSCAN_DEVICE void run_gatherer(int slice) {
-        constexpr int kTogether = Config::kLooks, kWords = Tagged<State>::kWords;
-        const TotalsTable<State> of_parts = this->of_parts();
+        constexpr int kTogether = Config::kLooks, kWords = Tagged<Part>::kWords;
+        const TotalsTable<Part> of_parts = this->of_parts();
         const TotalsTable<Carry> of_groups = this->of_groups();
         const uint32 parts = this->parts(), groups = this->groups();
         const int column = slice * target::kWarp + lane();
@@ -389,16 +441,16 @@ struct WholeRows {
             stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
             typename Layout::Parts of_unit;
-            typename Layout::Units units;
+            typename Layout::Nodes nodes;
             Carry total;
-            const auto pass = [&](uint32 number, const State& part) {
-                const State unit = of_unit.push(number % kParts, part);
-                if (number % kParts == kParts - 1) total = units.push(number / kParts, convert<Carry>(unit));
+            const auto pass = [&](uint32 number, const Part& part) {
+                const Part node = of_unit.push(number % kParts, part);
+                if (number % kParts == kParts - 1) total = nodes.push(number / kParts, convert<Carry>(node));
             };
             CUSCAN_UNROLL
             for (uint32 from = 0; from < kGroupParts; from += kTogether) {
                 if (from >= place) break;
-                State seen[kTogether];
+                Part seen[kTogether];
                 await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0), kColumns * kWords,
                           of_parts.tag, exists ? int(place - from) : 0, seen);
                 CUSCAN_UNROLL
@@ -406,22 +458,39 @@ struct WholeRows {
                     if (from + i < place) pass(from + i, seen[i]);
             }
             if (exists) {
-                const State before = of_unit.before(place % kParts, false, State{});
-                units_before(k)[column] = units;
-                typename Layout::Tiles tiles;
-                State own;
-                CUSCAN_UNROLL
-                for (uint32 i = 0; i < kBatch; ++i) {
-                    stage(k + i).before[column] = tiles.before(i, place % kParts > 0, before);
-                    own = tiles.push(i, stage(k + i).column[column]);
-                }
-                if (place == kGroupParts - 1 && group + 1 < groups) {
-                    pass(place, own);
+                const State before = convert<State>(of_unit.before(place % kParts, false, Part{}));
+                nodes_before(k)[column] = nodes;
+                if (place == kGroupParts - 1 && group + 1 < groups) {  // first: others wait for it
+                    pass(place, total_of_part(k, column));
                     of_groups.publish(now.strip * groups + group, column, total);
                 }
+                put_before_shares(k, column, place % kParts > 0, before);
             }
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).gathered.arrive();
+        }
+    }
+    // From what the shares of a part's columns add up to, to what precedes them in their unit: its parts before this one,
+    // if there are any, and so on.
+    CUSCAN_DEVICE void put_before_shares(uint32 k, int column, bool has_parts, const State& parts) {
+        typename Layout::Tiles tiles;
+        CUSCAN_UNROLL
+        for (uint32 i = 0; i < kBatch; ++i) {
+            Stage& stage = this->stage(k + i);
+            State own[kShares];  // all of them read before any is overwritten
+            CUSCAN_UNROLL
+            for (int s = 0; s < kShares; ++s) own[s] = stage.before[s][column];
+            const uint32 number = i % kPartTiles;
+            const State before = tiles.before(number, has_parts, parts);
+            typename Layout::Shares shares;
+            State total;
+            CUSCAN_UNROLL
+            for (int s = 0; s < kShares; ++s) {
+                stage.before[s][column] = shares.before(s, has_parts || number > 0, before);
+                total = shares.push(s, own[s]);
+            }
+            stage.column[column] = total;
+            tiles.push(number, total);
         }
     }
 
@@ -437,7 +506,7 @@ struct WholeRows {
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
-            if (!now.exists) return stage(k).sought.arrive();
+            if (!now.exists) return;
             if (uint32(now.strip) != strip)
                 walk.begin(of_groups().entry(now.strip * groups(), existing), start(now, existing));
             strip = uint32(now.strip);
@@ -446,54 +515,71 @@ struct WholeRows {
             const auto found = walk.prefix(group);
             if (column < kColumns && found.here) {
                 const bool precedes = Config::kHasInitial || group > 0;
-                const State prefix = convert<State>(units_before(k)[column].before(place / kParts, precedes, found.carry));
-                CUSCAN_UNROLL
-                for (uint32 i = 0; i < kBatch; ++i) stage(k + i).column[column] = prefix;
+                put_prefixes(k, column, Config::kHasInitial || part > 0,
+                             nodes_before(k)[column].before(place / kParts, precedes, found.carry));
             }
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).sought.arrive();
         }
     }
 
+    // What precedes the units of a part, from what precedes the first of them, if anything does.
+    CUSCAN_DEVICE void put_prefixes(uint32 k, int column, bool precedes, const Carry& carry) {
+        typename Layout::Units units;
+        CUSCAN_UNROLL
+        for (uint32 i = 0; i < kBatch; ++i) {
+            State& of_tile = stage(k + i).column[column];
+            if constexpr (Layout::kManyUnits) {
+                const Carry own = convert<Carry>(of_tile);
+                of_tile = convert<State>(units.before(i, precedes, carry));
+                units.push(i, own);
+            } else {
+                of_tile = convert<State>(carry);
+            }
+        }
+    }
+
     CUSCAN_DEVICE void run_finisher(int warp) {
         for (uint32 k = 0;; k += kBatch) {
-            stage(k).sought.wait(phase(k));
-            Turn now = stage(k).turn;
-            if (!now.exists) return stage(k).finished.arrive();
-            int piece = warp;  // a slice of a tile
+            int slice = warp;
             CUSCAN_NO_UNROLL
-            for (uint32 i = 0; i < kBatch; ++i, ++now.unit, piece -= kSlices) {
+            for (uint32 i = 0; i < kBatch; ++i, slice -= kShareSlices) {
                 Stage& stage = this->stage(k + i);
+                stage.folded.wait(phase(k + i));
+                const Turn now = stage.turn;
+                if (!now.exists) return;
                 const Tile tile = this->tile(now);
+                stage.sought.wait(phase(k + i));
                 CUSCAN_NO_UNROLL
-                for (; piece < kSlices; piece += kFinishers) {
-                    const int column = piece * target::kWarp + lane();
-                    if (column < kColumns) finish(stage, tile, now.unit, column);
+                for (; slice < kShareSlices; slice += kFinishers) {
+                    const Share share = this->share(slice);
+                    if (share.exists) finish(stage, tile, now.unit, share);
                 }
                 target::fence_before_copies();
                 stage.finished.arrive();
             }
         }
     }
-    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, int column) const {
-        constexpr uint32 kTiles = kParts * kBatch;  // of a unit
-        const bool has_prefix = Config::kHasInitial || number >= kTiles, has_tiles = number % kTiles > 0;
-        const State prefix = stage.column[column], before = stage.before[column];
+    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, const Share& share) const {
+        const int column = share.column;
+        const bool has_prefix = Config::kHasInitial || number >= kTiles;
+        const bool has_before = number % kTiles > 0 || (kShares > 1 && share.number > 0);
+        const State prefix = stage.column[column], before = stage.before[share.number][column];
         typename Layout::Runs runs;
         Run run, next;
-        read(stage, tile, 0, column, run);
+        read(stage, tile, share.row(), column, run);
         CUSCAN_UNROLL
         for (int r = 0; r < Layout::kRuns; ++r, run = next) {
             if (r + 1 < Layout::kRuns)
-                read(stage, tile, (r + 1) * kSteps, column, next);  // a load waits for stores before it
+                read(stage, tile, share.row() + (r + 1) * kSteps, column, next);  // a load waits for stores before it
             Running<Config> running;
-            const bool is_first = r == 0 && !has_tiles;  // of the unit
+            const bool is_first = r == 0 && !has_before;  // of the unit
             running.present = has_prefix || !is_first;
-            running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_tiles, before));
+            running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_before, before));
             if (r + 1 < Layout::kRuns) runs.push(r, total(run));
             CUSCAN_UNROLL
             for (int s = 0; s < kSteps; ++s) {
-                const int row = r * kSteps + s;
+                const int row = share.row() + r * kSteps + s;
                 const auto state = running.step(run.get(s, 0, s), run.segment_started);
                 *tile.template item<Result>(stage, row, column) = convert<Result>(Config::Op::lower(state, Number<0>()));
                 if constexpr (Config::Last::kAccess != Access::kNone) {
@@ -512,14 +598,15 @@ struct WholeRows {
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kBatch; ++i) {
                 Stage& stage = this->stage(k + i);
-                stage.finished.wait(phase(k + i));
+                stage.folded.wait(phase(k + i));
                 const Turn now = stage.turn;
                 if (!now.exists) return;
-                store(stage, tile(now));
+                const Tile tile = this->tile(now);
+                stage.finished.wait(phase(k + i));
+                store(stage, tile);
+                target::await_sent();
+                stage.free.arrive();
             }
-            target::await_sent();
-            CUSCAN_UNROLL
-            for (uint32 i = 0; i < kBatch; ++i) stage(k + i).free.arrive();
         }
     }
     // Sends off whole pieces in bulk, and the elements at either end, in pieces that others have a part of, one by one.
