@@ -34,6 +34,7 @@ GROUPS = 15  # at most: each has a barrier of its own
 MANY_GROUPS = 8  # from which on two loaders send for rows that begin anywhere (0.93 of copy speed, one 0.64)
 GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
 AHEAD_BYTES = 128 * 1024  # of tiles that it has sent for beside them, if there is room
+AHEAD_STATE_BYTES = 8  # of states, at most, where tickets are taken ahead: wider ones are waited for more than loads
 FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
@@ -245,6 +246,9 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     stages -= stages % loaders
     batch_rows = max(order.warps // warps, 1 + shifted) if rows > BATCHES * target.sm_count else 1
     shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
+    scans_ahead = units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups
+    by_bits = request.segments is not None and request.segments.kind == "offsets"  # which are not sent for
+    all_sent = not by_bits and {i for i in _flags(request) if layout.arrays[i]} <= set(sent)
     _check_tickets(rows * units)
     return assemble(
         request,
@@ -260,7 +264,8 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Loaders": loaders,
             "Stages": stages,
             "FlagStages": flag_stages,
-            "ScansAhead": int(units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups),
+            "ScansAhead": int(scans_ahead),
+            "TakesAhead": int(scans_ahead and all_sent and state <= AHEAD_STATE_BYTES),
             "SendsAhead": int(units > GROUP and _sends_ahead(request, target)),
             "Batch": batch_rows,
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
@@ -310,8 +315,13 @@ def _tile_accesses(
     alike = ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
     if accesses[values] == "Element" and fits and dense and alike:
         accesses[0], accesses[values] = shifted[0], shifted[values]
-    flags = range(values + results, values + results + 2)  # the mask, and where segments start
-    return tuple(accesses), sent + [i for i in flags if aligned[i] in ("Vector", "Mirrored")]
+    return tuple(accesses), sent + [i for i in _flags(request) if aligned[i] in ("Vector", "Mirrored")]
+
+
+def _flags(request: ScanRequest) -> range:
+    """The numbers of the arrays that say which elements count, and where segments start."""
+    first = len(request.values) + len(request.results)
+    return range(first, first + 2)
 
 
 def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:

@@ -45,9 +45,13 @@ SHAPES = {
     "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
     "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
-# Sums of float32, of 4 bytes a state, which intervals are not: threads of strips hold their values, and a part of whole
-# rows is two units.
-SUMS = {"strips-held": ((37 * 256 + 8, 4), 0, GPU), "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU)}
+# Sums of float32, of 4 bytes a state, which intervals are not: tickets of tiles are taken ahead, threads of strips hold
+# their values, and a part of whole rows is two units.
+SUMS = {
+    "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
+    "strips-held": ((37 * 256 + 8, 4), 0, GPU),
+    "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
+}
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
@@ -435,6 +439,7 @@ MISTAKES = (
         "if (kSendsAhead) look(units_);  // on its way while these are added up",
         "",
     ),
+    Mistake("sent-for-before-there-is-a-stage", "tiles-ahead", "kernels/tiles.cuh", "if (early) await_stage();", ""),
     Mistake("a-tile-is-stored-as-the-next", "tiles", "kernels/tiles.cuh", "kScansAhead ? k - kGroups : k", "k"),
     Mistake(
         "the-last-tile-is-not-stored", "tiles", "kernels/tiles.cuh", "kScansAhead ? k >= kGroups : exists", "exists"
@@ -827,7 +832,8 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     if family in SUMS:
         shape, axis, gpu = SUMS[family]
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
-        return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
+        with small_units(2, 2):
+            return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
     shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     if family == "tiles-misaligned":

@@ -98,14 +98,16 @@ def test_intervals_through_chains_of_sections(flags):
 
 
 @pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["initial"]], ids=["plain", "initial"])
-@pytest.mark.parametrize("columns, rows", [(32, 830 * 256 + 9), (3, 830 * 2048 + 9), (96, 400 * 256 + 9)])
+@pytest.mark.parametrize("columns, rows", [(15, 830 * 256 + 9), (3, 830 * 2048 + 9), (96, 400 * 256 + 9)])
 def test_intervals_through_batches_of_tiles(columns, rows, flags):
     constants = dict(config_of(np.empty((rows, columns), np.uint64), INTERVAL, axis=0).constants)
     assert constants["Batch"] == 2 and constants["BulkStores"] == constants["Flat"] == (columns <= 32)
     assert_intervals((rows, columns), 0, flags, rounds=3)
 
 
-@pytest.mark.parametrize("columns, rows", [(32, 830 * 256 + 9), (2, 830 * 4096), (3, 830 * 2048 + 8), (100, 500 * 256)])
+@pytest.mark.parametrize(
+    "columns, rows", [(15, 830 * 256 + 9), (16, 830 * 256 + 9), (2, 830 * 4096), (3, 830 * 2048 + 8)]
+)
 def test_batches_of_tiles_have_the_bits_of_the_twin(columns, rows):
     for call in ({}, {"reverse": True, "exclusive": True, "initial": 1.5}):
         check("cupy", numbers((rows, columns)), axis=0, **call)

@@ -538,6 +538,22 @@ def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
             planned(**call)
 
 
+def test_tickets_are_taken_ahead_where_tiles_wait_for_what_is_sent_for():
+    x, flags = view((2**26,)), view((2**26,), "bool")
+    calls = {
+        "plain": {},
+        "masked": {"mask": flags},
+        "a mask that is not sent for": {"mask": view((2**26,), "bool", pointer=4)},
+        "reset": {"segments": ("reset", flags)},
+        "offsets": {"segments": ("offsets", view((7,), "int64"))},
+        "keys": {"segments": ("keys", view((2**26,), "int64"))},
+    }
+    found = {name: dict(planned(x, **call).config.constants)["TakesAhead"] for name, call in calls.items()}
+    assert [name for name, takes in found.items() if takes] == ["plain", "masked", "reset"]
+    wide = planned(view((2**26,), "complex128"))
+    assert not dict(wide.config.constants)["TakesAhead"]
+
+
 def test_more_tiles_than_tickets_are_refused():
     with pytest.raises(ScanValueError, match="x is too large"):
         planned(view((2**46,)))

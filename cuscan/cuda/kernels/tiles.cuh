@@ -75,9 +75,9 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
-    // Tiles for each block, from which on a ticket is taken while there is no stage for its tile yet, which is sent for as
-    // soon as there is one. Of few tiles, other blocks would have to wait for it.
-    static constexpr uint64 kEarly = 16;
+    // With kTakesAhead, and from so many tiles a block on, a ticket is taken while there is no stage for its tile yet, which
+    // is sent for as soon as there is one. Of few tiles, other blocks would have to wait for it.
+    static constexpr uint64 kManyTiles = 16;
     static constexpr uint32 kLoaders = Config::kLoaders;
     static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
     static_assert(kLoaders == 1 || !Shared::kWalks, "a chain's tickets are taken in its order");
@@ -114,7 +114,7 @@ struct Tiles {
         uint64 counts = 0;
         if (speaks) counts = workspace->take_ticket();
         const uint32 share = this->share();
-        const bool early = kBatch == 1 && tickets() >= kEarly * target::block_count();
+        const bool early = Config::kTakesAhead && tickets() >= kManyTiles * target::block_count();
         target::await_predecessors();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
