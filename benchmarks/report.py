@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,20 @@ def section(path: Path) -> str:
 
 
 def _commits(records: list[dict[str, Any]]) -> str:
-    """The commits that cells were measured at, and the groups of each where there are several."""
-    groups: dict[str, dict[str, None]] = {}
+    """The commits that cells were measured at, and of how many cells of each group where there are several."""
+    groups: dict[str, Counter[str]] = {}
     for record in records:
-        groups.setdefault(record.get("commit") or "unknown", {})[record["group"]] = None
+        groups.setdefault(record.get("commit") or "unknown", Counter())[record["group"]] += 1
     if len(groups) < 2:
         return f"commit {next(iter(groups), 'unknown')}"
-    return "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in groups.items())
+    all_of = sum(groups.values(), Counter())
+
+    def named(group: str, count: int) -> str:
+        return group if count == all_of[group] else f"{count} of {all_of[group]} {group}"
+
+    return "; ".join(
+        f"commit {commit}: {', '.join(named(*item) for item in counts.items())}" for commit, counts in groups.items()
+    )
 
 
 def _picture(path: Path, text: str) -> str:

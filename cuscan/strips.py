@@ -15,9 +15,9 @@ from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES
 MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
 WARPS = 8  # that finish; and fold, where a block has strips of its own
-FOLDERS = 4  # that fold, where blocks share strips and a tile is one stretch of memory: then one loads it
-SHARED_FOLDERS = 2  # where a tile is not
-LOADERS = 4  # warps
+LOADERS = 4  # warps; one where a tile is one stretch of memory
+FOLDERS = 4  # warps, where blocks share strips and one loads
+FEW_FOLDERS = 2  # where more do, so that all have registers enough
 SEEKERS = 8  # warps that look at the same columns, at most
 FEW_COLUMNS = 8  # that so many warps look at; of more columns half as many do, with twice the looks
 LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the looks that may travel together
@@ -120,7 +120,7 @@ def _make(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else SHARED_FOLDERS
+    walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else FEW_FOLDERS
     loaders = 1 if flat else LOADERS
     totals += walkers * LANES
     carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])

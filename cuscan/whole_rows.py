@@ -26,7 +26,7 @@ SHARE_ROWS = 64  # of a column that a thread has, at most
 FINISHERS = 4  # warps, at most; of elements smaller than a word, for each tile of a part
 LOOK_WORDS = 16  # of totals that a lane looks at together, at most
 PART_LOOKS = (4, 16)  # at totals of parts, at most; where there are several windows of groups
-ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, and not many columns
+ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, of so many columns at most
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are kept together (SectionCarry)
 QUICK_BYTES = 512  # of a row: up to there faster than strips, but of bytes, where there is a tile for each block
@@ -126,7 +126,8 @@ class _Chain(NamedTuple):
 
 
 def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> _Chain:
-    of_unit, units = max(COLUMNS.unit // part_rows, 1), max(part_rows // COLUMNS.unit, 1)  # parts of one, units of one
+    of_unit = max(COLUMNS.unit // part_rows, 1)  # parts; one, if a part is units
+    units = max(part_rows // COLUMNS.unit, 1)  # of a part; one, if it is of a unit
     carry_words = -(-carry // WORD_BYTES)
     part_words = carry_words if units > 1 else -(-state // WORD_BYTES)
     looks = _looks(carry_words)

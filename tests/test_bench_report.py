@@ -40,6 +40,7 @@ def test_the_commits_that_cells_were_measured_at_are_named() -> None:
     one, other = {"group": "rows", "commit": "a"}, {"group": "axes", "commit": "b"}
     assert report._commits([one, {**one}]) == "commit a" and report._commits([]) == "commit unknown"
     assert report._commits([one, other, {"group": "few", "commit": "a"}]) == "commit a: rows, few; commit b: axes"
+    assert report._commits([one, {**one, "commit": "b"}, one]) == "commit a: 2 of 3 rows; commit b: 1 of 3 rows"
 
 
 def test_verdicts() -> None:

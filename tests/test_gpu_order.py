@@ -106,7 +106,8 @@ def test_intervals_through_batches_of_tiles(columns, rows, flags):
 
 
 @pytest.mark.parametrize(
-    "columns, rows", [(15, 830 * 256 + 9), (16, 830 * 256 + 9), (2, 830 * 4096), (3, 830 * 2048 + 8)]
+    "columns, rows",
+    [(15, 830 * 256 + 9), (16, 830 * 256 + 9), (2, 830 * 4096), (3, 830 * 2048 + 8), (100, 500 * 256)],
 )
 def test_batches_of_tiles_have_the_bits_of_the_twin(columns, rows):
     for call in ({}, {"reverse": True, "exclusive": True, "initial": 1.5}):

@@ -40,13 +40,15 @@ LAYOUTS = {
     "tiles-odd": ((2**14, 65537), 1),
     "columns-one": ((1000, 7, 64), 1),
     "columns-block": ((32768, 32768), 0),
-    "columns-grid": ((2**22, 41), 0),
-    "columns-odd": ((29, 4099, 257), 1),
+    "columns-grid": ((2**18, 641), 0),
     "strips-own": ((32768, 32768), 0),
     "strips-shared": ((65536, 256), 0),
     "strips-two": ((2**22, 2), 0),
     "strips-three": ((7, 2**20, 3), 1),
-    "strips-sixteen": ((2**22, 16), 0),
+    "strips-fifteen": ((2**22, 15), 0),
+    "whole-rows": ((2**22, 41), 0),
+    "whole-rows-short": ((29, 4099, 257), 1),
+    "whole-rows-sixteen": ((2**22, 16), 0),
 }
 
 
@@ -208,7 +210,9 @@ SPILLS_100 = {
         "strips-shared",
         "strips-two",
         "strips-three",
-        "strips-sixteen",
+        "strips-fifteen",
+        "whole-rows",
+        "whole-rows-sixteen",
     ],
 )
 def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
@@ -222,6 +226,25 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
+def test_whole_rows_take_no_more_shared_memory_than_they_ask_for(dtype):
+    """Of all kernels, what one takes depends most on the shape: so many shapes, and of each the size alone."""
+    fits = (
+        "static_assert(sizeof(cuscan::WholeRowsShared<cuscan::Config>) <= cuscan::Config::kSharedBytes, "
+        '"too little shared memory");'
+    )
+    seen = 0
+    for shape in itertools.product((600, 70_000, 2**20), range(16, 321, 5)):
+        request = make_request(Flags("add", 0, dtype=dtype), operands(view(shape, dtype)), has_initial=False)
+        config = make_plan(request, H200).config
+        if config.family != "whole_rows":
+            continue
+        source = make_source(config)
+        module.compile_source(source[: source.rindex("CUSCAN_KERNEL(")] + fits, 90)
+        seen += 1
+    assert seen > 30
 
 
 @pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}, {"mask": True, "initial": True}])

@@ -567,7 +567,7 @@ def test_clusters_take_rows_in_turn() -> None:
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5])
 def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
-    """Tiles of whole rows hold as many units as fit."""
+    """Tiles of a few columns hold as many units as fit."""
     x = np.random.default_rng(columns).standard_normal((40 * 256 + 3, 5)).astype(np.float32)
     expected = cuscan.scan(x, axis=0)[:, :columns]
 

@@ -84,6 +84,7 @@ struct Strips {
     CUSCAN_DEVICE uint32 side_by_side() const {
         return Config::kFlat ? 1 : uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
     }
+    // Memory holds fewer than 2^32, so their numbers are divided in 32 bits, which is quick.
     CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
     CUSCAN_DEVICE uint32 tiles() const {  // of a strip
         return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
