@@ -15,6 +15,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ import numpy as np
 from cuscan import tuning
 from cuscan.call import SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
-from cuscan.config import Config, ScanPlan, StartsConfig, Target
+from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.operators import Monoid
@@ -47,7 +48,7 @@ POISON = 0xA5
 
 HERE = Path(__file__).resolve().parent
 _MARGIN = 256  # bytes of canaries before and after an array
-_HEADER_WORDS, _EPOCH = 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
+_HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
 _FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
@@ -144,6 +145,7 @@ class DeviceCode:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
+        self._compiling = threading.Lock()  # calls of several threads may want the same kernel
         self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
         for name, text in texts.items():
             path = self._path(name)
@@ -159,19 +161,21 @@ class DeviceCode:
     def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
         key = config, arch
-        if key not in self._kernels:
-            self._kernels[key] = self._compile(make_source(config) + launcher(config), arch)
-        return self._kernels[key]
+        with self._compiling:
+            if key not in self._kernels:
+                self._kernels[key] = self._compile(*key)
+            return self._kernels[key]
 
     def build(self, simulations: Iterable[Simulation]) -> None:
         """Compile many kernels, two at a time, from headers that are compiled first."""
         plans = {(plan, s.arch) for s in simulations for plan in (s.starts, s.plan) if plan}
-        keys = {(plan.config, arch) for plan, arch in plans} - self._kernels.keys()
-        _runtime()
-        for arch in {arch for _, arch in keys}:
-            self._precompile(arch)
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda key: self.kernel(*key), keys))
+        with self._compiling:
+            keys = {(plan.config, arch) for plan, arch in plans} - self._kernels.keys()
+            _runtime()
+            for arch in {arch for _, arch in keys}:
+                self._precompile(arch)
+            with ThreadPoolExecutor(2) as pool:
+                self._kernels.update(zip(keys, pool.map(lambda key: self._compile(*key), keys), strict=True))
 
     def _path(self, name: str) -> Path:
         return Path(self._folder.name, name)
@@ -187,7 +191,8 @@ class DeviceCode:
         prelude = self._prelude(arch)
         _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
 
-    def _compile(self, text: str, arch: int) -> Kernel:
+    def _compile(self, config: Config | StartsConfig, arch: int) -> Kernel:
+        text = make_source(config) + launcher(config)
         source = self._path(hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
         source.write_text(text)
         library = source.with_suffix(".so")
