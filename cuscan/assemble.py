@@ -10,6 +10,7 @@ from cuscan.layout import Dimension, Layout, span_of
 from cuscan.order import GROUP, SECTION
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
+from cuscan.tuning import LINE_WORDS
 
 COLUMN_GROUP = 16  # units of columns whose total is published (column_chain.cuh)
 STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
@@ -143,7 +144,7 @@ def column_words(strips: int, chains: int, units: int, batches: int, accumulator
     """The words of a workspace that columns take: a counter for each strip, and tables of totals."""
     of_state, of_carry = -(-accumulator // 4), -(-carry // 4)
     tables = [batches * of_carry] if batches else [units * of_state, -(-units // COLUMN_GROUP) * of_carry]
-    return (strips + 1) // 2 * 2 + sum((chains * words + 1) // 2 * 2 for words in tables)
+    return round_up(strips, LINE_WORDS) + sum(round_up(chains * words, LINE_WORDS) for words in tables)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:
@@ -157,3 +158,8 @@ def product(dims: tuple[Dimension, ...]) -> int:
 def power_of_two(number: int, *, down: bool = False) -> int:
     """The nearest power of two that is not smaller (or, `down`, not larger)."""
     return 1 << (number.bit_length() - 1 if down else (number - 1).bit_length())
+
+
+def round_up(number: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return -(-number // step) * step

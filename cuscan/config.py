@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-HEADER_BYTES = 16  # struct Workspace
+HEADER_BYTES = 128  # struct Workspace
 
 
 @dataclass(frozen=True)

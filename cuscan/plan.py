@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, state_bytes
+from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.config import ScanPlan, Target
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, EXACT
@@ -39,6 +39,7 @@ FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 BULK_BYTES = 16  # the alignment of bulk copies
+SHIFT_BYTES = 32  # of a warp's share of a shifted tile, beside its elements
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
 CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
@@ -170,7 +171,7 @@ def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Ta
         block=clusters.units * clusters.warps * WARP,
         blocks_per_sm=clusters.blocks_per_sm,
         grid=rows * clusters.cluster,
-        shared_bytes=clusters.units * (clusters.warps + clusters.cluster) * _rounded(state, 4) + SHARED_REST,
+        shared_bytes=clusters.units * (clusters.warps + clusters.cluster) * round_up(state, 4) + SHARED_REST,
         units=row_units,
         cluster=clusters.cluster,
     )
@@ -227,8 +228,8 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
     )
     # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
-    tile_bytes = 48 + _rounded(carry + 1, 16) + state
-    shared_bytes = SHARED_REST + groups * (2 * _rounded(warps * state, 16) + tile_bytes)
+    tile_bytes = 48 + round_up(carry + 1, 16) + state
+    shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
     flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
@@ -285,7 +286,7 @@ def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
-    return elements * spec.dtype.itemsize + BULK_BYTES * warps * accesses[array].startswith("Shifted")
+    return elements * spec.dtype.itemsize + SHIFT_BYTES * warps * accesses[array].startswith("Shifted")
 
 
 def _tile_accesses(
@@ -440,7 +441,3 @@ def _sends_ahead(request: ScanRequest, target: Target) -> bool:
         return False
     by_flags = request.segments is not None and request.segments.kind != "offsets"
     return request.op.exact and not (by_flags or request.exclusive or request.include_initial)
-
-
-def _rounded(number: int, step: int) -> int:
-    return -(-number // step) * step

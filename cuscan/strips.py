@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, product, state_bytes
+from cuscan.assemble import batch_of, product, round_up, state_bytes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout, accesses_of
 from cuscan.order import LANES
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, STRIP_BYTES, STRIP_BYTES_OF_TWO, STRIP_STAGES, STRIP_TILE_BYTES, VECTOR_BYTES, idles
+from cuscan.tuning import (
+    COLUMNS,
+    LINE_BYTES,
+    STRIP_BYTES,
+    STRIP_BYTES_OF_TWO,
+    STRIP_STAGES,
+    STRIP_TILE_BYTES,
+    VECTOR_BYTES,
+    idles,
+)
 
 MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
@@ -27,7 +36,8 @@ AHEAD = 2  # tiles that a block has on their way, at most, where blocks share st
 HELD_PIECES = 2  # of a thread, at most, that it holds while it waits; none of many columns that are stored in bulk
 BULK_TILES = 6  # that a block has: they are stored in bulk; of fewer, the last would be there later
 WORD_BYTES = 4  # of a bank of shared memory
-_STAGE_REST = 160  # bytes of a stage beside its tile, and of the results beside theirs, at most
+_STAGE_REST = 160  # bytes of a stage beside its arrays, at most
+_REST = 160  # of a block beside its arrays, and what alignment takes, at most
 
 
 class Strips(NamedTuple):
@@ -131,8 +141,9 @@ def _make(
         taken = BATCH if strips * tiles >= BATCH * slots else 1
     exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
-    stage = elements * sum(values) + -(-totals * state // VECTOR_BYTES) * VECTOR_BYTES + prefix + _STAGE_REST
-    rest = _STAGE_REST + exchange + chain + (0 if in_place else elements * sum(results))
+    aligned = VECTOR_BYTES if own else LINE_BYTES
+    stage = round_up(elements * sum(values) + totals * state + prefix + _STAGE_REST, aligned)
+    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None

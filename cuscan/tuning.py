@@ -5,6 +5,8 @@ from __future__ import annotations
 from cuscan.order import Order
 
 VECTOR_BYTES = 16  # the widest load of one thread
+LINE_BYTES = 128  # of memory and caches: what stages that are filled in bulk, and tables of totals, are aligned to
+LINE_WORDS = LINE_BYTES // 8  # of a workspace
 
 TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an element make for fewer vectors
 

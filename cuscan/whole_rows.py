@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, power_of_two, product, state_bytes
+from cuscan.assemble import batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
 from cuscan.order import LANES, PAIRED_SECTION
 from cuscan.request import ScanRequest
 from cuscan.strips import WORD_BYTES, dense_columns
-from cuscan.tuning import COLUMNS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
+from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 
 LEAST_UNITS = 2  # of a strip
 ROWS = (16, 128, 256)  # of a tile, at least, at most, and of rows so short that a tile of them has NARROW_BYTES at most
@@ -19,7 +19,7 @@ BATCH = 2  # tiles of a part, where there are enough for all blocks
 GROUP_PARTS = (8, 16)  # whose total is published: as few as leave a strip one window of groups, or most
 ABREAST = 32  # strips of one window that take turns
 STAGES = (3, 14)  # tiles that a block holds in shared memory, at least and at most
-AHEAD = 2  # tiles that a block has on their way, at most
+AHEAD = (2, 51 * 1024)  # tiles that a block has on their way, at most; more, if they have so many bytes
 MOST_WARPS = 32  # of a block
 FOLDERS = 4  # warps, at most
 SHARE_ROWS = 64  # of a column that a thread has, at most
@@ -31,7 +31,7 @@ ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are kept together (SectionCarry)
 QUICK_BYTES = 512  # of a row: up to there faster than strips, but of bytes, where there is a tile for each block
 _STAGE_REST = 128  # bytes of a stage beside its arrays, at most
-_REST = 128  # of a block, at most
+_REST = 256  # of a block, at most
 
 
 class WholeRows(NamedTuple):
@@ -73,11 +73,12 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     seekers = -(-column.size // (LANES // chain.entries))
     warps = 2 + folders + finishers + slices + seekers
 
-    stage = rows * row_bytes + (1 + shares) * column.size * state + _STAGE_REST
+    stage = round_up(rows * row_bytes + (1 + shares) * column.size * state + LINE_BYTES + _STAGE_REST, LINE_BYTES)
     nodes = column.size * chain.node_levels * carry
-    rest = _REST + nodes + (column.size + 1) * chain.place_values * carry
-    stages = min((room - rest) // (stage + -(-nodes // taken)), STAGES[1])
-    if stages < STAGES[0] or warps > MOST_WARPS:
+    rest = _REST + (column.size + 1 if chain.long else 1) * chain.place_values * carry
+    shared_bytes = {n: n * stage + -(-n // taken) * nodes + rest for n in range(STAGES[0], STAGES[1] + 1)}
+    stages = max((n for n, size in shared_bytes.items() if size <= room), default=0)
+    if stages == 0 or warps > MOST_WARPS:
         return None
     constants = {
         "Columns": column.size,
@@ -93,13 +94,12 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
         "Entries": chain.entries,
         "Each": chain.each,
         "Stages": stages,
-        "Ahead": AHEAD,
+        "Ahead": max(AHEAD[0], AHEAD[1] // (rows * row_bytes)),
         "Back": int(layout.axis.strides[0] < 0),
     }
-    words = strips * column.size * chain.column_words + 1  # the second table begins evenly
-    shared_bytes = stages * stage + -(-stages // taken) * nodes + rest - nodes
+    words = strips * round_up(column.size, LINE_WORDS) * chain.column_words
     quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
-    return WholeRows(column, batch, quick, strips * parts, words, constants, warps * LANES, shared_bytes)
+    return WholeRows(column, batch, quick, strips * parts, words, constants, warps * LANES, shared_bytes[stages])
 
 
 def _rows(row_bytes: int) -> int:
@@ -140,7 +140,7 @@ def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> 
     each = looks // 2 if long else looks
     # One value for each doubling of a section's windows, and two for what is before them; a fold of one is not nothing.
     windows = PAIRED_SECTION // (entries * each * nodes * units)
-    place_values = windows.bit_length() + 1 + (windows <= WINDOW_GROUP) if long else 0
+    place_values = windows.bit_length() + 1 + (windows <= WINDOW_GROUP)
     column_words = parts * part_words + groups * carry_words
     node_levels = max(nodes.bit_length() - 1, 1)
     return _Chain(group_parts, long, entries, each, part_words, column_words, node_levels, place_values)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -228,23 +229,29 @@ def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 
+SHARED = {"strips": "StripsShared", "tiles": "TilesShared", "whole_rows": "WholeRowsShared"}
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
-def test_whole_rows_take_no_more_shared_memory_than_they_ask_for(dtype):
-    """Of all kernels, what one takes depends most on the shape: so many shapes, and of each the size alone."""
-    fits = (
-        "static_assert(sizeof(cuscan::WholeRowsShared<cuscan::Config>) <= cuscan::Config::kSharedBytes, "
-        '"too little shared memory");'
-    )
-    seen = 0
-    for shape in itertools.product((600, 70_000, 2**20), range(16, 321, 5)):
-        request = make_request(Flags("add", 0, dtype=dtype), operands(view(shape, dtype)), has_initial=False)
+def test_blocks_take_no_more_shared_memory_than_they_ask_for(dtype):
+    """What a block takes depends on the shape most of all: so many shapes, and of each the size alone."""
+    shapes = [
+        *itertools.product((600, 70_000, 2**20), range(2, 321, 5)),
+        *itertools.product((600, 2**15), (512, 2**15)),
+    ]
+    calls = [(shape, 0) for shape in shapes] + [((m, n), 1) for m in (30, 3000) for n in (4097, 8200, 65537)]
+    seen = Counter()
+    for shape, axis in calls:
+        request = make_request(Flags("add", axis, dtype=dtype), operands(view(shape, dtype)), has_initial=False)
         config = make_plan(request, H200).config
-        if config.family != "whole_rows":
+        if config.family not in SHARED:
             continue
+        shared = f"sizeof(cuscan::{SHARED[config.family]}<cuscan::Config>)"
+        fits = f'static_assert({shared} <= cuscan::Config::kSharedBytes, "too little shared memory");'
         source = make_source(config)
         module.compile_source(source[: source.rindex("CUSCAN_KERNEL(")] + fits, 90)
-        seen += 1
-    assert seen > 30
+        seen[config.family] += 1
+    assert seen["strips"] > 10 and seen["whole_rows"] > 30 and seen["tiles"] > 2
 
 
 @pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}, {"mask": True, "initial": True}])

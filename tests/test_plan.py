@@ -29,6 +29,7 @@ from plans import (
 from views import view
 
 from cuscan import ScanValueError, config, plan
+from cuscan.assemble import round_up
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
@@ -409,7 +410,7 @@ def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit()
     assert masked.config.shared_bytes == plan.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
     shifted = tiled(view((2**20,), pointer=4))
     assert constants(shifted, "Groups", "Stages") == (3, 7)
-    assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 8 * plan.BULK_BYTES  # for each warp
+    assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 8 * 32  # a sector for each warp
     half = tiled(view((5, 4096)))
     assert constants(half, "Warps", "Groups", "Stages") == (4, 6, 14)  # 8 of 16 KiB
 
@@ -672,7 +673,7 @@ def test_columns_by_hand():
     assert (constants["Chunks"], constants["Steps"]) == (32, 8)
     assert accesses(made) == ("Vector", "Vector", "Vector", *NONE)
     assert scalars(made)[:2] == (1, 4)
-    assert made.workspace_words == 2 + 64 * (4 + 2)  # two strips; totals of units, and of a group
+    assert made.workspace_words == 16 + 64 * (4 + 2)  # a line for two strips; totals of units, and of a group
     short = planned(view((10, 64)), axis=0)
     assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
     uneven = planned(view((10, 63)), axis=0)
@@ -732,7 +733,7 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
-        assert made.workspace_words == 2 + 2 * batches * columns * carry
+        assert made.workspace_words == 16 + round_up(2 * batches * columns * carry, 16)
 
 
 def test_strips_are_a_blocks_own_where_they_are_enough():
@@ -740,7 +741,7 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)
     assert (shared.config.grid, shared.grid) == (True, 132)
     assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
-    assert shared.workspace_words == 8 + 256 * (128 * 2)  # counters of strips; batches of two units
+    assert shared.workspace_words == 16 + 256 * (128 * 2)  # counters of strips; batches of two units
 
 
 def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
@@ -804,7 +805,7 @@ def test_whole_rows_fit_their_block():
         state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
         if dtype != "uint8":
             part = state if units <= 1 else carry
-            assert made.workspace_words == 2 * columns * (parts * part + groups * carry) + 1
+            assert made.workspace_words == 2 * round_up(columns, 16) * (parts * part + groups * carry)
     assert {dtype for dtype, *_ in seen} == {"uint8", "float16", "float32", "float64"}
     assert {tuple(ways) for _, *ways in seen} >= {(1, 0, False), (2, 0, False), (2, 1, False), (2, 1, True)}
 

@@ -28,6 +28,7 @@ from plans import (
 from views import view
 
 from cuscan import config, plan
+from cuscan.assemble import round_up
 from cuscan.config import Port, Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
@@ -121,8 +122,8 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
     broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
     assert accesses(broadcast)[5:] == ("Uniform", "None")
-    # 4 counters, 4 units of 64 columns: states of 2 words, carries of 4 in one group.
-    assert scalars(made) == (1, 4, 4 + 64 * (4 * 2 + 4))
+    # A line of 16 words for 4 counters; 4 units of 64 columns: states of 2 words, carries of 4 in one group.
+    assert scalars(made) == (1, 4, 16 + 64 * (4 * 2 + 4))
     # 32 chunks of 8 threads of 2 columns, and a pad; for each column, where its walk is.
     assert made.config.shared_bytes == 32 * (8 * 2 + 1) * 8 + 8 * 2 * plan.CARRY_LEVELS * 16 + plan.SHARED_REST
 
@@ -232,8 +233,8 @@ def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
         threads, items = constants(made, "ColumnThreads")[0], made.config.items
         strips = -(-across // (threads * items))
         chains = strips * threads * items
-        words = strips + strips % 2  # a ticket each, filled up to an even number, as each table is
-        words += sum(chains * table + chains * table % 2 for table in tables)
+        words = round_up(strips, 16)  # a ticket each, filled up to lines, as each table is
+        words += sum(round_up(chains * table, 16) for table in tables)
         assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words)
 
 

@@ -16,6 +16,7 @@
 namespace cuscan {
 
 constexpr uint32 kSectionUnits = 4096, kGroupUnits = 16;
+constexpr uint32 kLineWords = target::kLine / sizeof(uint64);
 
 // Along nodes of kNodeUnits units, a power of two. What precedes a group of nodes is kept, so that nodes take few steps;
 // what only the end of a group asks for, Sections, can lie in shared memory.
@@ -96,7 +97,7 @@ private:
     }
 };
 
-// A table of totals in the workspace, `chains` of them side by side: number after number.
+// A table of totals in the workspace, from a line on, `chains` of them side by side: number after number.
 template <class T>
 struct TotalsTable {
     uint64* words;
@@ -109,9 +110,9 @@ struct TotalsTable {
     CUSCAN_DEVICE uint64* entry(uint64 number, uint64 chain) const {
         return words + (number * chains + chain) * Tagged<T>::kWords;
     }
-    // Where a table behind one of `numbers` begins: pairs of words are accessed at once.
-    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + even(numbers * chains * Tagged<T>::kWords); }
-    static CUSCAN_DEVICE uint64 even(uint64 words) { return (words + 1) / 2 * 2; }
+    // Where a table behind one of `numbers` begins.
+    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + whole_lines(numbers * chains * Tagged<T>::kWords); }
+    static CUSCAN_DEVICE uint64 whole_lines(uint64 words) { return (words + kLineWords - 1) / kLineWords * kLineWords; }
 };
 
 // The tables of columns (assemble.py counts the same), behind a counter for each strip.
@@ -122,7 +123,7 @@ struct ColumnTables {
     uint32 groups;
 
     CUSCAN_DEVICE ColumnTables(Workspace* workspace, uint32 tag, uint64 strips, uint64 chains, uint64 units)
-        : of_units{workspace->words() + TotalsTable<State>::even(strips), chains, tag},
+        : of_units{workspace->words() + TotalsTable<State>::whole_lines(strips), chains, tag},
           of_groups{of_units.end(units), chains, tag},
           groups(uint32((units + kGroupUnits - 1) / kGroupUnits)) {}
 };

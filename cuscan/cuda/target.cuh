@@ -29,6 +29,9 @@ using float64 = double;
 namespace target {
 
 constexpr int kWarp = 32;
+// Bytes. Bulk copies are fastest between places in global and in shared memory that are as far beyond a multiple of a line;
+// as far beyond a multiple of a sector is better than nothing.
+constexpr int kLine = 128, kSector = 32;
 
 // ---- where am I ----------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
@@ -54,7 +57,7 @@ CUSCAN_DEVICE void admit_successor() {
 // The block's shared memory as one struct; uninitialised. The launch has to ask for as many bytes.
 template <class Shared>
 CUSCAN_DEVICE Shared& shared_memory() {
-    extern __shared__ uint4 cuscan_shared_memory[];
+    extern __shared__ __align__(kLine) uint4 cuscan_shared_memory[];
     return *reinterpret_cast<Shared*>(cuscan_shared_memory);
 }
 

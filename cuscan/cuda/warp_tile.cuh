@@ -238,12 +238,12 @@ private:
                                 is_shifted(ValuePort::kAccess) && kBack == is_mirrored(ValuePort::kAccess)),
                       "plan.py knows which results can be shifted");
 
-        // Where result `index` of the warp tile is put, aligned as if the row were. Values lie up to 15 bytes above the
-        // places of their results, or 1 to 16 below where they are mirrored: results overwrite no value of a later vector.
+        // Where result `index` of the warp tile is put, aligned as if the row were. Values lie up to 31 bytes above the
+        // places of their results, or 1 to 32 below where they are mirrored: results overwrite no value of a later vector.
         template <class Source>
         static CUSCAN_DEVICE Result* home(const Source& source, int index) {
             Result* results = reinterpret_cast<Result*>(source.template share<0>());
-            return kBack ? results + (16 / int(sizeof(Result)) + kElements - 1 - index) : results + index;
+            return kBack ? results + (target::kSector / int(sizeof(Result)) + kElements - 1 - index) : results + index;
         }
     };
 

@@ -6,8 +6,9 @@
 
 namespace cuscan {
 
-// The header; what blocks publish (look_ahead.cuh, column_chain.cuh, batches.cuh, whole_rows.cuh) follows it.
-struct Workspace {
+// The header; what blocks publish (look_ahead.cuh, column_chain.cuh, batches.cuh, whole_rows.cuh) follows it, from the next
+// line on: a warp's looks touch as few lines as may be, and none in which others take tickets.
+struct alignas(target::kLine) Workspace {
     uint64 counts;    // {launches so far, 32 bits; tickets that this one has handed out, 32 bits}
     uint32 finished;  // blocks that are done, in a launch with which the tags wrap
     uint32 used;      // the most words that any launch has used

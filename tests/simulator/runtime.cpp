@@ -103,7 +103,7 @@ void Grid::start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster) 
     cluster->blocks.push_back(&block);
     for (int number = 0; number < kBarriers; ++number) block.arrived[number] = block.expected[number] = 0;
     block.exited = 0;
-    block.shared.reset(new unsigned char[shared_bytes]);
+    block.shared.reset(new (kSharedAlignment) unsigned char[shared_bytes]);
     memset(block.shared.get(), kPoison, shared_bytes);
     block.warps.resize(threads_ / kWarp);
     for (int w = 0; w < int(block.warps.size()); ++w) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace simulator {
@@ -20,6 +21,7 @@ constexpr int kWarp = 32;
 constexpr int kWords = 12;  // of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
+constexpr std::align_val_t kSharedAlignment{128};
 
 struct Span {
     uint64_t from, to;  // addresses
@@ -106,11 +108,15 @@ struct Cluster {
     }
 };
 
+struct FreeShared {
+    void operator()(unsigned char* memory) const { ::operator delete[](memory, kSharedAlignment); }
+};
+
 struct Block {
     uint32_t index;
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
-    std::unique_ptr<unsigned char[]> shared;
+    std::unique_ptr<unsigned char[], FreeShared> shared;
     int arrived[kBarriers];   // at each barrier; number 0 is sync_block
     int expected[kBarriers];  // there, as the last to arrive said
     int exited;

@@ -29,6 +29,7 @@ using float64 = double;
 namespace target {
 
 constexpr int kWarp = simulator::kWarp;
+constexpr int kLine = 128, kSector = 32;
 
 // ---- where am I ----------------------------------------------------------------------------------------------------
 inline int thread_index() { return simulator::current->warp->index * kWarp + simulator::current->lane; }

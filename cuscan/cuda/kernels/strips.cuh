@@ -31,7 +31,7 @@ struct StripsShared {
                            Config::kSeekers, Config::kLooks, Config::kHasInitial>;
 
     struct Stage {
-        typename Tile::Values values;
+        alignas(kGrid ? target::kLine : 16) typename Tile::Values values;
         typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
         typename Tile::OfUnits units;      // totals, then what precedes them
         Turn turn;
@@ -44,7 +44,8 @@ struct StripsShared {
     // Of each column, where a block has its own; and for lanes without one.
     using Chain = SectionCarry<Carry, typename Tile::CarryOp, 1, Config::kHasInitial>;
     typename Chain::Sections sections[kGrid ? 1 : Config::kColumns + 1];
-    typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
+    alignas(kGrid ? target::kLine : 16)
+        typename Choose<Config::kInPlace, NoBuffer<void>, typename Tile::Results>::Type results;
 };
 
 template <class Config>
@@ -265,7 +266,7 @@ struct Strips {
     CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 strips = this->strips();
-        return {workspace->words() + TotalsTable<Carry>::even(strips), strips * Layout::kColumns, shared.tag};
+        return {workspace->words() + TotalsTable<Carry>::whole_lines(strips), strips * Layout::kColumns, shared.tag};
     }
     // What a unit adds up to.
     static CUSCAN_DEVICE State total(const OfRuns& of_runs) {

@@ -37,6 +37,8 @@ struct WholeRowsLayout {
     static constexpr int kSought = target::kWarp / Config::kEntries;     // columns of a warp that seeks
     static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;  // warps
     static constexpr int kPiece = 16;                                    // bytes that bulk copies are multiples of
+    // In tables, so that all columns of a part or group begin on a line.
+    static constexpr int kChains = (kColumns + kLineWords - 1) / kLineWords * kLineWords;
 
     using Element = Elements<Config>;
     using State = typename Element::State;
@@ -52,8 +54,8 @@ struct WholeRowsLayout {
     using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
 
     struct Stage {
-        // As far from a multiple of 16 bytes as in memory.
-        alignas(kPiece) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + kPiece];
+        // As far from a multiple of a line as in memory.
+        alignas(target::kLine) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + target::kLine];
         State column[kColumns];           // what the tile adds up to; then what precedes its unit
         State before[kShares][kColumns];  // what the shares add up to; then what precedes them in the unit
         Turn turn;
@@ -71,7 +73,7 @@ class GroupWalk {
     using CarryOp = typename Layout::Element::CarryOp;
     static constexpr uint32 kEntries = Config::kEntries, kEach = Config::kEach, kWindow = kEntries * kEach;
     static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // looked at
-    static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kColumns * kWords;
+    static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kChains * kWords;
     using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kNodes * Layout::kPartUnits, Config::kHasInitial>;
     using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;  // of a lane; it may be asked for all
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, Layout::kSought>;
@@ -245,8 +247,8 @@ struct WholeRows {
         int64 position;  // of row 0 along the axis
         int rows;        // that exist; of a strip's last part, some tiles may have none
 
-        // From a multiple of 16 bytes to the tile's lowest element, were it whole.
-        CUSCAN_DEVICE int shift() const { return int(reinterpret_cast<uint64>(lowest(0)) % kPiece); }
+        // From a multiple of a line to the tile's lowest element, were it whole.
+        CUSCAN_DEVICE int shift() const { return int(reinterpret_cast<uint64>(lowest(0)) % target::kLine); }
         CUSCAN_DEVICE char* lowest(int array) const {
             return at.array[array] - (Config::kBack ? (kRows - 1) * kRowBytes : 0);
         }
@@ -282,9 +284,9 @@ struct WholeRows {
 
     // ---- what blocks publish ---------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE TotalsTable<Part> of_parts() const { return {workspace->words(), kColumns, shared.tag}; }
+    CUSCAN_DEVICE TotalsTable<Part> of_parts() const { return {workspace->words(), Layout::kChains, shared.tag}; }
     CUSCAN_DEVICE TotalsTable<Carry> of_groups() const {
-        return {of_parts().end(geometry.rows * parts()), kColumns, shared.tag};
+        return {of_parts().end(geometry.rows * parts()), Layout::kChains, shared.tag};
     }
 
     // ---- tasks -----------------------------------------------------------------------------------------------------
@@ -451,8 +453,8 @@ struct WholeRows {
             for (uint32 from = 0; from < kGroupParts; from += kTogether) {
                 if (from >= place) break;
                 Part seen[kTogether];
-                await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0), kColumns * kWords,
-                          of_parts.tag, exists ? int(place - from) : 0, seen);
+                await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0),
+                          Layout::kChains * kWords, of_parts.tag, exists ? int(place - from) : 0, seen);
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kTogether; ++i)
                     if (from + i < place) pass(from + i, seen[i]);
