@@ -39,7 +39,7 @@ FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 BULK_BYTES = 16  # the alignment of bulk copies
-SHIFT_BYTES = 32  # of a warp's share of a shifted tile, beside its elements
+SHIFT_BYTES = (32, 16)  # of a warp's share of a shifted tile, beside its elements; of 8 bytes and more (stage.cuh)
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
 CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
@@ -286,7 +286,9 @@ def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
-    return elements * spec.dtype.itemsize + SHIFT_BYTES * warps * accesses[array].startswith("Shifted")
+    itemsize = spec.dtype.itemsize
+    beside = SHIFT_BYTES[itemsize >= 8] * warps if accesses[array].startswith("Shifted") else 0
+    return elements * itemsize + beside
 
 
 def _tile_accesses(

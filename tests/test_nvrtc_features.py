@@ -58,8 +58,6 @@ OTHERS = {
 }
 # Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
 FLOAT32_SPILLS = {
-    ("keys", "tiles-block"): 12,
-    ("keys", "tiles-grid"): 12,
     ("recurrence", "columns-block"): 40,
     ("recurrence-scalar", "columns-block"): 40,
 }

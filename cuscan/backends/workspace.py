@@ -2,7 +2,7 @@
 
 One workspace a stream for states: launches in a stream run one after the other, and each leaves the workspace
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call seen: 8 to
-32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, 9 to 145 bytes a KiB along
+32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, up to 161 bytes a KiB along
 other axes. A stream has another one for bits, an eighth of a byte for each element along the axis, which
 every call writes anew: what it holds must never be taken for states. A workspace is allocated by the
 library that owns the arrays, so its memory is ordered on that library's stream. CUDA gives the handle of

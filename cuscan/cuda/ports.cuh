@@ -24,6 +24,11 @@ struct Port {
     static constexpr bool kSent = kIsSent;  // ahead of time, to a stage (stage.cuh)
 };
 
+// Bytes: shifted elements lie as far beyond a multiple of it in a stage as in memory. A sector is faster than 16 (and a line
+// would cost a stage), but of elements of 8 bytes more registers are spilled then.
+template <class Port>
+constexpr int kShiftedFrom = sizeof(typename Port::Type) < 8 ? target::kSector : 16;
+
 template <class... Each>
 struct Ports {
     static constexpr int kCount = sizeof...(Each);

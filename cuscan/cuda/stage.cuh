@@ -3,9 +3,9 @@
 //
 // A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
 // the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
-// stage as far beyond a multiple of a sector as in memory (of a line would cost a stage); each warp has its share of a
-// shifted tile to itself, with the pieces at either end, so that none reads where another writes. What is there beside the
-// tile's own elements may be old or new, or nothing at all; no result that is stored depends on it.
+// stage as far beyond a multiple of kShiftedFrom as in memory; each warp has its share of a shifted tile to itself, with the
+// pieces at either end, so that none reads where another writes. What is there beside the tile's own elements may be old or
+// new, or nothing at all; no result that is stored depends on it.
 #pragma once
 #include "shifted.cuh"
 
@@ -16,16 +16,13 @@ namespace cuscan {
 template <class Config, int kElements, int kShare, int kFrom, int kTo>
 struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
-    template <class Port>
-    static constexpr int kUnshifted =
-        is_shifted(Port::kAccess) ? target::kSector : kPiece;  // what others lie at multiples of
 
     // Elements that lie together, and the bytes that they have.
     template <class Port>
     static constexpr int kTogether = is_shifted(Port::kAccess) ? kShare : kElements;
     template <class Port>
     static constexpr int kRoom =
-        kTogether<Port> * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * target::kSector;
+        kTogether<Port> * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * kShiftedFrom<Port>;
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
@@ -142,11 +139,11 @@ private:
         }
     }
 
-    // Bytes from a multiple of kUnshifted to a tile's lowest address; tiles of one row have one.
+    // Bytes from a multiple of kShiftedFrom, or of a piece, to a tile's lowest address; tiles of one row have one.
     template <class Port>
     static CUSCAN_DEVICE int shift(const char* row) {
         const char* lowest = is_mirrored(Port::kAccess) ? row + sizeof(typename Port::Type) : row;
-        return int(reinterpret_cast<uint64>(lowest) % Layout::template kUnshifted<Port>);
+        return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Port::kAccess) ? kShiftedFrom<Port> : kPiece));
     }
 
     // Where a part of an array's tile begins: what lies together.

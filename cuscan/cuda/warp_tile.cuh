@@ -243,7 +243,8 @@ private:
         template <class Source>
         static CUSCAN_DEVICE Result* home(const Source& source, int index) {
             Result* results = reinterpret_cast<Result*>(source.template share<0>());
-            return kBack ? results + (target::kSector / int(sizeof(Result)) + kElements - 1 - index) : results + index;
+            return kBack ? results + (kShiftedFrom<ValuePort> / int(sizeof(Result)) + kElements - 1 - index)
+                         : results + index;
         }
     };
 
@@ -290,9 +291,12 @@ private:
                 const Value* item = element<kArray>(0);
                 auto load_all = [&](auto count) {
                     CUSCAN_UNROLL
-                    for (int r = 0; r < kVectors; ++r)
-                        take(r, load_vector<Port::kAccess, kItems>(advance<Port::kAccess>(item, step, r * kStride), step,
-                                                                   count(r)));
+                    for (int r = 0; r < kVectors; ++r) {
+                        // Steps that are not known make for an address each.
+                        const int along = Port::kAccess == Access::kElement ? target::anew(r * kStride) : r * kStride;
+                        const Value* at = advance<Port::kAccess>(item, step, along);
+                        take(r, load_vector<Port::kAccess, kItems>(at, step, count(r)));
+                    }
                 };
                 if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
                     load_all([](int) { return kItems; });
@@ -324,11 +328,12 @@ private:
     CUSCAN_DEVICE void compare_keys(const Reader<Source>& reader) {
         using Key = typename Config::SegmentPort::Type;
         constexpr int kArray = Numbers::kSegments;
-        const int64 origin = reader.first + reader.lane * kItems, length = reader.length;
+        const int64 origin = reader.first + reader.lane * kItems;
+        const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, or enough
         reader.template each<kArray>([&](int r, const auto& vector) {
-            const int64 position = origin + r * kStride;
+            const bool has_earlier = r > 0 || reader.first + target::anew(reader.lane) > 0;
             Key before = vector.item[0];
-            if (position > 0 && position < length) {
+            if (has_earlier && r * kStride < left) {
                 if constexpr (Source::template holds<kArray>()) {
                     const bool starts = r == 0 && reader.source.start == 0 && reader.lane == 0;
                     before = starts ? *reader.template element<kArray>(-1)
@@ -340,7 +345,7 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const bool change = arithmetic(vector.item[i]) != arithmetic(before);
-                items.restarts.set(r * kItems + i, change && position + i > 0 && position + i < length);
+                items.restarts.set(r * kItems + i, change && (has_earlier || i > 0) && r * kStride + i < left);
                 before = vector.item[i];
             }
         });
