@@ -37,7 +37,7 @@ HELD_PIECES = 2  # of a thread, at most, that it holds while it waits; none of m
 BULK_TILES = 6  # that a block has: they are stored in bulk; of fewer, the last would be there later
 WORD_BYTES = 4  # of a bank of shared memory
 _STAGE_REST = 160  # bytes of a stage beside its arrays, at most
-_REST = 160  # of a block beside its arrays, and what alignment takes, at most
+_REST = 160  # of a block beside its arrays and what their alignment takes, at most
 
 
 class Strips(NamedTuple):
