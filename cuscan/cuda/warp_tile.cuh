@@ -292,8 +292,9 @@ private:
                 auto load_all = [&](auto count) {
                     CUSCAN_UNROLL
                     for (int r = 0; r < kVectors; ++r) {
-                        // Steps that are not known make for an address each.
-                        const int along = Port::kAccess == Access::kElement ? target::anew(r * kStride) : r * kStride;
+                        // Values are many: for each vector of them an address, where steps are not known.
+                        constexpr bool kAnew = Port::kAccess == Access::kElement && kArray < Config::Values::kCount;
+                        const int along = kAnew ? target::anew(r * kStride) : r * kStride;
                         const Value* at = advance<Port::kAccess>(item, step, along);
                         take(r, load_vector<Port::kAccess, kItems>(at, step, count(r)));
                     }
