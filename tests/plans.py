@@ -103,3 +103,8 @@ def of_shape(shape, *dtypes):
 
 PAIR = state_of("float32", "int8")
 RECURRENCE = dict(op=LINEAR_RECURRENCE)
+
+
+def whole_lines(words):
+    """The words of the lines of memory, 16 words each, that some take."""
+    return (words + 15) // 16 * 16

@@ -25,11 +25,11 @@ from plans import (
     spans,
     state_of,
     tiled,
+    whole_lines,
 )
 from views import view
 
 from cuscan import ScanValueError, config, plan
-from cuscan.assemble import round_up
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
@@ -733,7 +733,7 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
-        assert made.workspace_words == 16 + round_up(2 * batches * columns * carry, 16)
+        assert made.workspace_words == 16 + whole_lines(2 * batches * columns * carry)
 
 
 def test_strips_are_a_blocks_own_where_they_are_enough():
@@ -805,7 +805,7 @@ def test_whole_rows_fit_their_block():
         state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
         if dtype != "uint8":
             part = state if units <= 1 else carry
-            assert made.workspace_words == 2 * round_up(columns, 16) * (parts * part + groups * carry)
+            assert made.workspace_words == 2 * whole_lines(columns) * (parts * part + groups * carry)
     assert {dtype for dtype, *_ in seen} == {"uint8", "float16", "float32", "float64"}
     assert {tuple(ways) for _, *ways in seen} >= {(1, 0, False), (2, 0, False), (2, 1, False), (2, 1, True)}
 

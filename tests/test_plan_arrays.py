@@ -24,11 +24,11 @@ from plans import (
     sent,
     state_of,
     tiled,
+    whole_lines,
 )
 from views import view
 
 from cuscan import config, plan
-from cuscan.assemble import round_up
 from cuscan.config import Port, Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
@@ -233,8 +233,8 @@ def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
         threads, items = constants(made, "ColumnThreads")[0], made.config.items
         strips = -(-across // (threads * items))
         chains = strips * threads * items
-        words = round_up(strips, 16)  # a ticket each, filled up to lines, as each table is
-        words += sum(round_up(chains * table, 16) for table in tables)
+        words = whole_lines(strips)  # a ticket each, filled up to lines, as each table is
+        words += sum(whole_lines(chains * table) for table in tables)
         assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words)
 
 
