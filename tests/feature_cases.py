@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+from draws import NUMBERS, Array, Draw, steps
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
 from cuscan.backends.algebra import Inputs
@@ -21,10 +21,7 @@ from cuscan.backends.host import evaluate
 from cuscan.config import Target
 from cuscan.initial import check_start
 from cuscan.interop.numpy import numpy_dtype
-from cuscan.operators import Monoid
-
-Array = np.ndarray[Any, Any]
-Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"]
+from cuscan.operators import LINEAR_RECURRENCE, Monoid
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 
@@ -44,29 +41,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
 }
 SHORT = ("rows", "cluster", "tiles-shared", "columns-shared")  # one of each family
-
-
-# ---- elements ------------------------------------------------------------------------------------
-
-
-def draws(dtype: str, count: int = 1, *, nan: float = 0) -> Draw:
-    """Arrays that differ: all bits of integers; floats around 0, of which a share `nan` are no numbers."""
-
-    def one(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        if dtype == "bool":
-            return rng.choice(np.array([0, 1, 2, 255], np.uint8), shape).view(bool)
-        if dtype.startswith(("int", "uint")):
-            limits = np.iinfo(dtype)
-            return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-        value = np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
-        if dtype.startswith("complex"):
-            value = value + 1j * np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
-        return value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-    return lambda rng, shape, axis: tuple(one(rng, shape) for _ in range(count))
-
-
-NUMBERS = draws("float32")
 
 
 # ---- segments ------------------------------------------------------------------------------------
@@ -199,6 +173,10 @@ def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
     return Case(f"{family}-{name}", op, **{**FAMILIES[family], **fields})
 
 
+# Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
+TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
+
+
 def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     """The results of the NumPy backend, in the same order; offsets are not checked."""
     request = simulation.request
@@ -210,9 +188,3 @@ def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     results, last = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows), start)
     given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=True)]
     return (*given, *([] if request.last is None else [last]))
-
-
-def build_selected(request: pytest.FixtureRequest) -> None:
-    """Compile the kernels of all selected cases of a module, side by side."""
-    here = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    CODE.build(item.callspec.params["case"].prepare()[0] for item in here if "case" in item.callspec.params)

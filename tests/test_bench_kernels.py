@@ -144,6 +144,7 @@ def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sources) == len(types)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "case",
     [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"), BY_KEY],

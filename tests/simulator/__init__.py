@@ -1,8 +1,8 @@
 """The kernels without a GPU: the real device headers, compiled by g++ against a simulated `target.cuh`.
 
 `simulate` takes the way of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under a
-random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch, so that
-many kernels can be compiled at once.
+random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch. Compiled
+kernels are kept by content (kept.py).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+from kept import FOLDER, included, kept, one_at_a_time, version_of
 
 from cuscan import tuning
 from cuscan.call import SEGMENTS, Flags, Operands
@@ -51,8 +51,9 @@ _MARGIN = 256  # bytes of canaries before and after an array
 _HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
-_FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
+_FLAGS = ["-Og", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
+_TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a library depends on beside its source
 
 _LAUNCHER = """
 extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* arrays,
@@ -146,11 +147,7 @@ class DeviceCode:
         self._texts = texts
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
         self._compiling = threading.Lock()  # calls of several threads may want the same kernel
-        self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
-        for name, text in texts.items():
-            path = self._path(name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def broken(self, header: str, old: str, new: str) -> DeviceCode:
         """A copy with `new` in the place of `old`, which must be there exactly once."""
@@ -163,52 +160,64 @@ class DeviceCode:
         key = config, arch
         with self._compiling:
             if key not in self._kernels:
-                self._kernels[key] = self._compile(*key)
+                self._kernels[key] = self._load(*key)
             return self._kernels[key]
 
-    def build(self, simulations: Iterable[Simulation]) -> None:
-        """Compile many kernels, two at a time, from headers that are compiled first."""
-        plans = {(plan, s.arch) for s in simulations for plan in (s.starts, s.plan) if plan}
-        with self._compiling:
-            keys = {(plan.config, arch) for plan, arch in plans} - self._kernels.keys()
-            _runtime()
-            for arch in {arch for _, arch in keys}:
-                self._precompile(arch)
-            with ThreadPoolExecutor(2) as pool:
-                self._kernels.update(zip(keys, pool.map(lambda key: self._compile(*key), keys), strict=True))
-
-    def _path(self, name: str) -> Path:
-        return Path(self._folder.name, name)
-
-    def _prelude(self, arch: int) -> Path:
-        """A header that includes all kernels; the compiler takes its precompiled form if there is one."""
-        prelude = self._path(f"prelude_{arch}.hpp")
-        if not prelude.exists():
-            prelude.write_text("".join(f'#include "{name}"\n' for name in self._texts if name.startswith("kernels/")))
-        return prelude
-
-    def _precompile(self, arch: int) -> None:
-        prelude = self._prelude(arch)
-        _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
-
-    def _compile(self, config: Config | StartsConfig, arch: int) -> Kernel:
-        text = make_source(config) + launcher(config)
-        source = self._path(hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
-        source.write_text(text)
-        library = source.with_suffix(".so")
-        include = ("-include", self._prelude(arch))
-        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *include, source, _runtime(), "-o", library)
+    def _load(self, config: Config | StartsConfig, arch: int) -> Kernel:
+        text = make_source(config).split("\n", 1)[1] + launcher(config)  # the first line has the digest of all headers
+        runtime = _runtime()
+        key = text, arch, included(self._texts, f"kernels/{config.family}.cuh"), runtime.name, _TOOLS
+        library = kept(key, ".so", lambda made: self._compile(text, arch, made, runtime))
         launch = ctypes.CDLL(str(library)).launch
         launch.restype = ctypes.c_char_p
         return launch
+
+    def _compile(self, text: str, arch: int, library: Path, runtime: Path) -> None:
+        source = library.with_suffix(".cpp")
+        source.write_text(text)
+        where: tuple[str | Path, ...]
+        if self is CODE:  # the headers of so many kernels that it pays to compile them first
+            prelude = _precompiled(arch)
+            where = (f"-I{prelude.parent}", "-include", prelude)
+        else:
+            where = (f"-I{self.folder}",)
+        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *where, source, runtime, "-o", library)
+
+    @property
+    def folder(self) -> Path:
+        """Where the headers lie as files."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
+            _write(Path(self._folder.name), self._texts)
+        return Path(self._folder.name)
 
 
 @functools.cache
 def _runtime() -> Path:
     """The compiled runtime.cpp, which all kernels link to."""
-    library = CODE._path("runtime.so")
-    _compile("-shared", HERE / "runtime.cpp", "-o", library)
-    return library
+    key = [(HERE / name).read_text() for name in ("runtime.cpp", "runtime.hpp")]
+    with one_at_a_time("runtime"):
+        return kept((key, _TOOLS), ".so", lambda made: _compile("-shared", HERE / "runtime.cpp", "-o", made))
+
+
+@functools.cache
+def _precompiled(arch: int) -> Path:
+    """A header that includes all kernels; the compiler takes the precompiled form, which lies beside it."""
+    digest = hashlib.sha256(repr((sorted(HEADERS.items()), arch, _TOOLS)).encode()).hexdigest()[:32]
+    prelude = FOLDER / f"headers-{digest}" / "prelude.hpp"
+    with one_at_a_time(f"headers-{arch}"):
+        if not prelude.with_suffix(".hpp.gch").exists():
+            includes = "".join(f'#include "{name}"\n' for name in HEADERS if name.startswith("kernels/"))
+            _write(prelude.parent, {**HEADERS, prelude.name: includes})
+            _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
+    return prelude
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _compile(*arguments: str | Path) -> None:
