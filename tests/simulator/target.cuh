@@ -36,8 +36,14 @@ inline int thread_index() { return simulator::current->warp->index * kWarp + sim
 inline uint32 block_index() { return simulator::current->warp->block->index; }
 inline uint32 block_count() { return simulator::grid->blocks; }
 
-inline void await_predecessors() {}  // kernels run one after the other
-inline void admit_successor() {}
+// Without these instructions kernels run one after the other.
+constexpr bool kOverlaps = SIMULATED_ARCH >= 90;
+inline void await_predecessors() {
+    if (kOverlaps) simulator::grid->await_predecessors();
+}
+inline void admit_successor() {
+    if (kOverlaps) simulator::grid->admit_successor();
+}
 
 template <class Shared>
 Shared& shared_memory() {
@@ -137,6 +143,7 @@ template <class T>
 T load_streaming(const T* address) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such load");
     check_aligned(address, sizeof(T));
+    simulator::grid->check_access(address, sizeof(T));
     simulator::grid->maybe_suspend(8);
     T value;
     memcpy(&value, reinterpret_cast<const char*>(address), sizeof(T));
@@ -146,6 +153,7 @@ template <class T>
 void store_streaming(T* address, const T& value) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
     check_aligned(address, sizeof(T));
+    simulator::grid->check_access(address, sizeof(T));
     simulator::grid->maybe_suspend(8);
     simulator::grid->progress();
     memcpy(reinterpret_cast<char*>(address), &value, sizeof(T));
@@ -200,6 +208,7 @@ inline void send_in_bulk(void* destination, const void* source, uint32 bytes) {
     check_aligned(destination, 16);
     check_aligned(source, 16);
     if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
+    simulator::grid->check_access(destination, bytes);
     simulator::grid->maybe_suspend(2);
     __builtin_memcpy(destination, source, bytes);
 }
