@@ -60,6 +60,9 @@ _HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace
 _FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
 
+# The compiler's calls before plain accesses, without its own library: runtime.cpp takes them.
+_WATCHING = ["-fsanitize=thread", "-nodefaultlibs"]
+
 _LAUNCHER = """
 extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* tables,
                               cuscan::Workspace* workspace, const void* initial, const void* geometry) {{
@@ -163,10 +166,13 @@ class Schedule(ctypes.Structure):
 
 
 class DeviceCode:
-    """A copy of the device headers on the simulated target, and the kernels compiled from it."""
+    """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
+    `watched`: plain accesses of threads are reported to the simulator, which has others see stores late (runtime.hpp).
+    """
+
+    def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
+        self._texts, self._watched = texts, watched
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
         self._compiling = threading.Lock()  # calls of several threads may want the same kernel
         self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
@@ -179,7 +185,7 @@ class DeviceCode:
         """A copy with `new` in the place of `old`, which must be there exactly once."""
         found = self._texts[header].count(old)
         assert found == 1, f"{old!r} is {found} times in {header}"
-        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)})
+        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)}, watched=self._watched)
 
     def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
@@ -219,7 +225,7 @@ class DeviceCode:
         source = self._path(hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
         source.write_text(text)
         library = source.with_suffix(".so")
-        include = ("-include", self._prelude(arch))
+        include = ("-include", self._prelude(arch), *(_WATCHING if self._watched else ()))
         _compile("-shared", f"-DSIMULATED_ARCH={arch}", *include, source, _runtime(), "-o", library)
         launch = ctypes.CDLL(str(library)).launch
         launch.restype = ctypes.c_char_p
@@ -240,7 +246,7 @@ def _compile(*arguments: str | Path) -> None:
 
 
 HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
-CODE = DeviceCode(HEADERS)
+CODE, WATCHED = DeviceCode(HEADERS), DeviceCode(HEADERS, watched=True)
 
 
 # ---- memory --------------------------------------------------------------------------------------

@@ -12,7 +12,13 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
+constexpr uint64_t kPage = 4096;
+constexpr size_t kMostPending = 256;
+constexpr uint32_t kDrainOdds[] = {8, 64, 1000};
+
 constexpr const char* kNames[] = {"shuffle_up", "broadcast", "shuffle", "ballot"};
+
+static void swap(PendingStore& store) { std::swap_ranges(store.hidden, store.hidden + store.bytes, store.at); }
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
@@ -20,6 +26,7 @@ void Grid::fiber_main() {
     for (;;) {
         grid->suspend();
         grid->kernel_(uint32_t(current->warp->block->launch - grid->launches_.data()));
+        grid->release_to_block();
         if (current->arrived) grid->fail("returned between cluster_arrive and cluster_wait");
         current->state = State::kExited;
         ++current->warp->block->exited;
@@ -47,11 +54,14 @@ Fiber* Grid::take_fiber() {
 }
 
 void Grid::suspend() {
+    if (!current->pending.empty()) hide(current->pending);
     if (_setjmp(current->context) == 0) _longjmp(scheduler_, 1);
+    std::for_each(current->pending.begin(), current->pending.end(), swap);
 }
 
 void Grid::resume(Fiber& fiber) {
     current = &fiber;
+    show_stores_of(fiber.warp->block);
     runs_a_thread_ = true;
     if (_setjmp(scheduler_) == 0) _longjmp(fiber.context, 1);
     runs_a_thread_ = false;
@@ -167,6 +177,8 @@ void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Clu
 void Grid::retire(Block& block) {
     for (const BulkCopy& copy : on_their_way_)
         if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
+    show_stores_of(&block);
+    shown_ = nullptr;  // they stay
     block.cluster->blocks[block.index % cluster_] = nullptr;
     Launch& launch = *block.launch;
     if (!block.admits) ++launch.admitting;
@@ -328,6 +340,65 @@ void Grid::release(Block& block, int number) {
             }
 }
 
+// ---- stores that are seen late -----------------------------------------------------------------------------------------
+
+// Before others run. Now and then a store is seen by then, whichever. Stores may overlap: the last one is undone first.
+void Grid::hide(PendingStores& pending) {
+    const auto drains = [&](const PendingStore&) { return random_.one_in(kDrainOdds[schedule_.seed % 3]); };
+    pending.erase(std::remove_if(pending.begin(), pending.end(), drains), pending.end());
+    std::for_each(pending.rbegin(), pending.rend(), swap);
+}
+
+void Grid::show_stores_of(Block* block) {
+    if (block == shown_) return;
+    if (shown_ != nullptr) hide(shown_->pending);
+    if (block != nullptr) std::for_each(block->pending.begin(), block->pending.end(), swap);
+    shown_ = block;
+}
+
+void Grid::release_to_block() {
+    PendingStores& of_block = current->warp->block->pending;
+    for (const PendingStore& store : current->pending)
+        if (!store.is_shared) of_block.push_back(store);
+    current->pending.clear();
+    if (of_block.size() > kMostPending) of_block.clear();
+}
+
+void Grid::release_to_all() {
+    current->pending.clear();
+    current->warp->block->pending.clear();
+}
+
+void Grid::in_order(const volatile void* address, uint32_t bytes) {
+    const auto meets = [&](const PendingStore& store) { return store.meets(reinterpret_cast<uintptr_t>(address), bytes); };
+    for (const PendingStores* stores : {&current->pending, &current->warp->block->pending})
+        if (std::any_of(stores->begin(), stores->end(), meets)) return release_to_all();
+}
+
+void Grid::watch(void* address, uint32_t bytes, bool writes) {
+    if (!runs_a_thread_) return;
+    const uint64_t at = reinterpret_cast<uintptr_t>(address);
+    const bool is_shared = at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get()) < shared_bytes;
+    if (!is_shared && (at < schedule_.workspace_from || at + bytes > schedule_.workspace_to)) {
+        if (!is_near_an_array(at)) return;  // a thread's own variable, or the simulator's
+        check_access(address, bytes);
+    }
+    if (!writes) return;
+    for (uint32_t done = 0; done < bytes; done += PendingStore::kMostBytes) {
+        const uint32_t count = std::min(bytes - done, PendingStore::kMostBytes);
+        PendingStore store{static_cast<char*>(address) + done, count, is_shared, {}};
+        memcpy(store.hidden, store.at, store.bytes);
+        current->pending.push_back(store);
+    }
+    if (current->pending.size() > kMostPending) release_to_block();
+}
+
+bool Grid::is_near_an_array(uint64_t at) const {
+    for (uint32_t i = 0; i < schedule_.array_count; ++i)
+        if (schedule_.arrays[i].from - kPage < at && at < schedule_.arrays[i].to + kPage) return true;
+    return false;
+}
+
 // ---- called from fibers ---------------------------------------------------------------------------------------------
 
 void Grid::meet(Offer& offer) {
@@ -338,6 +409,7 @@ void Grid::meet(Offer& offer) {
 }
 
 void Grid::barrier(int number, int threads) {
+    release_to_block();
     Block& block = *current->warp->block;
     ++block.arrived[number];
     block.expected[number] = threads;
@@ -365,6 +437,7 @@ void Grid::cluster_wait() {
 }
 
 void Grid::arrive(Phase& phase) {
+    release_to_block();
     if (phase.missing == 0) fail("more arrivals at a barrier than its %u", phase.arrivals);
     progress();
     --phase.missing;
@@ -476,6 +549,10 @@ private:
 
 }  // namespace
 
+void watch(void* address, size_t bytes, bool writes) {
+    if (grid != nullptr) grid->watch(address, uint32_t(bytes), writes);
+}
+
 const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
                    const std::function<void(uint32_t)>& kernel) {
     static char message[sizeof(Grid::message)];
@@ -490,3 +567,26 @@ const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint3
 }
 
 }  // namespace simulator
+
+// ---- what the compiler calls before plain accesses --------------------------------------------------------------------
+
+#define SIMULATOR_ACCESSES(bytes)                                                                 \
+    void __tsan_read##bytes(void* address) { simulator::watch(address, bytes, false); }           \
+    void __tsan_write##bytes(void* address) { simulator::watch(address, bytes, true); }           \
+    void __tsan_unaligned_read##bytes(void* address) { simulator::watch(address, bytes, false); } \
+    void __tsan_unaligned_write##bytes(void* address) { simulator::watch(address, bytes, true); }
+
+extern "C" {
+SIMULATOR_ACCESSES(1)
+SIMULATOR_ACCESSES(2)
+SIMULATOR_ACCESSES(4)
+SIMULATOR_ACCESSES(8)
+SIMULATOR_ACCESSES(16)
+void __tsan_read_range(void* address, size_t bytes) { simulator::watch(address, bytes, false); }
+void __tsan_write_range(void* address, size_t bytes) { simulator::watch(address, bytes, true); }
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+}

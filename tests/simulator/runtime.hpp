@@ -8,6 +8,11 @@
 //
 // Launches overlap: one may begin when every block of the one before has called admit_successor or returned, and the kernel
 // before the first one still runs for a while. What a launch reads and writes has other bytes until the launch before ends.
+//
+// Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). There,
+// others see stores late and in any order: those of the same block when its thread arrives at a barrier, those of other
+// blocks when a thread of the block fences, or the block returns. Until then the bytes are swapped with the old ones
+// whenever one of the others goes on. Loads are never early.
 #pragma once
 #include <setjmp.h>
 
@@ -19,6 +24,9 @@
 #include <vector>
 
 namespace simulator {
+
+// A function whose accesses are never reported.
+#define SIMULATOR_UNWATCHED __attribute__((no_sanitize_thread))
 
 constexpr int kWarp = 32;
 constexpr int kWords = 12;  // of the largest value that lanes exchange
@@ -84,8 +92,24 @@ struct Offer {
 struct Block;
 struct Warp;
 
+// A store that others do not see yet.
+struct PendingStore {
+    static constexpr uint32_t kMostBytes = 16;
+    char* at;
+    uint32_t bytes;
+    bool is_shared;
+    char hidden[kMostBytes];  // while the storing side runs, what others see; while others run, what was stored
+
+    bool meets(uintptr_t from, uint32_t count) const {
+        const auto first = reinterpret_cast<uintptr_t>(at);
+        return first < from + count && from < first + bytes;
+    }
+};
+using PendingStores = std::vector<PendingStore>;
+
 struct Fiber {
     jmp_buf context;
+    PendingStores pending;  // for its block
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     State state;
     Offer offer;
@@ -134,6 +158,7 @@ struct Block {
     uint32_t index;
     Launch* launch;
     bool admits;
+    PendingStores pending;  // for other blocks
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[], FreeShared> shared;
@@ -147,7 +172,7 @@ struct Phase {
     uint32_t expected;
     uint32_t completed : 8, arrivals : 12, missing : 12;
 
-    void settle() {
+    SIMULATOR_UNWATCHED void settle() {
         if (missing != 0 || expected != 0) return;
         ++completed;
         missing = arrivals;
@@ -188,6 +213,13 @@ public:
     void check_access(const void* address, uint32_t bytes) {
         if (!is_in_an_array(address, bytes)) fail_beyond(address, bytes);
     }
+    // A watched thread is about to access these bytes.
+    void watch(void* address, uint32_t bytes, bool writes);
+    // What the thread has stored is seen by its block; by all.
+    void release_to_block();
+    void release_to_all();
+    // An atomic or relaxed access is in order with the thread's own stores to the same bytes.
+    void in_order(const volatile void* address, uint32_t bytes);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
     void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
@@ -202,6 +234,8 @@ public:
 private:
     static void fiber_main();
     Fiber* take_fiber();
+    void hide(PendingStores& pending);
+    void show_stores_of(Block* block);
     void withhold(const Array& array);
     void begin(Launch& launch);
     Launch* next_launch();
@@ -219,6 +253,7 @@ private:
     void stall(Warp& warp);
     void deliver();
     void report(const char* format, ...) __attribute__((format(printf, 2, 3)));
+    bool is_near_an_array(uint64_t address) const;
     bool is_in_an_array(const void* address, uint32_t bytes) const {
         const uint64_t from = reinterpret_cast<uintptr_t>(address);
         if (schedule_.array_count == 0) return true;
@@ -235,6 +270,7 @@ private:
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
     uint64_t turns_ = 0;          // the time that did not pass in sleep
+    Block* shown_ = nullptr;      // the one whose stores are seen now
     bool runs_a_thread_ = false;  // or else the scheduler
     std::vector<Launch> launches_;
     std::vector<std::unique_ptr<Block>> resident_;
