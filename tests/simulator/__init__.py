@@ -11,12 +11,14 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
+import mmap
 import random
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,9 +47,13 @@ HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4, cluster=0)
 CANARY = 0xC5
 POISON = 0xA5
+OVERLAPPING_ARCH = 90  # the first whose launches overlap
 
 HERE = Path(__file__).resolve().parent
-_MARGIN = 256  # bytes of canaries before and after an array
+_SPARSE = 1 << 26  # bytes
+_MAP_NORESERVE, _PROT_NONE = 0x4000, 0  # Linux
+_protect = ctypes.CDLL(None).mprotect
+_protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
@@ -55,15 +61,20 @@ _FLAGS = ["-Og", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
 _TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a library depends on beside its source
 
+# The compiler's calls before plain accesses, without its own library: runtime.cpp takes them.
+_WATCHING = ["-fsanitize=thread", "-nodefaultlibs"]
+
 _LAUNCHER = """
-extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* arrays,
+extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* tables,
                               cuscan::Workspace* workspace, const void* initial, const void* geometry) {{
     cuscan::Elements<cuscan::Config>::Initial number;
     cuscan::Geometry<cuscan::Config> words;
     memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
-    return simulator::launch(*schedule, blocks, threads, {cluster},
-                             [&] {{ {entry}({arrays}, workspace, number, words); }});
+    return simulator::launch(*schedule, blocks, threads, {cluster}, [&](unsigned launch) {{
+        char* const* const arrays = tables + launch * {count};
+        {entry}({arrays}, workspace, number, words);
+    }});
 }}
 """
 
@@ -72,32 +83,39 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
                               unsigned* bits, const void* words) {{
     cuscan::Segmentation segmentation;
     memcpy(&segmentation, words, sizeof(segmentation));
-    return simulator::launch(*schedule, blocks, threads, 1, [&] {{ {entry}(offsets, bits, segmentation); }});
+    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{ {entry}(offsets, bits, segmentation); }});
 }}
 """
 
 
 def launcher(config: Config | StartsConfig) -> str:
-    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses."""
+    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses for each launch."""
     if isinstance(config, StartsConfig):
         return _STARTS_LAUNCHER.format(entry=entry_name(config))
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
-    return _LAUNCHER.format(entry=entry_name(config), cluster=config.cluster, arrays=arrays)
+    return _LAUNCHER.format(
+        entry=entry_name(config), cluster=config.cluster, arrays=arrays, count=len(tuple(config.ports))
+    )
 
 
 class SimulationError(AssertionError):
-    """A kernel hung, misused a collective, or wrote where it must not."""
+    """A kernel hung, misused a collective, or touched what it must not."""
 
 
 class Span(ctypes.Structure):
-    """The addresses of an array, from and to."""
+    """The addresses of an array, from and to; its launch, and whether the launch before writes it until it ends."""
 
-    _fields_ = (("first", ctypes.c_uint64), ("end", ctypes.c_uint64))
+    _fields_ = (
+        ("first", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("launch", ctypes.c_uint32),
+        ("late", ctypes.c_uint32),
+    )
 
 
 class Schedule(ctypes.Structure):
-    """How a launch is scheduled: `Schedule` in runtime.hpp, where the fields are explained."""
+    """How launches are scheduled: `Schedule` in runtime.hpp, where the fields are explained."""
 
     _fields_ = (
         ("seed", ctypes.c_uint64),
@@ -111,6 +129,10 @@ class Schedule(ctypes.Structure):
         ("hold_to", ctypes.c_uint64),
         ("arrays", ctypes.POINTER(Span)),
         ("array_count", ctypes.c_uint32),
+        ("launches", ctypes.c_uint32),
+        ("first_turn", ctypes.c_uint64),
+        ("workspace_from", ctypes.c_uint64),
+        ("workspace_to", ctypes.c_uint64),
     )
 
     @classmethod
@@ -133,6 +155,10 @@ class Schedule(ctypes.Structure):
             "stall_turns": draw.choice((20, 300, 3000)),
             "hold_from": start + 8 * first,
             "hold_to": start + 8 * last,
+            "launches": 1,
+            "first_turn": random.Random(f"first turn {seed}").choice((0, 0, 20, 200)),
+            "workspace_from": workspace.array.ctypes.data,
+            "workspace_to": workspace.array.ctypes.data + workspace.array.nbytes,
         }
         return cls(**{**drawn, **chosen})
 
@@ -141,10 +167,13 @@ class Schedule(ctypes.Structure):
 
 
 class DeviceCode:
-    """A copy of the device headers on the simulated target, and the kernels compiled from it."""
+    """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
+    `watched`: plain accesses of threads are reported to the simulator, which has others see stores late (runtime.hpp).
+    """
+
+    def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
+        self._texts, self._watched = texts, watched
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
         self._compiling = threading.Lock()  # calls of several threads may want the same kernel
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -153,7 +182,7 @@ class DeviceCode:
         """A copy with `new` in the place of `old`, which must be there exactly once."""
         found = self._texts[header].count(old)
         assert found == 1, f"{old!r} is {found} times in {header}"
-        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)})
+        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)}, watched=self._watched)
 
     def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
@@ -166,7 +195,7 @@ class DeviceCode:
     def _load(self, config: Config | StartsConfig, arch: int) -> Kernel:
         text = make_source(config).split("\n", 1)[1] + launcher(config)  # the first line has the digest of all headers
         runtime = _runtime()
-        key = text, arch, included(self._texts, f"kernels/{config.family}.cuh"), runtime.name, _TOOLS
+        key = text, arch, included(self._texts, f"kernels/{config.family}.cuh"), runtime.name, _TOOLS, self._watched
         library = kept(key, ".so", lambda made: self._compile(text, arch, made, runtime))
         launch = ctypes.CDLL(str(library)).launch
         launch.restype = ctypes.c_char_p
@@ -180,7 +209,7 @@ class DeviceCode:
             prelude = _precompiled(arch)
             where = (f"-I{prelude.parent}", "-include", prelude)
         else:
-            where = (f"-I{self.folder}",)
+            where = (f"-I{self.folder}", *(_WATCHING if self._watched else ()))
         _compile("-shared", f"-DSIMULATED_ARCH={arch}", *where, source, runtime, "-o", library)
 
     @property
@@ -226,35 +255,50 @@ def _compile(*arguments: str | Path) -> None:
 
 
 HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
-CODE = DeviceCode(HEADERS)
+CODE, WATCHED = DeviceCode(HEADERS), DeviceCode(HEADERS, watched=True)
 
 
 # ---- memory --------------------------------------------------------------------------------------
 
 
 class Memory(NamedTuple):
-    """An array in memory of its own. All bytes that are no elements are canaries."""
+    """An array in pages of its own, between two that nobody can touch. All bytes that are no elements are canaries.
+
+    A very large one is sparse: only the pages that are touched take memory, and there are no canaries.
+    """
 
     raw: Array
     array: Array
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0) -> Memory:
-        """Room for an array: strides in bytes, the address modulo `ALIGNMENT`."""
+    def empty(
+        cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0, *, at_end: bool = True
+    ) -> Memory:
+        """Room for an array: strides in bytes, the address modulo `ALIGNMENT`.
+
+        It lies as close as it can to the page after it, or else (not `at_end`) to the page before it.
+        """
         reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         before = -sum(r for r in reach if r < 0)
         span = before + sum(r for r in reach if r > 0) + np.dtype(dtype).itemsize
-        raw = np.full(span + 2 * _MARGIN + ALIGNMENT, CANARY, np.uint8)
-        first = _MARGIN + before
-        first += (address - raw.ctypes.data - first) % ALIGNMENT
-        return cls(raw, np.ndarray(shape, dtype, raw, first, strides))
+        lowest = (address - before) % ALIGNMENT
+        if at_end:
+            lowest += -(lowest + span) % mmap.PAGESIZE // ALIGNMENT * ALIGNMENT
+        raw = _guarded_pages(lowest + span)
+        if raw.size < _SPARSE:
+            raw[...] = CANARY
+        return cls(raw, np.ndarray(shape, dtype, raw, lowest + before, strides))
 
     @classmethod
-    def like(cls, array: Array) -> Memory:
+    def like(cls, array: Array, *, at_end: bool = True) -> Memory:
         """A copy of an array, laid out as it is."""
-        memory = cls.empty(array.shape, array.strides, array.dtype, array.ctypes.data)
+        memory = cls.empty(array.shape, array.strides, array.dtype, array.ctypes.data, at_end=at_end)
         memory.array[...] = array
         return memory
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.raw.size >= _SPARSE
 
     def check(self, name: str, before: Array, *, written: bool) -> None:
         """Nothing but the elements has changed since `before`; neither have they, unless they were `written`."""
@@ -267,15 +311,24 @@ class Memory(NamedTuple):
             first = int(np.argmax(changed)) - self._offset()
             raise SimulationError(f"{name}: byte {first} from its first element was overwritten")
 
-    @property
-    def span(self) -> Span:
+    def span(self, launch: int = 0, *, late: bool = False) -> Span:
         """From the lowest address of an element to the end of the highest."""
         reach = [(n - 1) * stride for n, stride in zip(self.array.shape, self.array.strides, strict=True)]
         first, end = (self.array.ctypes.data + n for n in (0, self.array.itemsize))
-        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0))
+        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0), launch, late)
 
     def _offset(self) -> int:
         return int(self.array.ctypes.data - self.raw.ctypes.data)
+
+
+def _guarded_pages(nbytes: int) -> Array:
+    """New pages, so many that `nbytes` fit in."""
+    size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, size + 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    raw = np.frombuffer(pages, np.uint8)
+    for first in (0, size + mmap.PAGESIZE):
+        _protect(raw.ctypes.data + first, mmap.PAGESIZE, _PROT_NONE)
+    return raw[mmap.PAGESIZE : -mmap.PAGESIZE]
 
 
 def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
@@ -325,11 +378,10 @@ class Simulation:
         """
         if workspace is None:
             workspace = new_workspace(self.plan.workspace_bytes)
-        code = code or CODE
-        kernel = code.kernel(self.plan.config, self.arch)
-        shared = self.plan.config.shared_bytes
-        schedules = [Schedule.of(seed + i, workspace, shared_bytes=shared, **chosen) for i in range(launches)]
-        launched = [self._launch(kernel, workspace, schedule, self._bits(code, seed)) for schedule in schedules]
+        launched = [
+            _launch([self], seed + i, self._bits(code or CODE, seed), workspace, code or CODE, chosen)[0]
+            for i in range(launches)
+        ]
         first = [result.tobytes() for result in launched[0]]
         if any([result.tobytes() for result in results] != first for results in launched):
             raise SimulationError("two launches gave different bits")
@@ -343,48 +395,104 @@ class Simulation:
         assert offsets is not None
         return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
 
-    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule, bits: Memory | None) -> tuple[Array, ...]:
-        plan, count = self.plan, len(self.request.values)
-        read = [None if array is None else Memory.like(array) for array in self.arrays]
+    def place(self, seed: int, bits: Memory | None) -> Placed:
+        """Memory for a launch."""
+        count = len(self.request.values)
+        ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
+        read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
         if bits is not None:
             read[-2] = bits  # in the place of the offsets
-        results = [_room_for(spec) for spec in self.request.results]
+        results = [_room_for(spec, at_end=next(ends)) for spec in self.request.results]
         if self.in_place is not None:
             shared = read[self.in_place]
             assert shared is not None
             results[0] = shared
-        last = None if self.request.last is None else _room_for(self.request.last)
-        memories = [*read[:count], *results, *read[count:], last]
-        written = [id(memory) for memory in (*results, last, workspace)]
-        before = [(memory, memory.raw.copy()) for memory in (*memories, workspace) if memory is not None]
-        spans = [memory.span for memory in memories if memory is not None]
-        schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
-        addresses = [_pointer(memory, offset) for memory, offset in zip(memories, plan.offsets, strict=True)]
-        message = kernel(
-            ctypes.byref(schedule),
-            plan.grid,
-            plan.config.block,
-            (ctypes.c_void_p * len(addresses))(*addresses),
-            _pointer(workspace),
-            self.initial.tobytes(),
-            np.array(plan.geometry, np.int64).tobytes(),
-        )
-        if message is not None:
-            raise SimulationError(message.decode())
-        for number, (memory, was) in enumerate(before):
-            memory.check(f"array {number}", was, written=id(memory) in written)
-        given = [result.array for result in results]
-        if last is not None:
-            given.append(last.array.squeeze(self.request.axis))
-        return tuple(given)
+        last = None if self.request.last is None else _room_for(self.request.last, at_end=next(ends))
+        return Placed([*read[:count], *results, *read[count:], last], results, last)
+
+
+class Placed(NamedTuple):
+    """The arrays of a launch, in the order of the kernel's arguments; of these the results, and the last states."""
+
+    memories: list[Memory | None]
+    results: list[Memory]
+    last: Memory | None
+
+    def given(self, axis: int) -> tuple[Array, ...]:
+        """What the call returns."""
+        arrays = [result.array for result in self.results]
+        return tuple(arrays if self.last is None else [*arrays, self.last.array.squeeze(axis)])
+
+
+def run_overlapping(
+    simulations: Sequence[Simulation],
+    seed: int = 0,
+    *,
+    workspace: Memory | None = None,
+    code: DeviceCode | None = None,
+    **chosen: Any,
+) -> list[tuple[Array, ...]]:
+    """The results of calls that differ in their data alone: launches of one kernel, of which the next begins early."""
+    if workspace is None:
+        workspace = new_workspace(simulations[0].plan.workspace_bytes)
+    return _launch(simulations, seed, simulations[0]._bits(code or CODE, seed), workspace, code or CODE, chosen)
+
+
+def _launch(
+    simulations: Sequence[Simulation],
+    seed: int,
+    bits: Memory | None,
+    workspace: Memory,
+    code: DeviceCode,
+    chosen: dict[str, Any],
+) -> list[tuple[Array, ...]]:
+    simulation = simulations[0]
+    plan, ports = simulation.plan, simulation.plan.config.ports
+    assert all((s.plan, s.initial.tobytes()) == (plan, simulation.initial.tobytes()) for s in simulations)
+    schedule = Schedule.of(seed, workspace, shared_bytes=plan.config.shared_bytes, launches=len(simulations), **chosen)
+    launches = [s.place(seed + i, bits) for i, s in enumerate(simulations)]
+    spans: dict[int, Span] = {}
+    for number, placed in enumerate(launches):
+        may_be_late = simulation.arch >= OVERLAPPING_ARCH and (number > 0 or schedule.first_turn > 0)
+        for memory, port in zip(placed.memories, ports, strict=True):
+            if memory is not None and id(memory) not in spans:
+                late = may_be_late and not port.by_value and not memory.is_sparse
+                spans[id(memory)] = memory.span(number, late=late)
+    schedule.arrays, schedule.array_count = (Span * len(spans))(*spans.values()), len(spans)
+    named = {id(m): m for placed in launches for m in placed.memories if m is not None} | {id(workspace): workspace}
+    before = [(memory, memory.raw.copy()) for memory in named.values() if not memory.is_sparse]
+    addresses = [
+        _pointer(memory, offset)
+        for placed in launches
+        for memory, offset in zip(placed.memories, plan.offsets, strict=True)
+    ]
+    message = code.kernel(plan.config, simulation.arch)(
+        ctypes.byref(schedule),
+        plan.grid,
+        plan.config.block,
+        (ctypes.c_void_p * len(addresses))(*addresses),
+        _pointer(workspace),
+        simulation.initial.tobytes(),
+        np.array(plan.geometry, np.int64).tobytes(),
+    )
+    if message is not None:
+        raise SimulationError(message.decode())
+    written = {id(m) for placed in launches for m in (*placed.results, placed.last, workspace)}
+    for number, (memory, was) in enumerate(before):
+        memory.check(f"array {number}", was, written=id(memory) in written)
+    return [placed.given(simulation.request.axis) for placed in launches]
 
 
 def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
     """The bits that the kernel for them makes of offsets."""
     bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
     before = [(memory, memory.raw.copy()) for memory in (offsets, bits)]
+    schedule = Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)
+    late = arch >= OVERLAPPING_ARCH and schedule.first_turn > 0
+    spans = [memory.span(late=late) for memory in (offsets, bits)]
+    schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
     message = code.kernel(plan.config, arch)(
-        ctypes.byref(Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)),
+        ctypes.byref(schedule),
         plan.grid,
         plan.config.block,
         _pointer(offsets),
@@ -398,9 +506,9 @@ def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: D
     return bits
 
 
-def _room_for(spec: ArraySpec) -> Memory:
-    size = spec.dtype.itemsize
-    memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), numpy_dtype(spec.dtype), spec.address)
+def _room_for(spec: ArraySpec, *, at_end: bool) -> Memory:
+    size, dtype = spec.dtype.itemsize, numpy_dtype(spec.dtype)
+    memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), dtype, spec.address, at_end=at_end)
     memory.array.view()[...] = np.frombuffer(bytes([POISON] * size), memory.array.dtype)
     return memory
 
