@@ -70,12 +70,13 @@ def scan(
             the element counts as the operator's identity, whatever it holds (NaN too).
         skipna: whether NaN counts as the identity (of complex numbers either part, of a state any field).
             No effect on bool and integers.
-        initial: a number that the result's dtype can hold, combined before the first element, of every segment
-            if there are any; for a state of several fields a tuple of numbers.
+        initial: a number that the result's dtype can hold, or an array without dimensions, whose value is fetched;
+            combined before the first element, of every segment if there are any. For a state of several fields a
+            tuple of numbers.
         reset: where segments start; at most one of `reset`, `offsets` and `keys`. A bool array of x's library
             and device that broadcasts to `x.shape`: where it is True, the element is the first of a segment
             in scan order (with `reverse`, of one that goes on to lower positions).
-        offsets: int32 or int64, one dimension of segments + 1 elements, for all rows: segment k is
+        offsets: int32 or int64 (or a list), one dimension of segments + 1 elements, for all rows: segment k is
             [offsets[k], offsets[k + 1]) along the axis. From 0 to the size of the axis, never decreasing;
             segments may be empty. On a GPU that is not checked: those inside the axis are boundaries as long as they
             ascend, and whatever they hold, nothing outside of the arrays is touched.
@@ -215,11 +216,14 @@ def _adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ..
         if len(x) != len(fields):
             one = "a CuPy or NumPy array, a torch tensor or another array with __dlpack__"
             wanted = f"a tuple of {len(fields)} arrays" if fields else one
-            raise ScanTypeError(f"x must be {wanted} for op={op!r}; got tuple of {len(x)}")
+            advice = "" if fields else "; np.asarray(x) makes one array of numbers"
+            name = getattr(op, "name", op)
+            raise ScanTypeError(f"x must be {wanted} for op={name!r}; got tuple of {len(x)}{advice}")
         named = {f"x[{i}]": array for i, array in enumerate(x)}
     elif fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):
-            raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; the state of op={op!r} {', '.join(fields)}")
+            named_so = ", ".join(x.dtype.names)
+            raise ScanTypeError(f"x has fields {named_so}; the state of op={op.name!r} {', '.join(fields)}")
         named = {f"x[{name!r}]": _whole_strides(x[name]) for name in fields}
         structure = np.dtype(list(fields.items()), align=x.dtype.isalignedstruct)
     else:
@@ -240,8 +244,21 @@ def _adopt_beside(
     segments = [name for name in SEGMENTS if name in given]
     if len(segments) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
+    if isinstance(given.get("offsets"), list | tuple):
+        given["offsets"] = _integers_like(views[-1], given["offsets"], "offsets")
     adopted = tuple(adopt(array, name) for name, array in given.items())
     return views + adopted, roles + tuple(given)
+
+
+def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: str) -> Any:
+    """A list of integers as an array beside `value`."""
+    try:
+        integers = np.asarray(listed)
+    except ValueError:  # lists of several lengths
+        integers = np.asarray(None)
+    if integers.dtype.kind not in "iu" and integers.size:
+        raise ScanTypeError(f"{name} must be integers; got {listed!r}")
+    return value.library.from_numpy(integers.astype(np.int64), value.device)
 
 
 def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cuscan.errors import MissingDependencyError, ScanTypeError
@@ -75,5 +77,17 @@ def _adopt_stranger(array: object, name: str) -> ArrayView:
         return _cupy(name).adopt_foreign(array, name)
     raise ScanTypeError(
         f"{name} must be a CuPy or NumPy array, a torch tensor or another array with __dlpack__; "
-        f"got {type(array).__name__}"
+        f"got {type(array).__name__}{_advice(array, name)}"
     )
+
+
+def _advice(thing: object, name: str) -> str:
+    """How to make an array of what is none."""
+    for method in ("to_numpy", "toarray"):  # of pandas and polars; of sparse matrices of SciPy
+        if hasattr(thing, method):
+            return f"; pass {name}.{method}()"
+    if isinstance(thing, str | bytes):
+        return ""
+    if isinstance(thing, Sequence | numbers.Number):
+        return f"; pass np.asarray({name})"
+    return f"; pass np.array(list({name}))" if isinstance(thing, Iterable) else ""

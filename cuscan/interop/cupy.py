@@ -64,6 +64,10 @@ class CuPyLibrary:
     ) -> Callable[[], Any]:
         return dense_maker(cupy.ndarray, shape, strides, numpy_dtype(dtype))
 
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        with cupy.cuda.Device(device.ordinal):
+            return cupy.asarray(array)
+
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record
 

@@ -34,6 +34,9 @@ class Library(Protocol):
     ) -> Callable[[], Any]:
         """What makes new dense arrays of the library, on the current device if that is a GPU; strides in elements."""
 
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        """A NumPy array as one of the library on a device."""
+
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
 
