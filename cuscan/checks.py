@@ -100,6 +100,7 @@ def results_of(
         if first.kind not in op.kinds:
             allowed = ", ".join(sorted(kind.value for kind in op.kinds))
             raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}")
+        op.identity(first)  # a user's may not fit
     for name, view in zip(op.inputs, values, strict=True):
         check_real(name, view, first)
     dtypes = op.results(first)
