@@ -67,15 +67,16 @@ def scan(
             identity), then the inclusive results. With `exclusive`, the exclusive results, then the total;
             that differs only where there are segments.
         mask: bool array of x's library and device that broadcasts to `x.shape`. Where it is False
-            the element counts as the operator's identity, whatever it holds (NaN too).
+            the element counts as the operator's identity, whatever it holds (NaN too). One of one dimension that
+            has the length of the scanned axis, and not of the last one, lies along the scanned axis.
         skipna: whether NaN counts as the identity (of complex numbers either part, of a state any field).
             No effect on bool and integers.
         initial: a number that the result's dtype can hold, or an array without dimensions, whose value is fetched;
             combined before the first element, of every segment if there are any. For a state of several fields a
             tuple of numbers.
         reset: where segments start; at most one of `reset`, `offsets` and `keys`. A bool array of x's library
-            and device that broadcasts to `x.shape`: where it is True, the element is the first of a segment
-            in scan order (with `reverse`, of one that goes on to lower positions).
+            and device that broadcasts to `x.shape`, or lies along the axis as `mask` may: where it is True, the
+            element is the first of a segment in scan order (with `reverse`, of one that goes on to lower positions).
         offsets: int32 or int64 (or a list), one dimension of segments + 1 elements, for all rows: segment k is
             [offsets[k], offsets[k + 1]) along the axis. From 0 to the size of the axis, never decreasing;
             segments may be empty. On a GPU that is not checked: those inside the axis are boundaries as long as they

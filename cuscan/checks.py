@@ -168,11 +168,26 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
         reach += stride * (size - 1)
 
 
-def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...]) -> ArraySpec:
-    """A mask or flags, broadcast."""
+def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
+    """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
     if view.dtype.kind is not Kind.BOOL:
         raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}")
-    return broadcast(name, view, main, shape)
+    if len(view.shape) != 1 or view.shape == (1,) or axis == len(shape) - 1 or view.shape[0] != shape[axis]:
+        return broadcast(name, view, main, shape)
+    if view.shape[0] == shape[-1]:
+        along = ", ".join(["-1", *["1"] * (len(shape) - 1 - axis)])
+        raise ScanValueError(
+            f"{name} of shape {view.shape} fits the scanned axis and the last one of {main.name} of shape {shape}: "
+            f"pass {name}.reshape({along}) for axis {axis}, or {name}.reshape(1, -1) for the last"
+        )
+    return _along(name, view, main, shape, axis)
+
+
+def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
+    """An array of one dimension along the scanned axis, whichever that is."""
+    spec = broadcast(name, view, main, shape[axis : axis + 1])
+    strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
+    return ArraySpec(spec.dtype, shape, strides, spec.address)
 
 
 def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], of: str = "") -> ArraySpec:
@@ -195,15 +210,13 @@ def check_segments(
     if kind is None or view is None:
         return None
     if kind == "reset":
-        return Segments(kind, check_bool(kind, view, main, shape))
+        return Segments(kind, check_bool(kind, view, main, shape, axis))
     if kind == "keys":
         if view.dtype.kind is Kind.COMPLEX:
             raise ScanTypeError(f"keys must be real; got {view.dtype}")
         if len(view.shape) != 1 or len(shape) == 1:
             return Segments(kind, broadcast(kind, view, main, shape))
-        spec = broadcast(kind, view, main, shape[axis : axis + 1])
-        strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
-        return Segments(kind, ArraySpec(spec.dtype, shape, strides, spec.address))
+        return Segments(kind, _along(kind, view, main, shape, axis))
     check_address(kind, view)
     check_place(kind, view, main)
     if view.dtype.name not in ("int32", "int64"):

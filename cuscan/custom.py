@@ -283,9 +283,10 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}  # of kinds of numbers; what C++ assign
 def _check_returned(name: str, field: str, part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse what `numpy=` returns if it would be broadcast, or lose its fractions."""
     of = f"numpy= of op={name!r}" + (f", in field {field!r}," if field else "")
-    if not isinstance(part, np.ndarray | np.generic):
+    if not isinstance(part, np.ndarray | np.generic | int | float):
         raise ScanTypeError(f"{of} must return an array; got {type(part).__name__}")
-    if part.shape != shape:
-        raise ScanValueError(f"{of} must return an array of shape {shape}, as its arguments; got shape {part.shape}")
-    if _RANK.get(part.dtype.kind, 3) > _RANK[dtype.kind]:
-        raise ScanTypeError(f"{of} must return an array of dtype {dtype}; got {part.dtype}")
+    returned = np.asarray(part)
+    if returned.shape != shape and not isinstance(part, int | float):  # a number of Python is a constant
+        raise ScanValueError(f"{of} must return an array of shape {shape}, as its arguments; got {returned.shape}")
+    if _RANK.get(returned.dtype.kind, 3) > _RANK[dtype.kind]:
+        raise ScanTypeError(f"{of} must return an array of dtype {dtype}; got {returned.dtype}")

@@ -104,7 +104,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         has_initial=has_initial or row_initial is not None,
         values=tuple(broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)),
         results=results,
-        mask=None if mask is None else check_bool("mask", mask, main, shape),
+        mask=None if mask is None else check_bool("mask", mask, main, shape, axis),
         segments=check_segments(operands.segments, operands.get(*SEGMENTS), main, shape, axis),
         row_initial=row_initial,
         last=last,

@@ -48,7 +48,7 @@ def counting(total=lambda a, b: a["total"] + b["total"], count=lambda a, b: a["c
 @pytest.mark.parametrize(
     "op, text",
     [
-        (counting(lambda a, b: 0.0), "in field 'total', must return an array; got float"),
+        (counting(count=lambda a, b: 0.5), "in field 'count', must return an array of dtype int32; got float64"),
         (counting(lambda a, b: None), "in field 'total', must return an array; got NoneType"),
         (counting(lambda a, b: np.max(b["total"])), "in field 'total', must return an array of shape"),
         (counting(lambda a, b: b["total"][:1]), "in field 'total', must return an array of shape"),
@@ -70,6 +70,11 @@ def test_what_numpy_returns_may_be_wider():
     count, total = cuscan.scan((np.ones(3, np.int32), np.ones(3, np.float32)), op)
     assert (count.dtype, total.dtype) == (np.int32, np.float32)
     assert (count.tolist(), total.tolist()) == ([1, 2, 3], [1, 2, 3])
+    assert cuscan.scan((np.ones(3, np.int32), np.ones(3, np.float32)), counting(lambda a, b: 7))[1].tolist() == [
+        1,
+        7,
+        7,
+    ]
     flags = cuscan.Operator("either", "earlier || later", 0, numpy=np.logical_or)
     assert cuscan.scan(np.array([False, True, False]), flags).tolist() == [False, True, True]
 
