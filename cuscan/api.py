@@ -93,7 +93,8 @@ def scan(
             structured array.
 
     Returns:
-        An array of x's library on x's device, of x's shape (one more along the axis with `include_initial`);
+        An array of x's library on x's device (of a library without the array API standard, see
+        `x.__array_namespace__`, a CuPy or NumPy array), of x's shape (one more along the axis with `include_initial`);
         for a state of several fields a tuple of arrays, or a structured array if x is one. `out` if it was
         given. On a GPU the work is queued on the library's current stream, and nothing waits for it. The bits
         of a floating-point result depend on the element's position, the dtypes, the operator and the memory

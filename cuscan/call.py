@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,12 +119,13 @@ def find_operator(op: Any) -> Monoid:
 
 
 def find_dtype(dtype: object) -> DType:
-    """The row of the dtype table for a name, a NumPy or CuPy dtype or type, or a torch dtype."""
+    """The row of the dtype table for a name, or a dtype or type of any library: torch.float32."""
     if isinstance(dtype, DType):
         return dtype
     text = str(dtype)
-    if text.startswith("torch."):
-        name = text.removeprefix("torch.")
+    library, _, named = text.rpartition(".")
+    if named in DTYPES and library in sys.modules:
+        name = named
     elif isinstance(dtype, str) and dtype in DTYPES:
         name = dtype
     else:

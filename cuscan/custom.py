@@ -286,7 +286,7 @@ def _check_returned(name: str, field: str, part: Any, shape: tuple[int, ...], dt
     if not isinstance(part, np.ndarray | np.generic | int | float):
         raise ScanTypeError(f"{of} must return an array; got {type(part).__name__}")
     returned = np.asarray(part)
-    if returned.shape != shape and not isinstance(part, int | float):  # a number of Python is a constant
+    if returned.shape != shape and type(part) not in (int, float, bool):  # a number of Python is a constant
         raise ScanValueError(f"{of} must return an array of shape {shape}, as its arguments; got {returned.shape}")
     if _RANK.get(returned.dtype.kind, 3) > _RANK[dtype.kind]:
         raise ScanTypeError(f"{of} must return an array of dtype {dtype}; got {returned.dtype}")

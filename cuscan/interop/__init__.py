@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cuscan.errors import MissingDependencyError, ScanTypeError
 from cuscan.interop.view import ArrayView, Device, Library
@@ -13,7 +13,7 @@ from cuscan.interop.view import ArrayView, Device, Library
 if TYPE_CHECKING:
     from cuscan.interop.cupy import CuPyLibrary
 
-__all__ = ["ArrayView", "Device", "Library", "adopt"]
+__all__ = ["ArrayView", "Device", "Library", "adopt", "hand_back"]
 
 _HOST_DEVICES = {1, 3}  # DLPack: kDLCPU, kDLCUDAHost
 _CUDA_DEVICES = {2, 13}  # DLPack: kDLCUDA, kDLCUDAManaged
@@ -79,6 +79,14 @@ def _adopt_stranger(array: object, name: str) -> ArrayView:
         f"{name} must be a CuPy or NumPy array, a torch tensor or another array with __dlpack__; "
         f"got {type(array).__name__}{_advice(array, name)}"
     )
+
+
+def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
+    """NumPy or CuPy arrays as arrays of the library of `like`, if its array API namespace takes them over by DLPack."""
+    if not hasattr(like, "__array_namespace__"):
+        return arrays
+    namespace = like.__array_namespace__()
+    return tuple(namespace.from_dlpack(array) for array in arrays)
 
 
 def _advice(thing: object, name: str) -> str:

@@ -51,7 +51,9 @@ class NumPyLibrary:
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library through DLPack, without a copy."""
-        return self.adopt(taken_over(np.from_dlpack, array, name), name)
+        view = self.adopt(taken_over(np.from_dlpack, array, name), name)
+        view.lender = array
+        return view
 
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device

@@ -103,8 +103,8 @@ class ArrayKind:
 class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
-    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
-    that may use the memory again once it is let go.
+    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know: results
+    become arrays of that library, and on a GPU it may use the memory again once it is let go.
     """
 
     owner: Any
