@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 from views import of_another_kind
 
 import cuscan
-from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError, backends, interop
 from cuscan.interop.dlpack import Overheard, is_readonly
 from cuscan.interop.view import Device
+from cuscan.versions import OLDEST, check_version
 
 
 def refused(kind, *texts, **call):
@@ -532,6 +534,50 @@ def test_wrapped_tensors_that_hold_no_memory_of_their_own(torch):
     """Transforms trace with tensors whose memory cannot be read: an error, never a crash."""
     with pytest.raises((ScanError, RuntimeError)):
         torch.func.vmap(cuscan.scan)(torch.ones(2, 3))
+
+
+# ---- versions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", ["1.24.4", "1.9", "0.99.0rc1"])
+def test_numpy_is_too_old(monkeypatch, found):
+    monkeypatch.setattr(np, "__version__", found)
+    monkeypatch.setattr(interop, "_libraries", {})
+    with pytest.raises(
+        MissingDependencyError, match=rf"need numpy 1.25 or later, and version {found} is installed: pip"
+    ):
+        cuscan.scan(np.ones(3))
+
+
+def test_torch_is_too_old(monkeypatch, torch):
+    monkeypatch.setattr(torch, "__version__", "1.13.1+cpu")
+    monkeypatch.setattr(interop, "_libraries", {})
+    with pytest.raises(
+        MissingDependencyError, match=r"need torch 2\.1 or later, and version 1\.13\.1\+cpu is installed"
+    ):
+        cuscan.scan(torch.ones(3))
+
+
+def test_cupy_is_too_old(monkeypatch):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    for module in ("cuscan.interop.cupy", "cuscan.backends.cuda"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(cupy, "__version__", "12.3.0")
+    with pytest.raises(MissingDependencyError, match=r"need cupy 13\.0 or later, and version 12\.3\.0 is installed"):
+        cuscan.scan(Elsewhere(2))
+    with pytest.raises(MissingDependencyError, match=r"need cupy 13\.0 or later"):
+        backends._load("cuda")
+
+
+@pytest.mark.parametrize("found", ["1.25.0", "1.26.4", "2.0.0", "10.1", "2.1.0a0+git123", "of a fork"])
+def test_versions_that_are_new_enough(found):
+    check_version("numpy", found)
+
+
+def test_packages_ask_for_the_same_versions():
+    project = (Path(__file__).resolve().parent.parent / "pyproject.toml").read_text()
+    assert f'"numpy>={OLDEST["numpy"][0]}.{OLDEST["numpy"][1]}"' in project
+    assert f'"cupy-cuda12x>={OLDEST["cupy"][0]}"' in project
 
 
 # ---- out chooses the dtype, within reason --------------------------------------------------------------

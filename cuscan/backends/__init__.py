@@ -37,6 +37,8 @@ def _load(device_type: str) -> Callable[..., tuple[Any, ...]]:
     else:
         try:
             from cuscan.backends.cuda import run as backend
+        except MissingDependencyError:  # of another version
+            raise
         except ImportError as error:
             raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error
     _backends[device_type] = backend

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cuscan.errors import MissingDependencyError, ScanTypeError
 from cuscan.interop.view import ArrayView, Device, Library
+from cuscan.versions import check_version
 
 if TYPE_CHECKING:
     from cuscan.interop.cupy import CuPyLibrary
@@ -42,10 +45,12 @@ def _recognise(array: object, name: str) -> Library | None:
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     library: Library
     if torch is not None and isinstance(array, torch.Tensor):
+        check_version("torch", torch.__version__)
         from cuscan.interop.torch import LIBRARY as library
     elif cupy is not None and isinstance(array, cupy.ndarray):
         library = _cupy(name)
-    elif isinstance(array, sys.modules["numpy"].ndarray):
+    elif isinstance(array, np.ndarray):
+        check_version("numpy", np.__version__)
         from cuscan.interop.numpy import LIBRARY as library
     else:
         return None
@@ -56,6 +61,8 @@ def _recognise(array: object, name: str) -> Library | None:
 def _cupy(name: str) -> CuPyLibrary:
     try:
         from cuscan.interop.cupy import LIBRARY
+    except MissingDependencyError:  # of another version
+        raise
     except ImportError as error:
         raise MissingDependencyError(CUPY_MISSING.format(what=name)) from error
     return LIBRARY
