@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,22 +92,40 @@ class Operands:
         return next((name for name in self.roles if name in SEGMENTS), None)
 
 
-def find_operator(op: object) -> Monoid:
+# What else the built-in operators are called: names of reductions, functions that combine two numbers alike.
+_ALIASES: dict[str, tuple[Any, ...]] = {
+    "add": ("sum", np.add, operator.add),
+    "mul": ("prod", np.multiply, operator.mul),
+    "min": (np.minimum, min),
+    "max": (np.maximum, max),
+    "and": (np.bitwise_and, operator.and_),
+    "or": (np.bitwise_or, operator.or_),
+    "xor": (np.bitwise_xor, operator.xor),
+    "logaddexp": (np.logaddexp,),
+}
+_NAMED: dict[Any, Monoid] = OPERATORS | {alias: OPERATORS[name] for name, row in _ALIASES.items() for alias in row}
+
+
+def find_operator(op: Any) -> Monoid:
     """The row of the operator table that the user's `op` names."""
     if isinstance(op, Monoid):
         return op
-    if isinstance(op, str) and op in OPERATORS:
-        return OPERATORS[op]
-    raise ScanValueError(f"op must be one of {', '.join(map(repr, OPERATORS))}; got {op!r}")
+    with contextlib.suppress(TypeError, KeyError):  # what cannot be hashed names none
+        return _NAMED[op]
+    raise ScanValueError(
+        f"op must be one of {', '.join(map(repr, OPERATORS))}, a function that does the same, such as np.add, or a "
+        f"cuscan.Operator; got {op!r}"
+    )
 
 
 def find_dtype(dtype: object) -> DType:
-    """The row of the dtype table for a name, a NumPy or CuPy dtype or type, or a torch dtype."""
+    """The row of the dtype table for a name, or a dtype or type of any library: torch.float32."""
     if isinstance(dtype, DType):
         return dtype
     text = str(dtype)
-    if text.startswith("torch."):
-        name = text.removeprefix("torch.")
+    library, _, named = text.rpartition(".")
+    if named in DTYPES and library in sys.modules:
+        name = named
     elif isinstance(dtype, str) and dtype in DTYPES:
         name = dtype
     else:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.interop import adopt
 from cuscan.operators import Monoid
 from cuscan.states import make_states
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
     """The user's `initial` as a Python number that the result dtype can hold."""
-    if isinstance(initial, np.ndarray) and initial.ndim == 0:
-        initial = initial[()]
-    item = initial.item() if isinstance(initial, np.generic) else initial
+    item = _item(initial, name)
     if not isinstance(item, numbers.Number):
         raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
     number: Any = item
@@ -44,6 +43,15 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
     if any(largest < abs(part) < float("inf") for part in (value.real, value.imag)):
         raise ScanValueError(f"{name}={number!r} does not fit dtype {result} (up to {largest:.6g})")
     return value
+
+
+def _item(value: Any, name: str) -> Any:
+    """What is in a scalar or an array without dimensions of any library."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
+        value = adopt(value, name).owner
+    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
 
 
 def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] | None:

@@ -16,6 +16,7 @@ from cuscan.checks import (
     check_out,
     check_real,
     check_segments,
+    elements_of,
     elements_shape,
     out_names,
     results_of,
@@ -69,13 +70,13 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     values = operands.values
     check_inputs(op, values)
     shape = elements_shape(op, values)
-    axis = check_axis(flags.axis, shape)
+    main = elements_of(op, next((view for view in reversed(values) if view.shape == shape), values[-1]))
+    axis = check_axis(flags.axis, main.name, shape)
     op, dtypes = results_of(op, values, flags.dtype, operands.outs)
-    main = next((view for view in reversed(values) if view.shape == shape), values[-1])
     include_initial = flags.include_initial
     full = tuple(n + include_initial if i == axis else n for i, n in enumerate(shape))
     if operands.outs is None:
-        like = main.strides if main.shape == shape else (0,) * len(shape)
+        like = main.view.strides if main.view.shape == shape else (0,) * len(shape)
         results = tuple(ArraySpec(dtype, full, dense_strides(full, like), 0) for dtype in dtypes)
     else:
         for name, out, dtype in zip(out_names(dtypes), operands.outs, dtypes, strict=True):
@@ -103,7 +104,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         has_initial=has_initial or row_initial is not None,
         values=tuple(broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)),
         results=results,
-        mask=None if mask is None else check_bool("mask", mask, main, shape),
+        mask=None if mask is None else check_bool("mask", mask, main, shape, axis),
         segments=check_segments(operands.segments, operands.get(*SEGMENTS), main, shape, axis),
         row_initial=row_initial,
         last=last,

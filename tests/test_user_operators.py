@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -345,10 +346,11 @@ def test_other_arguments_of_the_constructor():
 
 
 def test_operators_are_values():
-    one, same = AFFINE.operator(), AFFINE.operator(numpy=None, state=dict(AFFINE.state))
+    one, same = AFFINE.operator(), AFFINE.operator(state=dict(AFFINE.state))
     assert one == same and hash(one) == hash(same) and len({one, same}) == 1
     turned = dict(reversed(AFFINE.state.items()))  # the order of the fields is that of the arrays
     changes = [{"name": "g"}, {"combine": "earlier"}, {"identity": (1, 1)}, {"state": turned}]
+    changes += [{"numpy": None}, {"numpy": functools.partial(AFFINE.numpy)}]
     assert all(AFFINE.operator(**change) != one for change in changes)
     assert MODULAR_PRODUCT.operator() != one and MODULAR_PRODUCT.operator() != "modular_product"
     with pytest.raises(AttributeError):
@@ -404,5 +406,5 @@ def test_what_is_no_text_of_an_operator():
     short = cuscan.Operator(
         "f", "return earlier;", (0, 0), state={"a": "int32", "b": "int32"}, numpy=lambda e, _: (e["a"],)
     )
-    with pytest.raises(cuscan.ScanTypeError, match="a tuple of 2 arrays"):
+    with pytest.raises(cuscan.ScanTypeError, match="return a tuple of 2 arrays"):
         cuscan.scan((np.ones(3, np.int32), np.ones(3, np.int32)), short)

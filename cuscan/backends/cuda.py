@@ -23,7 +23,9 @@ from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
+from cuscan.versions import check_version
 
+check_version("cupy", cupy.__version__)
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
 _get_device = cupy.cuda.runtime.getDevice

@@ -23,6 +23,7 @@ from cuscan.interop.view import ArrayView, HostLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ArraySpec
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +87,7 @@ def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None
     if rows * length:
         arranged = Inputs(
             tuple(map(as_rows, inputs.values)),
-            None if inputs.mask is None else as_rows(inputs.mask),
+            None if inputs.mask is None else as_rows(_standing(inputs.mask, request.mask)),
             None if inputs.segments is None else _restarts(request, inputs.segments, as_rows, rows),
             None if inputs.row_initial is None else np.broadcast_to(inputs.row_initial, others).reshape(rows),
         )
@@ -115,19 +116,23 @@ def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], 
     assert request.segments is not None
     length = request.shape[request.axis]
     if request.segments.kind == "reset":
-        return np.not_equal(as_rows(segments).view(np.uint8), 0)
+        return np.not_equal(as_rows(_standing(segments, request.segments.array)).view(np.uint8), 0)
     if request.segments.kind == "offsets":
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
         starts[length - inside if request.reverse else inside] = True
         return np.broadcast_to(starts[:length], (rows, length))
-    if segments.ndim == 1:
-        segments = segments.reshape([-1 if i == request.axis else 1 for i in range(len(request.shape))])
-    keys = as_rows(segments)
+    keys = as_rows(_standing(segments, request.segments.array))
     keys = to_accumulator(keys, request.segments.array.dtype, request.segments.array.dtype)
     starts = np.zeros(keys.shape, np.bool_)
     starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
     return starts
+
+
+def _standing(array: Array, spec: ArraySpec | None) -> Array:
+    """An array as the request has it: broadcast, along the last axis or the scanned one."""
+    assert spec is not None
+    return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])
 
 
 def _scan_rows(request: ScanRequest, algebra: Algebra, inputs: Inputs, results: list[Array], last: Array) -> None:

@@ -14,6 +14,7 @@ import cuscan
 from cuscan.bench import fills
 from cuscan.bench.fills import Fill
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid
+from cuscan.signatures import OpName
 
 Array = Any
 State = tuple[Array, ...]
@@ -112,12 +113,12 @@ MATRIX_PRODUCT = cuscan.Operator(
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def _scan(op: str, fill: Fill, meaning: Meaning) -> Call:
+def _scan(op: OpName, fill: Fill, meaning: Meaning) -> Call:
     # `cuscan.scan` is looked up at the call, so that what stands in for it in a test is called.
     return Call(OPERATORS[op], lambda x, **keywords: cuscan.scan(x, op, **keywords), (fill,), meaning)
 
 
-def _scan_tuple(op: Monoid, parts: tuple[Fill, ...], meaning: Meaning) -> Call:
+def _scan_tuple(op: cuscan.Operator, parts: tuple[Fill, ...], meaning: Meaning) -> Call:
     return Call(op, lambda *values, **keywords: cuscan.scan(values, op, **keywords), parts, meaning)
 
 

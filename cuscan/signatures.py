@@ -1,0 +1,133 @@
+"""The types of the public signatures, and the signatures of functions that share their keywords."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+
+from cuscan.errors import ScanTypeError
+from cuscan.operators import Monoid
+
+if TYPE_CHECKING:
+    from typing_extensions import Required
+
+
+class SupportsDLPack(Protocol):
+    """An array with the DLPack protocol."""
+
+    @property
+    def __dlpack__(self) -> Callable[..., Any]: ...
+    @property
+    def __dlpack_device__(self) -> Callable[..., Any]: ...
+
+
+class SupportsCUDAArrayInterface(Protocol):
+    """An array with the CUDA array interface."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
+
+
+Array = TypeVar("Array", bound=SupportsDLPack | SupportsCUDAArrayInterface)
+OpName = Literal["add", "sum", "mul", "prod", "min", "max", "and", "or", "xor", "logaddexp"]
+Op = OpName | Callable[..., Any] | Monoid
+Ties = Literal["first", "last"]
+Item = TypeVar("Item")
+Pair = tuple[Item, Item]
+
+
+class Shared(TypedDict, total=False):
+    """The keywords that all functions share; `cuscan.scan` explains them."""
+
+    dim: int | None
+    reverse: bool
+    initial: Any
+    reset: Any
+    offsets: Any
+    keys: Any
+    validate: bool
+    dtype: Any
+    out: Any
+
+
+class Named(Shared, total=False):
+    """The keywords of the functions that are named for an operator, but for `skipna`."""
+
+    exclusive: bool
+    include_initial: bool
+    mask: Any
+
+
+class Skipping(Named, total=False):
+    """The same, with `skipna`."""
+
+    skipna: bool
+
+
+class WithoutIndices(Skipping, total=False):
+    """The keywords of a running extremum that is one array."""
+
+    return_indices: Literal[False]
+    ties: Ties
+
+
+class WithIndices(Skipping, total=False):
+    """The keywords of a running extremum and its positions."""
+
+    return_indices: Required[Literal[True]]
+    ties: Ties
+
+
+class Recurrence(Shared, total=False):
+    """The keywords of `cuscan.linear_recurrence` that leave the last state out."""
+
+    axis: int
+    return_last: Literal[False]
+
+
+class RecurrenceWithLast(Shared, total=False):
+    """Those that return it."""
+
+    axis: int
+    return_last: Required[Literal[True]]
+
+
+class OfScan(Skipping, total=False):
+    """The keywords of `cuscan.scan`."""
+
+    axis: int
+
+
+class _Unset(int):
+    """An axis that nobody chose; it prints as the integer that it is."""
+
+
+LAST = _Unset(-1)
+
+
+def choose_axis(axis: Any, dim: Any) -> Any:
+    """The axis of a call that may call it `dim`."""
+    if dim is None:
+        return -1 if axis is LAST else axis
+    if axis is not LAST:
+        raise ScanTypeError(f"axis={axis!r} and dim={dim!r} are the same argument; pass one of them")
+    return dim
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def spells_keywords_of(other: Callable[..., Any], *without: str) -> Callable[[Function], Function]:
+    """Show the keywords of `other` in place of a function's `**keywords`, in `help()` and to `inspect`."""
+
+    def spell(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shared = [p for p in inspect.signature(other).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        names = {p.name for p in own} | set(without)
+        parameters = own + [p for p in shared if p.name not in names]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return spell
