@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cuscan import backends
-from cuscan.call import SEGMENTS, Operands, find_dtype, make_flags
+from cuscan.call import CARRY, SEGMENTS, Operands, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -34,6 +34,8 @@ def scan(
     reset: Array | None = None,
     offsets: Array | None = None,
     keys: Array | None = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     dtype: Any = None,
     out: Array | None = None,
@@ -69,6 +71,12 @@ def scan(
             ascend, and whatever they hold, nothing outside of the arrays is touched.
         keys: a real array of one dimension along the axis (whichever that is), or one that broadcasts to
             `x.shape`: a segment starts where the key differs from the one before. NaN differs from NaN.
+        carry: what precedes the first element of each line in scan order (with `reverse`: what follows the last), as
+            `return_carry` gives it: see Carries below. It enters what is open where x begins, so with segments the
+            first one, unless it starts anew at the first element: where `reset` is True there, where `keys` has another
+            key than the last one so far, or where the first segment of `offsets` in scan order is empty. `initial` is
+            then before the segments that start in x alone.
+        return_carry: also return the carry behind the last element: the `carry` of the next chunk.
         validate: check offsets that are on a GPU, and wait for it. Those on the CPU are always checked.
         dtype: of the result. By default that of out, else that of x; for add and mul, bool and integers
             become int64 (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
@@ -81,7 +89,8 @@ def scan(
     Returns:
         An array of x's library on x's device, of x's shape (one more along the axis with `include_initial`);
         for a state of several fields a tuple of arrays, or a structured array if x is one. `out` if it was
-        given. On a GPU the work is queued on the library's current stream, and nothing waits for it. The bits
+        given. With `return_carry` the tuple (result, carry), or (result, ..., carry) where there are several. On a GPU
+        the work is queued on the library's current stream, and nothing waits for it. The bits
         of a floating-point result depend on the element's position, the dtypes, the operator and the memory
         layout alone (`cuscan.order`); those of logaddexp also on the exp and log of the machine.
 
@@ -92,22 +101,47 @@ def scan(
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 
+    Carries: a line is a row of x along the axis. A carry is an array of the other axes' shape, or a tuple of such
+    arrays, in the types in which the kernels carry states along the axis:
+
+        add, mul                   float64 (complex128 if complex); of integers int64, uint64, or 32 bits if narrower
+        min, max                   the result's dtype; float32 for float16 and bfloat16, 32 bits for narrow integers
+        and, or, xor               the result's dtype; 32 bits for bool and narrow integers
+        logaddexp                  (greatest, sum of exponentials relative to it), float64 of float64, else float32
+        cummax, cummin of indices  (value, position, elements so far): as max; int64; int64
+        linear_recurrence          (product of a, h): float64, complex128 if complex
+        an `Operator`              the fields of its state, or one number as for max
+        with `keys`                the last key as one more, in the dtype of keys
+
+    A sequence in chunks gives what it gives in one call: exactly where the operator is exact (integers, extrema, bits),
+    else but for rounding. Sums of either way are within eps * (32 + i / 2**20) * (|x[0]| + ... + |x[i]|) of the exact
+    ones, to first order in the eps of the accumulator (float32, float64); each chunk adds one rounding in float64.
+    Positions go on counting from chunk to chunk: they are those in all chunks so far, joined in the order of the axis.
+    With `reverse`, where each chunk lies before those of earlier calls, the positions of these move up by its length.
+
     The GPU algorithm is a single-pass scan, after decoupled look-back (Merrill & Garland 2016).
     """
-    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
+    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
     if isinstance(op, Operator) or isinstance(x, tuple):
         views, roles, structure = _adopt_values(x, op)
     else:
         views, roles, structure = (adopt(x, "x"),), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
         views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     outs = None if out is None else _adopt_outs(out)
     results = backends.run(flags, Operands(views, roles, outs), initial)
+    behind = ()
+    if return_carry:
+        results, behind = results[:-1], results[-1:]
     if out is not None:
-        return out
-    if structure is not None:
-        return _as_structure(results, structure)
-    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
+        results = out if isinstance(out, tuple) else (out,)
+    elif structure is not None:
+        results = (_as_structure(results, structure),)
+    results += behind
+    as_tuple = isinstance(x, tuple) or isinstance(out, tuple)
+    return results if len(results) > 1 or as_tuple else results[0]
 
 
 def cumsum(x: Array, **keywords: Any) -> Array:
@@ -179,6 +213,8 @@ def linear_recurrence(
     reset: Array | None = None,
     offsets: Array | None = None,
     keys: Array | None = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     return_last: bool = False,
     dtype: Any = None,
@@ -198,6 +234,8 @@ def linear_recurrence(
             at its first element. A reset at the first element (in scan order) drops `initial`.
         offsets: as for `scan`. `initial` comes into what begins with the first element, and into no other segment.
         keys: as for `scan`; `initial` as for `offsets`.
+        carry: as for `scan`: the product of a so far, which changes no h, and h[-1]; in place of `initial`.
+        return_carry: also return the carry behind the last element, as for `scan`.
         validate: as for `scan`.
         return_last: also return the state behind the last element (in scan order): the `initial` of the next chunk.
         dtype: of h; by default that of `out`, else that of b. float16 and bfloat16 are computed in float32.
@@ -205,8 +243,8 @@ def linear_recurrence(
 
     Returns:
         h, of b's shape; with `return_last` the tuple (h, last), where last has b's shape without the axis, and h's
-        dtype (float32 for float16 and bfloat16). A sequence in chunks gives what it gives in one call, but for
-        rounding.
+        dtype (float32 for float16 and bfloat16). With `return_carry` the carry comes last. A sequence in chunks gives
+        what it gives in one call, but for rounding.
 
     Raises: as `scan`.
 
@@ -223,17 +261,27 @@ def linear_recurrence(
     tile in the state's dtype, along the axis in float64), and h becomes inf or NaN even if the loop's does not. Where
     a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
     """
-    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
+    flags = make_flags(
+        LINEAR_RECURRENCE,
+        axis,
+        reverse,
+        dtype=dtype,
+        return_last=return_last,
+        validate=validate,
+        return_carry=return_carry,
+    )
+    if initial is not None and carry is not None:
+        raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
     value = adopt(b, "b")
     number = initial if initial is None or _is_number(initial) else None
-    carry = None if number is initial else initial
+    before = None if number is initial else initial
     views, roles = _adopt_beside(
-        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
+        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
     )
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
-    if return_last:
-        return results
-    return results[0]
+    return results if len(results) > 1 else results[0]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -277,6 +325,19 @@ def _adopt_beside(
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
     adopted = tuple(adopt(array, name) for name, array in given.items())
     return views + adopted, roles + tuple(given)
+
+
+def _adopt_carry(
+    views: tuple[ArrayView, ...], roles: tuple[str, ...], carry: Any
+) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
+    """The views so far, and the fields of the carry that comes in. NumPy's numbers are its arrays of no dimension."""
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    if not fields:
+        raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
+    names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
+    arrays = (np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
+    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=False))
+    return views + adopted, roles + names
 
 
 def _as_structure(results: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
