@@ -12,6 +12,7 @@ from cuscan.api import (
     nancumprod,
     nancumsum,
     scan,
+    total,
 )
 from cuscan.custom import Operator
 from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
@@ -36,4 +37,5 @@ __all__ = [
     "nancumprod",
     "nancumsum",
     "scan",
+    "total",
 ]

@@ -284,6 +284,73 @@ def linear_recurrence(
     return results if len(results) > 1 else results[0]
 
 
+def total(
+    x: Array,
+    op: str | Monoid = "add",
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    mask: Array | None = None,
+    skipna: bool = False,
+    initial: Any = None,
+    reset: Array | None = None,
+    offsets: Array | None = None,
+    keys: Array | None = None,
+    carry: Any = None,
+    return_indices: bool = False,
+    ties: str = "first",
+    validate: bool = False,
+    dtype: Any = None,
+) -> Any:
+    """What each line adds up to: the carry of a scan alone, without its results. On a GPU x is read and not more.
+
+    Args:
+        x: as for `scan`; of a linear recurrence the tuple (a, b).
+        op: as for `scan`, or "linear_recurrence".
+        axis: the axis to go along.
+        reverse: go from the end.
+        mask: as for `scan`.
+        skipna: as for `scan`.
+        initial: as for `scan`: before every segment.
+        reset: as for `scan`; with segments a total is that of the last one, which is open at the end.
+        offsets: as for `scan`.
+        keys: as for `scan`.
+        carry: what precedes the first element of each line, as for `scan`.
+        return_indices: of "max" and "min": with positions, as `cummax` has them.
+        ties: as for `cummax`.
+        validate: as for `scan`.
+        dtype: of the scan's result, as for `scan`: the carry's dtypes follow from it.
+
+    Returns:
+        What `scan(x, op, ..., return_carry=True)` returns as its carry, to the bit: an array of x's library and device,
+        of x's shape without the axis, or a tuple of them (see `scan`). The `carry` of a scan of what follows x; pieces
+        of a sequence can so be added up side by side, and scanned afterwards.
+
+    Raises: as `scan`.
+    """
+    if return_indices:
+        op = _extremum(str(op), return_indices, ties)
+    elif op == "linear_recurrence":
+        op = LINEAR_RECURRENCE
+    flags = make_flags(
+        op, axis, reverse, skipna=skipna, dtype=dtype, validate=validate, return_carry=True, only_carry=True
+    )
+    views: tuple[ArrayView, ...]
+    if op is LINEAR_RECURRENCE:
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ScanTypeError(
+                f"x must be a tuple of 2 arrays (a, b) for op='linear_recurrence'; got {type(x).__name__}"
+            )
+        value = adopt(x[1], "b")
+        views, roles = (_adopt_like(x[0], value, dtype), value), op.inputs
+    else:
+        views, roles, _ = _adopt_values(x, op)
+    views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
+    return backends.run(flags, Operands(views, roles), initial)[-1]
+
+
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
@@ -371,6 +438,8 @@ def _is_number(value: Any) -> bool:
 def _extremum(op: str, indices: bool, ties: str) -> str | Monoid:
     if not isinstance(indices, bool | np.bool_):
         raise ScanTypeError(f"return_indices must be True or False; got {indices!r}")
+    if indices and (op, "first") not in INDEXED:
+        raise ScanValueError(f"return_indices is for 'max' and 'min'; got op={op!r}")
     if ties not in ("first", "last"):
         raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
     return INDEXED[op, ties] if indices else op

@@ -234,6 +234,44 @@ def test_of_nothing() -> None:
     assert cuscan.scan(np.zeros((0, 4)), return_carry=True)[1].shape == (0,)
 
 
+def test_totals_are_the_carry() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((3, 20_000, 2)).astype("float32")
+    segments = {"reset": rng.random(x.shape) < 0.001}
+    for op, options in (
+        ("add", {}),
+        ("mul", {"reverse": True}),
+        ("max", {"mask": x > 0, "initial": 1}),
+        ("logaddexp", {"axis": 0}),
+        ("add", {"skipna": True, "dtype": "float64", **segments}),
+        ("add", {"keys": np.sort(rng.integers(0, 5, 20_000)), "carry": (np.ones((3, 2)), np.ones((3, 2), int))}),
+    ):
+        call: dict[str, Any] = {"axis": 1, **options}
+        *_, carry = cuscan.scan(x, op, return_carry=True, **call)
+        same(cuscan.total(x, op, **call), carry)
+    *_, carry = cuscan.cummin(x, axis=1, return_indices=True, ties="last", return_carry=True)
+    same(cuscan.total(x, "min", axis=1, return_indices=True, ties="last"), carry)
+    *_, carry = cuscan.linear_recurrence(0.5, x, axis=1, return_carry=True)
+    same(cuscan.total((0.5, x), "linear_recurrence", axis=1), carry)
+    assert cuscan.total(np.ones((2, 0))).tolist() == [0, 0] and cuscan.total(np.ones((0, 2))).shape == (0,)
+
+
+def test_pieces_are_added_up_side_by_side() -> None:
+    """Totals of pieces, their scan, and the scan of each piece with its carry: a scan of all."""
+    x = np.random.default_rng(5).integers(-9, 10, (4, 6, 50))
+    before = cuscan.scan(cuscan.total(x), axis=1, exclusive=True)
+    np.testing.assert_array_equal(cuscan.scan(x, carry=before).reshape(4, 300), np.cumsum(x.reshape(4, 300), axis=1))
+
+
+def test_wrong_totals() -> None:
+    with pytest.raises(ValueError, match="return_indices is for 'max' and 'min'; got op='add'"):
+        cuscan.total(X, "add", return_indices=True)
+    with pytest.raises(TypeError, match=r"x must be a tuple of 2 arrays \(a, b\)"):
+        cuscan.total(X, "linear_recurrence")
+    with pytest.raises(ValueError, match="ties must be"):
+        cuscan.total(X, "max", return_indices=True, ties="any")
+
+
 X = np.zeros((2, 3), np.float32)
 WRONG: dict[str, tuple[Any, str]] = {
     "a number": (3.0, "carry must be a CuPy or NumPy array"),
