@@ -58,7 +58,8 @@ class Strips(NamedTuple):
 
 def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int) -> Strips | None:
     """A scan with nothing beside its values, of columns that are aligned; else None."""
-    if request.mask or request.segments or request.include_initial:
+    counts = request.op.indexed and request.carry_in  # positions from another number on in each column
+    if request.mask or request.segments or request.include_initial or counts or request.carry_out or request.only_carry:
         return None
     sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
     return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)

@@ -148,6 +148,8 @@ def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> 
 
 def _column(request: ScanRequest, layout: Layout) -> Dimension | None:
     """The columns beside the scanned axis, if there are neither many nor few, and they lie so that tiles can."""
+    if request.carry_out:
+        return None
     if request.mask or request.segments or request.include_initial or len(request.values) + len(request.results) > 2:
         return None
     if request.values[0].dtype.itemsize != request.result.dtype.itemsize:

@@ -204,12 +204,15 @@ def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     request = simulation.request
     arrays = [a if a is None or a.dtype != ml_dtypes.bfloat16 else a.view(np.uint16) for a in simulation.arrays]
     count = len(request.values)
-    mask, segments, rows = arrays[count:]
+    mask, segments, rows, *carry = arrays[count:]
     rows = None if rows is None else rows.squeeze(request.axis)
     start = check_start(initial, request.op, request.result.dtype)
-    results, last = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows), start)
-    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=True)]
-    return (*given, *([] if request.last is None else [last]))
+    fields = tuple(field.squeeze(request.axis) for field in carry)
+    results, last, behind = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows, fields), start)
+    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=False)]
+    specs = request.carry_out
+    behind = [field.view(numpy_dtype(spec.dtype)) for field, spec in zip(behind, specs, strict=True)]
+    return (*given, *([] if request.last is None else [last]), *behind)
 
 
 def build_selected(request: pytest.FixtureRequest) -> None:

@@ -40,6 +40,7 @@ struct WarpTile {
                                      const typename Element::Initial& initial) {
         const int64 position = first + lane * kItems;
         items.clear(geometry, position, initial);
+        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) items.index += Element::counted(row);
         if constexpr (Config::kSegments == Segments::kBits) {
             static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0), "vectors lie alike in their words");
             const uint32* const words = (const uint32*)row.array[Numbers::kSegments] + position / 32;
@@ -86,9 +87,11 @@ struct WarpTile {
 
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
     // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
-    template <class Source>
+    // Where a carry goes out, at_end(state) is called by the thread with the row's last element: what the warp tile adds up
+    // to, up to there.
+    template <class Source, class AtEnd>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
-                             int lane, bool has_prefix, const State& prefix) {
+                             int lane, bool has_prefix, const State& prefix, AtEnd at_end) {
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         auto store_all = [&](auto vectors, auto at_a_time, auto count) {
@@ -100,7 +103,8 @@ struct WarpTile {
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                store_vector_of(reader, r, count(r), left - r * kStride, running);
+                if constexpr (Element::kCarriesOut) sum_to_end(r, left - r * kStride, inside, at_end);
+                if constexpr (Element::kStores) store_vector_of(reader, r, count(r), left - r * kStride, running);
             }
         };
         const auto some = [&](int r) { return clamp(left, kElements) - r * kStride; };
@@ -248,6 +252,17 @@ private:
         }
     };
 
+    // Of vector r, `left` results before the end of the row; `inside`: something precedes it in the warp tile.
+    template <class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(int r, int64 left, bool inside, AtEnd at_end) const {
+        const int64 last = left - 1 - Config::kIncludesInitial;
+        if (last < 0 || last >= kItems) return;
+        State sum = before[r];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            if (i <= last) sum = join<Op>(inside || i > 0, sum, items.get(r, i, r * kStride + i));
+        at_end(sum);
+    }
     // Vector r, of which `count` results exist, `left` results before the end of the row.
     template <class Reader>
     CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running) {
@@ -334,6 +349,8 @@ private:
         reader.template each<kArray>([&](int r, const auto& vector) {
             const bool has_earlier = r > 0 || reader.first + target::anew(reader.lane) > 0;
             Key before = vector.item[0];
+            if constexpr (Element::kCarriesIn)
+                if (!has_earlier) before = *(const Key*)reader.row.array[Numbers::kCarryOut - 1];
             if (has_earlier && r * kStride < left) {
                 if constexpr (Source::template holds<kArray>()) {
                     const bool starts = r == 0 && reader.source.start == 0 && reader.lane == 0;
@@ -346,7 +363,7 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const bool change = arithmetic(vector.item[i]) != arithmetic(before);
-                items.restarts.set(r * kItems + i, change && (has_earlier || i > 0) && r * kStride + i < left);
+                items.restarts.set(r * kItems + i, change && (Element::kCarriesIn || has_earlier || i > 0) && r * kStride + i < left);
                 before = vector.item[i];
             }
         });

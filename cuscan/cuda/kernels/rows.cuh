@@ -43,8 +43,11 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
+        const auto start = Element::start(geometry, place, initial);
         tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
-                       convert<typename Element::State>(Element::start(place, initial)));
+                       convert<typename Element::State>(start), [&](const typename Element::State& all) {
+                           Element::store_carry(geometry, place, 0, Config::kHasInitial, start, all);
+                       });
     }
 }
 

@@ -191,7 +191,7 @@ struct Strips {
         const int64 of_row = first_column(turn) + column;
         Row<Config> at = origin.at(geometry, uint32(turn.strip) / side_by_side());
         at.advance(geometry.column, of_row < geometry.column.size ? of_row : 0);
-        return Element::start(at, initial);
+        return Element::start(geometry, at, initial);
     }
 
     // Strips of the block's own: the carry stays in the lane.

@@ -202,7 +202,8 @@ struct Tiles {
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
-            const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
+            bool has_carry = Config::kHasInitial;
+            if (is_wanted(tile)) has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
             if (lane == 0) {
                 shared.prefix[r] = {carry, has_carry};
                 shared.prefixed[r].arrive();
@@ -210,7 +211,11 @@ struct Tiles {
             target::sync_warp();
         }
     }
-    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
+    // Whether anything is stored of a tile: where nothing but carries goes out, of those with a row's last element.
+    CUSCAN_DEVICE bool is_wanted(const TileSlot& tile) const {
+        return Element::kStores || int64(tile.unit) == (geometry.elements() - 1) / Shared::kElements;
+    }
+    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(geometry, origin.at(geometry, strip), initial); }
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
@@ -284,9 +289,14 @@ struct Tiles {
                 carry = start_of(slot.strip);
             }
             const State prefix = convert<State>(carry);
-            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                            has_carry || warp_in_group > 0,
-                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+            if (is_wanted(slot))
+                part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                                has_carry || warp_in_group > 0,
+                                warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix,
+                                [&](const State& of_warp) {
+                                    const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
+                                    Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
+                                });
         }
         shared.empty[k % kStages].arrive();
     }

@@ -499,7 +499,7 @@ struct WholeRows {
     CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
         Row<Config> at = origin.at(geometry, turn.strip);
         at.advance(geometry.column, column);
-        return Element::start(at, initial);
+        return Element::start(geometry, at, initial);
     }
     CUSCAN_DEVICE void run_seeker(int seeker) {
         const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
