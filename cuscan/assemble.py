@@ -60,7 +60,9 @@ def assemble(
     if request.only_carry:
         ports[values : values + results] = [Port(port.type) for port in ports[values : values + results]]
     mask, segment_port, row_initial, last = ports[values + results : values + results + 4]
-    carry_in, carry_out = (tuple(Port(s.dtype.cpp, "Uniform") for s in c) for c in (request.carry_in, request.carry_out))
+    carry_in, carry_out = (
+        tuple(Port(s.dtype.cpp, "Uniform") for s in c) for c in (request.carry_in, request.carry_out)
+    )
     kind = segments.kind.capitalize() if segments else "None"
     if kind == "Offsets":
         kind, segment_port = "Bits", Port("uint32", "Element")

@@ -140,7 +140,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 
 def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
-    """Of no elements: what comes in goes out. `owners` end with the last states and the carry, as far as there are any."""
+    """Of no elements: what comes in goes out. `owners` end with the last states and the carry, if there are any."""
     fields = len(request.carry_out)
     if request.last is not None:
         row_initial = operands.get("initial")

@@ -95,9 +95,9 @@ private:
                 geometry.column.stride[Numbers::kSegments], first > 0 && steps > 0 ? width : 0);
             if constexpr (Element::kCarriesIn)
                 if (first == 0 && steps > 0)
-                    before = load_vector<Access::kElement, kItems>(
-                        (const typename Port::Type*)at.array[Numbers::kCarryOut - 1],
-                        geometry.column.stride[Numbers::kCarryOut - 1], width);
+                    before =
+                        load_vector<Access::kElement, kItems>((const typename Port::Type*)at.array[Numbers::kCarryOut - 1],
+                                                              geometry.column.stride[Numbers::kCarryOut - 1], width);
             load_each<Numbers::kSegments>(Port(), geometry, [&](int s, const auto& key) {
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i) {

@@ -77,8 +77,8 @@ struct Elements {
             else if constexpr (Config::kIndexed && kField == kFields)
                 *out = counted(row) + geometry.elements();
             else
-                *out = *(const typename Port::Type*)(row.array[kSegments] + (geometry.elements() - 1 - position) *
-                                                                                geometry.axis.stride[kSegments]);
+                *out = *(const typename Port::Type*)(row.array[kSegments] +
+                                                     (geometry.elements() - 1 - position) * geometry.axis.stride[kSegments]);
         });
     }
 

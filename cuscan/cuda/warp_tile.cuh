@@ -363,7 +363,8 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const bool change = arithmetic(vector.item[i]) != arithmetic(before);
-                items.restarts.set(r * kItems + i, change && (Element::kCarriesIn || has_earlier || i > 0) && r * kStride + i < left);
+                items.restarts.set(r * kItems + i,
+                                   change && (Element::kCarriesIn || has_earlier || i > 0) && r * kStride + i < left);
                 before = vector.item[i];
             }
         });

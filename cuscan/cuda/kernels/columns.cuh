@@ -19,9 +19,9 @@ struct ColumnEnd {
 };
 
 template <class Config>
-struct ColumnsShared : Behind<Elements<Config>::kCarriesOut,
-                              ColumnEnd<typename Elements<Config>::State, typename Elements<Config>::Carry>,
-                              Config::kPlaces * Config::kColumnThreads * Config::kItems> {
+struct ColumnsShared
+    : Behind<Elements<Config>::kCarriesOut, ColumnEnd<typename Elements<Config>::State, typename Elements<Config>::Carry>,
+             Config::kPlaces * Config::kColumnThreads * Config::kItems> {
     Turn turn;
     uint32 tag;  // of the launch, where blocks share strips
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that

@@ -215,7 +215,9 @@ struct Tiles {
     CUSCAN_DEVICE bool is_wanted(const TileSlot& tile) const {
         return Element::kStores || int64(tile.unit) == (geometry.elements() - 1) / Shared::kElements;
     }
-    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(geometry, origin.at(geometry, strip), initial); }
+    CUSCAN_DEVICE Carry start_of(uint64 strip) const {
+        return Element::start(geometry, origin.at(geometry, strip), initial);
+    }
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
@@ -290,13 +292,12 @@ struct Tiles {
             }
             const State prefix = convert<State>(carry);
             if (is_wanted(slot))
-                part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                                has_carry || warp_in_group > 0,
-                                warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix,
-                                [&](const State& of_warp) {
-                                    const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
-                                    Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
-                                });
+                part.tile.store(
+                    source(row, k, start), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_group > 0,
+                    warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix, [&](const State& of_warp) {
+                        const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
+                        Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
+                    });
         }
         shared.empty[k % kStages].arrive();
     }
