@@ -85,13 +85,31 @@ struct WarpTile {
         return is_short<Source>(geometry, first) ? scan<1>(lane, read) : scan<kVectors>(lane, read);
     }
 
+    // Before store, where a carry goes out: at_end(state) is called by the thread with the row's last element, if the warp
+    // tile has it: what that adds up to, up to there.
+    template <class Source, class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
+                                  AtEnd at_end) {
+        const int64 last = geometry.elements() - 1 - first;
+        if (last < 0 || last >= kElements) return;
+        const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            read_staged<1>(reader, r);
+            const int own = int(last) - r * kStride - lane * kItems;
+            if (own < 0 || own >= kItems) continue;
+            State sum = before[r];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i)
+                if (i <= own) sum = join<Op>(r > 0 || lane > 0 || i > 0, sum, items.get(r, i, r * kStride + i));
+            at_end(sum);
+        }
+    }
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
     // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
-    // Where a carry goes out, at_end(state) is called by the thread with the row's last element: what the warp tile adds up
-    // to, up to there.
-    template <class Source, class AtEnd>
+    template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
-                             int lane, bool has_prefix, const State& prefix, AtEnd at_end) {
+                             int lane, bool has_prefix, const State& prefix) {
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         auto store_all = [&](auto vectors, auto at_a_time, auto count) {
@@ -103,8 +121,7 @@ struct WarpTile {
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                if constexpr (Element::kCarriesOut) sum_to_end(r, left - r * kStride, inside, at_end);
-                if constexpr (Element::kStores) store_vector_of(reader, r, count(r), left - r * kStride, running);
+                store_vector_of(reader, r, count(r), left - r * kStride, running);
             }
         };
         const auto some = [&](int r) { return clamp(left, kElements) - r * kStride; };
@@ -252,17 +269,6 @@ private:
         }
     };
 
-    // Of vector r, `left` results before the end of the row; `inside`: something precedes it in the warp tile.
-    template <class AtEnd>
-    CUSCAN_DEVICE void sum_to_end(int r, int64 left, bool inside, AtEnd at_end) const {
-        const int64 last = left - 1 - Config::kIncludesInitial;
-        if (last < 0 || last >= kItems) return;
-        State sum = before[r];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i)
-            if (i <= last) sum = join<Op>(inside || i > 0, sum, items.get(r, i, r * kStride + i));
-        at_end(sum);
-    }
     // Vector r, of which `count` results exist, `left` results before the end of the row.
     template <class Reader>
     CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running) {
