@@ -47,8 +47,8 @@ def totals(family: str) -> Case:
     return named(family, "total", carry="total", masked=family.startswith("columns"))
 
 
-def one_a_flag() -> list[Case]:
-    """Each flag in one family, in turn."""
+def one_a_flag() -> list[tuple[str, Case]]:
+    """Each flag in one family, in turn, by name."""
     floats = tied("float32", nan=0.003)
     forms: list[tuple[str, Any, dict[str, Any]]] = [
         ("in", "add", {"carry": "in"}),
@@ -75,7 +75,7 @@ def one_a_flag() -> list[Case]:
         ("indices-of-columns", MAX, {"draw": floats, "call": {"exclusive": True}}),
     ]
     families = ("rows", "cluster", "tiles-shared", "columns-shared")
-    return [named(families[i % 4], name, op, **fields) for i, (name, op, fields) in enumerate(forms)]
+    return [(name, named(families[i % 4], name, op, **fields)) for i, (name, op, fields) in enumerate(forms)]
 
 
 def lengths() -> list[Case]:
@@ -128,14 +128,16 @@ def every_narrow_one() -> list[Case]:
     ]
 
 
-COMMON = ("rows", "cluster", "cluster-pairs", "tile-a-row", "tiles-shared", "columns-shared", "columns-own")
-COMMON += ("strips", "strips-own-parts", "strips-pairs", "whole-rows")
-OF_TOTALS = ("tiles-shared", "columns-shared", "strips", "whole-rows")
+COMMON = ("rows", "cluster", "tiles-shared", "columns-own", "strips-own-parts", "strips-pairs", "whole-rows")
+OF_TOTALS = ("tiles-shared", "columns-shared", "strips")
+OF_FLAGS = {"leading-to-the-edge", "reset-initial", "offsets-empty-first", "indices", "recurrence", "states", "keys"}
+OF_FLAGS |= {"keys-of-columns", "indices-of-columns"}
 ALL_FAMILIES = (*FAMILIES, *NARROW)
-SOME = [*map(products, COMMON), *map(totals, OF_TOTALS), *one_a_flag()]
+SOME = [*map(products, COMMON), *map(totals, OF_TOTALS), *(case for name, case in one_a_flag() if name in OF_FLAGS)]
 FULL = [
     *(products(family) for family in ALL_FAMILIES if family not in COMMON),
     *(totals(family) for family in ALL_FAMILIES if family not in OF_TOTALS),
+    *(case for name, case in one_a_flag() if name not in OF_FLAGS),
     *lengths(),
     *every_combination(),
     *every_narrow_one(),
@@ -155,7 +157,7 @@ def test_carry(case: Case) -> None:
 
 
 def test_the_families_are_what_they_are_called() -> None:
-    for family in [*COMMON, *NARROW]:
+    for family in [*COMMON, *NARROW, "columns-shared"]:
         for case in (products(family), totals(family)):
             stem = {"tile": "tiles", "whole": "whole_rows"}.get(family.split("-")[0], family.split("-")[0])
             assert case.prepare()[0].plan.config.family == stem, case.name
