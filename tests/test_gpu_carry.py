@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from gpu import LIBRARIES, assert_same, need, numbers
@@ -27,7 +29,7 @@ CALLS = {
 
 def chunks_of(n, seed):
     cuts = [0, *sorted(np.random.default_rng(seed).integers(0, n + 1, 5)), n]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(itertools.pairwise(cuts))
 
 
 @both_libraries
