@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
-from cuscan.api import scan
+from cuscan.api import find_extremum, scan
 from cuscan.dtypes import Kind
-from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.errors import ScanValueError
 from cuscan.interop import adopt
-from cuscan.operators import INDEXED
 from cuscan.signatures import (
     LAST,
     Array,
@@ -19,6 +16,7 @@ from cuscan.signatures import (
     Pair,
     Skipping,
     Ties,
+    WithCarry,
     WithIndices,
     WithoutIndices,
     spells_keywords_of,
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
 def cumsum(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
 @overload
 def cumsum(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def cumsum(x: Any, axis: int | None = ..., **keywords: Unpack[WithCarry]) -> Any: ...
 @spells_keywords_of(scan)
 def cumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
     """Cumulative sum: `scan(x, "add", ...)`; see `scan` for the keywords. With axis=None x is flattened first."""
@@ -43,6 +43,8 @@ def cumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
 def cumprod(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
 @overload
 def cumprod(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def cumprod(x: Any, axis: int | None = ..., **keywords: Unpack[WithCarry]) -> Any: ...
 @spells_keywords_of(scan)
 def cumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
     """Cumulative product: `scan(x, "mul", ...)`; see `scan` for the keywords. With axis=None x is flattened first."""
@@ -53,6 +55,8 @@ def cumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
 def nancumsum(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Named]) -> NDArray[Any]: ...
 @overload
 def nancumsum(x: Array, axis: int | None = ..., **keywords: Unpack[Named]) -> Array: ...
+@overload
+def nancumsum(x: Any, axis: int | None = ..., **keywords: Unpack[WithCarry]) -> Any: ...
 @spells_keywords_of(scan, "skipna")
 def nancumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
     """Cumulative sum in which NaN counts as 0: `cumsum(x, skipna=True, ...)`; see `scan` for the keywords."""
@@ -63,6 +67,8 @@ def nancumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
 def nancumprod(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Named]) -> NDArray[Any]: ...
 @overload
 def nancumprod(x: Array, axis: int | None = ..., **keywords: Unpack[Named]) -> Array: ...
+@overload
+def nancumprod(x: Any, axis: int | None = ..., **keywords: Unpack[WithCarry]) -> Any: ...
 @spells_keywords_of(scan, "skipna")
 def nancumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
     """Cumulative product in which NaN counts as 1: `cumprod(x, skipna=True, ...)`; see `scan` for the keywords."""
@@ -73,6 +79,8 @@ def nancumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
 def logcumsumexp(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
 @overload
 def logcumsumexp(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def logcumsumexp(x: Any, axis: int | None = ..., **keywords: Unpack[WithCarry]) -> Any: ...
 @spells_keywords_of(scan)
 def logcumsumexp(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
     """log(cumsum(exp(x))) without overflow: `scan(x, "logaddexp", ...)`; see `scan` for the keywords.
@@ -92,6 +100,10 @@ def cummax(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithIndic
 def cummax(x: Array, axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
 @overload
 def cummax(x: Array, axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
+@overload
+def cummax(
+    x: Any, axis: int | None = ..., *, return_indices: bool = ..., ties: Ties = ..., **keywords: Unpack[WithCarry]
+) -> Any: ...
 @spells_keywords_of(scan)
 def cummax(
     x: Any, axis: int | None = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any
@@ -103,7 +115,7 @@ def cummax(
     numbers. Where no element of x is in a value yet (it is the identity, or `initial`), the index is -1. `out` is then
     a tuple of two arrays. Without `return_indices`, `ties` makes no difference.
     """
-    return _scan(x, _extremum("max", return_indices, ties), axis, keywords)
+    return _scan(x, find_extremum("max", return_indices, ties), axis, keywords)
 
 
 @overload
@@ -114,12 +126,16 @@ def cummin(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithIndic
 def cummin(x: Array, axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
 @overload
 def cummin(x: Array, axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
+@overload
+def cummin(
+    x: Any, axis: int | None = ..., *, return_indices: bool = ..., ties: Ties = ..., **keywords: Unpack[WithCarry]
+) -> Any: ...
 @spells_keywords_of(scan)
 def cummin(
     x: Any, axis: int | None = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any
 ) -> Any:
     """Running minimum: `scan(x, "min", ...)`; see `cummax` for `return_indices` and `ties`."""
-    return _scan(x, _extremum("min", return_indices, ties), axis, keywords)
+    return _scan(x, find_extremum("min", return_indices, ties), axis, keywords)
 
 
 @overload
@@ -173,14 +189,6 @@ def _flat(array: Any) -> Any:
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().reshape(array, (-1,))
     return array
-
-
-def _extremum(op: Literal["min", "max"], indices: bool, ties: str) -> Op:
-    if not isinstance(indices, bool | np.bool_):
-        raise ScanTypeError(f"return_indices must be True or False; got {indices!r}")
-    if ties not in ("first", "last"):
-        raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
-    return INDEXED[op, ties] if indices else op
 
 
 def _cumulative(x: Any, op: Op, axis: int | None, dtype: Any, include_initial: bool) -> Any:

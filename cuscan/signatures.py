@@ -46,6 +46,7 @@ class Shared(TypedDict, total=False):
     reset: Any
     offsets: Any
     keys: Any
+    carry: Any
     validate: bool
     dtype: Any
     out: Any
@@ -63,6 +64,12 @@ class Skipping(Named, total=False):
     """The same, with `skipna`."""
 
     skipna: bool
+
+
+class WithCarry(Skipping, total=False):
+    """The keywords of calls that return a carry too: a tuple, whose types no checker sees."""
+
+    return_carry: Required[bool]
 
 
 class WithoutIndices(Skipping, total=False):
@@ -91,6 +98,14 @@ class RecurrenceWithLast(Shared, total=False):
 
     axis: int
     return_last: Required[Literal[True]]
+
+
+class RecurrenceWithCarry(Shared, total=False):
+    """Those that return a carry too."""
+
+    axis: int
+    return_last: bool
+    return_carry: Required[bool]
 
 
 class OfScan(Skipping, total=False):

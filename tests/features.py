@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from gpu import Call, Seen, numbers, numpy_dtype, way_for
-from operator_examples import EXAMPLES, Example
+from operator_examples import EXAMPLES, MATRIX_PRODUCT, Example
 
 import cuscan
 
@@ -142,6 +142,35 @@ def user(
     return make
 
 
+def carried(inner: Feature) -> Feature:
+    """The same with a carry in and out."""
+
+    def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
+        call, rng = inner(shape, axis, seed), np.random.default_rng(seed)
+        keywords = {**call.keywords, "return_carry": True}
+        request = Call(call.function, call.arguments, keywords).request()
+        fields = tuple(_carried(rng, spec.dtype.name, np.delete(shape, axis)) for spec in request.carry_out)
+        return Call(call.function, call.arguments, {**keywords, "carry": fields})
+
+    return make
+
+
+def _carried(rng: np.random.Generator, dtype: str, lines: Any) -> Array:
+    if np.dtype(dtype).kind in "fc":
+        return np.asarray(rng.standard_normal(lines)).astype(dtype)
+    return np.asarray(rng.integers(0, 5, lines)).astype(dtype)
+
+
+def total(inner: Feature) -> Feature:
+    """What the lines of a scan add up to."""
+
+    def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
+        call = inner(shape, axis, seed)
+        return Call(cuscan.total, call.arguments, call.keywords)
+
+    return make
+
+
 _ALL = {"reverse": True, "exclusive": True, "masked": True, "initial": 1.5}
 _OF_USERS = [  # one example after the other
     {"segments": "offsets"},
@@ -170,6 +199,17 @@ FEATURES: dict[str, Feature] = {
     "recurrence, chunk": recurrence("bfloat16", initial="rows", segments="reset", reverse=True, return_last=True),
     "recurrence, one decay": recurrence(a=0.97, initial=0.5, return_last=True),
     "recurrence, offsets": recurrence("complex64", a="channels", segments="offsets", reverse=True, initial="rows"),
+    "carry": carried(scan()),
+    "carry, all flags": carried(scan(segments="reset", **_ALL)),
+    "carry, keys": carried(scan("max", "float16", segments="keys of x", reverse=True)),
+    "carry, offsets": carried(scan(segments="offsets", include_initial=True)),
+    "carry, positions": carried(extremum(cuscan.cummax, segments="keys")),
+    "carry, positions from the end": carried(extremum(cuscan.cummin, "int64", ties="last", reverse=True)),
+    "carry, recurrence": carried(recurrence(return_last=True)),
+    "carry, recurrence in segments": carried(recurrence("complex64", segments="offsets32", reverse=True)),
+    "carry, matrices": carried(user(MATRIX_PRODUCT, reverse=True)),
+    "total": total(scan()),
+    "total, segments": total(scan("mul", "complex64", segments="keys", masked=True, reverse=True)),
     **{example.name: user(example) for example in EXAMPLES},
     **{
         f"{example.name}, flags": user(example, **flags)

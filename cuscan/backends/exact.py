@@ -29,6 +29,8 @@ def is_exact(request: ScanRequest) -> bool:
     op = request.op
     if op.name not in _UFUNCS or OPERATORS[op.name] is not op or request.segments is not None:
         return False
+    if request.carry_in or request.carry_out:
+        return False
     return request.result.dtype.kind in EXACT or op.name in _EXTREMA
 
 

@@ -27,6 +27,7 @@ class Inputs(NamedTuple):
     mask: Array | None = None
     segments: Array | None = None
     row_initial: Array | None = None
+    carry: tuple[Array, ...] = ()
 
 
 # ---- built-in operators over several fields --------------------------------------------------------------------------
@@ -111,12 +112,43 @@ class FieldAlgebra:
         request, start = self._request, self._start
         if not request.has_initial:
             return None
+        if inputs.carry:
+            states = self._made(self._carry, self._carried(inputs, rows), (count,))
+            return (*states, np.zeros(count, np.bool_)) if self.segmented else states
         if inputs.row_initial is not None:
             assert request.row_initial is not None
             start = (to_accumulator(inputs.row_initial[rows], request.row_initial.dtype, DTYPES[request.carry]),)
         assert start is not None
         states = self._made(self._carry, request.op.states.start(*start), (count,))
         return (*states, np.zeros(count, np.bool_)) if self.segmented else states
+
+    def empty(self, count: int) -> States:
+        """The identity for lines without elements, in the carry's type."""
+        return self._made(self._carry, self._request.op.identity(self._request.result.dtype), (count,))
+
+    def _carried(self, inputs: Inputs, rows: slice) -> tuple[Array, ...]:
+        """The fields of a state that comes in; what is counted from the present elements moves by them."""
+        fields = [field[rows] for field in inputs.carry[: len(self._carry.names or ("",))]]
+        if self._request.op.indexed and self._request.reverse:
+            fields[1] = np.where(fields[1] < 0, fields[1], fields[1] + self._length)
+        return tuple(fields)
+
+    def carry_out(self, inputs: Inputs, rows: slice, states: States) -> list[Array]:
+        """The fields of a carry, from the states that lines end with."""
+        alone = None if self._names else self._carry.names  # one structured array
+        fields = [states[0][name] for name in alone] if alone else list(states[: len(self._carry.names or ("",))])
+        if self._request.op.indexed:
+            fields.append(self._length + self._counted(inputs, rows))
+        return fields
+
+    @property
+    def _length(self) -> int:
+        return self._request.shape[self._request.axis]
+
+    @staticmethod
+    def _counted(inputs: Inputs, rows: slice) -> Any:
+        """The elements before the present ones."""
+        return inputs.carry[2][rows] if inputs.carry else 0
 
     def lift(self, inputs: Inputs, window: Any) -> States:
         """The states of the elements of a window."""
@@ -136,10 +168,9 @@ class FieldAlgebra:
         )
         if op.indexed:
             index = np.arange(window[1].start, window[1].start + shape[1])
-            states = (
-                states[0],
-                np.broadcast_to(request.shape[request.axis] - 1 - index if request.reverse else index, shape),
-            )
+            counted = np.reshape(self._counted(inputs, window[0]), (-1, 1))
+            index = self._length - 1 - index if request.reverse else counted + index
+            states = states[0], np.broadcast_to(index, shape)
         if inputs.mask is not None:
             states = self._where(inputs.mask[window].view(np.uint8) != 0, states, self._identity)
         if request.skip_nan:

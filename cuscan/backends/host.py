@@ -13,13 +13,13 @@ import numpy as np
 from cuscan.backends.convert import storage, to_accumulator, to_result
 from cuscan.backends.exact import accumulate, is_exact
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.lines import scan_lines, scan_short
-from cuscan.call import SEGMENTS, Flags, Operands
+from cuscan.backends.lines import Outputs, keep_carry, scan_lines, scan_short
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.initial import check_start
-from cuscan.interop.view import ArrayView, HostLibrary
+from cuscan.interop.view import ArrayView, Device, HostLibrary
 from cuscan.order import Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
@@ -37,7 +37,8 @@ class _Call:
         device = operands.views[0].device
         self.request = request
         self.library = cast(HostLibrary, operands.values[-1].library)
-        specs = [] if operands.outs is not None else [(s.shape, s.strides, s.dtype) for s in request.results]
+        made = request.results if operands.outs is None and not request.only_carry else ()
+        specs = [(spec.shape, spec.strides, spec.dtype) for spec in made]
         self.makers = [self.library.maker(*spec, device) for spec in specs]
         self.kinds = [self.library.adopt(make(), "out").kind for make in self.makers]
         self.prepared = Prepared(request)
@@ -60,6 +61,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         return np.asarray(view.owner) if view.kind.is_number else library.as_numpy(view)
 
     arrays = dict(zip(operands.roles, map(seen, operands.views), strict=True))
+    carry = tuple(arrays.pop(name) for name in operands.roles if name in CARRY)
     if operands.segments == "offsets":
         check_offsets(arrays["offsets"], request.shape[request.axis])
     outs = operands.outs
@@ -69,18 +71,27 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         check_overlap(operands)
     beside = [arrays.pop(name, None) for name in ("mask", "initial")]
     segments = next((arrays.pop(name) for name in SEGMENTS if name in arrays), None)
-    inputs = Inputs(tuple(arrays.values()), beside[0], segments, beside[1])
-    _, last = evaluate(request, inputs, start, [library.as_numpy(out) for out in outs], call.prepared)
+    inputs = Inputs(tuple(arrays.values()), beside[0], segments, beside[1], carry)
+    done = evaluate(request, inputs, start, [library.as_numpy(out) for out in outs], call.prepared)
     if operands.outs is not None:
         for out in outs:
             library.written(out.owner)
-    owners = tuple(out.owner for out in outs)
-    if request.last is None:
-        return owners
-    make_last = library.maker(last.shape, _c_strides(last.shape), request.last.dtype, outs[0].device)
-    state = library.adopt(make_last(), "last")
-    library.as_numpy(state)[...] = last
-    return (*owners, state.owner)
+    owners = [out.owner for out in outs]
+    device = operands.views[0].device
+    if request.last is not None:
+        owners.append(_made(library, request.last, done.last, device))
+    if request.carry_out:
+        fields = zip(request.carry_out, done.carry, strict=True)
+        owners.append(one_or_all([_made(library, spec, field, device) for spec, field in fields]))
+    return tuple(owners)
+
+
+def _made(library: HostLibrary, spec: ArraySpec, values: Array, device: Device) -> Any:
+    """A new array of the library with these values."""
+    strides = tuple(math.prod(values.shape[i + 1 :]) for i in range(values.ndim))
+    out = library.adopt(library.maker(values.shape, strides, spec.dtype, device)(), "out")
+    library.as_numpy(out)[...] = values
+    return out.owner
 
 
 def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
@@ -117,45 +128,73 @@ def evaluate(
     start: tuple[Any, ...] | None,
     outs: list[Array] | None = None,
     prepared: Prepared | None = None,
-) -> tuple[list[Array], Array]:
-    """The results of a request on NumPy arrays, in `outs`, and the last states; bfloat16 comes and goes as uint16."""
+) -> Outputs:
+    """The results of a request on NumPy arrays, in `outs`, the last states and the carry; bfloat16 as uint16."""
     prepared = prepared or Prepared(request)
-    shape, axis = request.shape, request.axis
-    others = shape[:axis] + shape[axis + 1 :]
-    lines, length = _lines(request), shape[axis] + request.include_initial
     if outs is None:
-        outs = [np.empty(result.shape, storage(result.dtype)) for result in request.results]
+        wanted = () if request.only_carry else request.results
+        outs = [np.empty(spec.shape, storage(spec.dtype)) for spec in wanted]
     mask = None if inputs.mask is None else _standing(inputs.mask, request.mask)
-    last = np.zeros(lines if request.last else 0, storage((request.last or request.result).dtype))
     with np.errstate(all="ignore"):
         first = None if start is None else start[0]
         if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
-            return outs, last
+            return Outputs(outs, _NOTHING, [])
         if prepared.is_short:
-            return _scan_short(request, inputs.values[0], prepared.order, outs), last
-        if not shape[axis] and request.last is not None:  # what comes in goes out
-            last[...] = _initial_rows(request, inputs, start, others, lines)
-        if lines * length:
-            arranged = Inputs(
-                tuple(_as_lines(request, value) for value in inputs.values),
-                None if mask is None else _as_lines(request, mask),
-                None if inputs.segments is None else _restarts(request, inputs.segments, lines),
-                None if inputs.row_initial is None else np.broadcast_to(inputs.row_initial, others).reshape(lines),
-            )
-            algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
-            moved = [_moved(request, out) for out in outs]
-            results = [out.reshape(lines, length) for out in moved]
-            scan_lines(request, prepared.order, algebra, arranged, results, last)
-            for out, result in zip(moved, results, strict=True):
-                if not np.may_share_memory(out, result):  # lines that no view has side by side
-                    out[...] = result.reshape(out.shape)
-    return outs, last.reshape(others) if request.last else last
+            return Outputs(_scan_short(request, inputs.values[0], prepared.order, outs), _NOTHING, [])
+        algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
+        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared.order, algebra)
+
+
+_NOTHING: Array = np.empty(0)
+
+
+def _scan_in_order(
+    request: ScanRequest,
+    inputs: Inputs,
+    start: tuple[Any, ...] | None,
+    outs: list[Array],
+    order: Order,
+    algebra: FieldAlgebra,
+) -> Outputs:
+    lines, elements = _lines(request), request.shape[request.axis]
+    length, others = elements + request.include_initial, _others(request)
+
+    def one_a_line(array: Array) -> Array:
+        return np.broadcast_to(array, others).reshape(lines)
+
+    arranged = Inputs(
+        tuple(_as_lines(request, value) for value in inputs.values),
+        None if inputs.mask is None else _as_lines(request, inputs.mask),
+        None if inputs.segments is None else _restarts(request, inputs, lines),
+        None if inputs.row_initial is None else one_a_line(inputs.row_initial),
+        tuple(map(one_a_line, inputs.carry)),
+    )
+    moved = [_moved(request, out) for out in outs]
+    outputs = Outputs(
+        [out.reshape(lines, length) for out in moved],
+        np.zeros(lines, storage((request.last or request.result).dtype)),
+        [np.empty(lines, storage(field.dtype)) for field in request.carry_out],
+    )
+    if not elements:  # what comes in goes out
+        outputs.last[...] = _initial_rows(request, arranged, start)
+        states = algebra.row_start(arranged, slice(None), lines) or algebra.empty(lines)
+        keep_carry(algebra, arranged, slice(None), states, outputs.carry)
+    if lines * length:
+        scan_lines(request, order, algebra, arranged, outputs)
+    if request.carry_out and request.segments is not None and request.segments.kind == "keys":
+        assert inputs.segments is not None
+        keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
+        outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
+    for out, result in zip(moved, outputs.results, strict=True):
+        if not np.may_share_memory(out, result):  # lines that no view has side by side
+            out[...] = result.reshape(out.shape)
+    return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
 
 def _is_short(request: ScanRequest, order: Order) -> bool:
     """Whether a request is for `scan_short`: lines of a warp scan, and nothing but the operator."""
     op, arrays = request.op, (request.mask, request.segments, request.row_initial, request.last)
-    flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan
+    flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.carry_out
     plain = op.states is SCALAR and not any(flags) and all(array is None for array in arrays)
     return plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.vector
 
@@ -168,8 +207,12 @@ def _scan_short(request: ScanRequest, value: Array, order: Order, outs: list[Arr
     return outs
 
 
+def _others(request: ScanRequest) -> tuple[int, ...]:
+    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
+
+
 def _lines(request: ScanRequest) -> int:
-    return math.prod(n for i, n in enumerate(request.shape) if i != request.axis)
+    return math.prod(_others(request))
 
 
 def _moved(request: ScanRequest, array: Array) -> Array:
@@ -184,31 +227,33 @@ def _as_lines(request: ScanRequest, array: Array) -> Array:
     return _moved(request, whole).reshape(_lines(request), request.shape[request.axis])
 
 
-def _initial_rows(
-    request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None, others: tuple[int, ...], rows: int
-) -> Any:
+def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:
     if inputs.row_initial is None:
         return 0 if start is None else start[0]
     assert request.row_initial is not None
-    initial = np.broadcast_to(inputs.row_initial, others).reshape(rows)
-    return to_accumulator(initial, request.row_initial.dtype, DTYPES[request.carry])
+    return to_accumulator(inputs.row_initial, request.row_initial.dtype, DTYPES[request.carry])
 
 
-def _restarts(request: ScanRequest, segments: Array, lines: int) -> Array:
-    """Where segments start, in scan order; the start of a row counts only where a flag says so."""
-    assert request.segments is not None
-    length = request.shape[request.axis]
+def _restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
+    """Where segments start, in scan order; the start of a line counts where a flag says so, or a carry."""
+    assert request.segments is not None and inputs.segments is not None
+    segments, length = inputs.segments, request.shape[request.axis]
     if request.segments.kind == "reset":
         return np.not_equal(_as_lines(request, _standing(segments, request.segments.array)).view(np.uint8), 0)
     if request.segments.kind == "offsets":
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
         starts[length - inside if request.reverse else inside] = True
+        if request.carry_in:  # a first segment without elements takes the carry
+            starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
         return np.broadcast_to(starts[:length], (lines, length))
-    keys = _as_lines(request, _standing(segments, request.segments.array))
-    keys = to_accumulator(keys, request.segments.array.dtype, request.segments.array.dtype)
+    dtype = request.segments.array.dtype
+    keys = to_accumulator(_as_lines(request, _standing(segments, request.segments.array)), dtype, dtype)
     starts = np.zeros(keys.shape, np.bool_)
     starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
+    if request.carry_in and length:
+        last_key = np.broadcast_to(inputs.carry[-1], _others(request)).reshape(lines)
+        starts[:, 0] = keys[:, 0] != to_accumulator(last_key, dtype, dtype)
     return starts
 
 
@@ -216,7 +261,3 @@ def _standing(array: Array, spec: ArraySpec | None) -> Array:
     """An array as the request has it: broadcast, along the last axis or the scanned one."""
     assert spec is not None
     return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])
-
-
-def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

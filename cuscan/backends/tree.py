@@ -7,6 +7,7 @@ is some state or other, which the first element of a line then replaces.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,36 +84,70 @@ class Carry:
             self._groups = []
 
 
-def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> States:
-    """What precedes each thread's items, as (warp scans, lanes), for a group of units; the carry passes the group.
+class Prefixes(NamedTuple):
+    """What precedes each thread's items, as (warp scans, lanes): `threads`; and what that is made of.
 
-    `wide` are the dtypes of the carry's fields.
+    `units`: what precedes each unit, in the carry's type; for the first one something does if it `exists`. `warps`:
+    what precedes each warp in its unit; `runs`: what precedes each run in its warp (of a paired order, in its unit).
     """
+
+    threads: States
+    exists: bool
+    units: States
+    warps: States
+    runs: States
+
+
+def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
+    """What precedes what in a group of units; the carry, of dtypes `wide`, passes the group."""
     before, narrow = carry.before_group(), tuple(part.dtype for part in elements)
     exists = before is not None
     totals = tuple(part[0].copy() for part in elements)
+    warps: States = ()
     for i in range(1, shape.items):
         totals = combine(totals, at(elements, i))
     if carry.paired:
         runs = _blocks(combine, _reshaped(totals, (-1, shape.units, shape.lanes)))
         units = _blocks(combine, _cast(at(runs[-1], (..., 0)), wide))
         carry.pass_group(at(units[-1], (..., 0)))
-        before_units = _cast(_before_in_pairs(combine, before, units), narrow)
-        threads = _after(combine, before_units, _before_in_pairs(combine, None, runs), exists)
+        before_units = _before_in_pairs(combine, before, units)
+        before_runs = _before_in_pairs(combine, None, runs)
+        threads = _after(combine, _cast(before_units, narrow), before_runs, exists)
     else:
         lanes = _reshaped(_kogge_stone(combine, totals), (-1, *shape[:4]))
         vectors = _fold(combine, at(lanes, (..., -1)))
-        warps = _fold(combine, at(vectors, (..., -1)))
-        units_so_far = _kogge_stone(combine, _cast(at(warps, (..., -1)), wide))
+        warps_so_far = _fold(combine, at(vectors, (..., -1)))
+        units_so_far = _kogge_stone(combine, _cast(at(warps_so_far, (..., -1)), wide))
         carry.pass_group(at(units_so_far, (..., -1)))
-        shifted = _shifted(units_so_far)
-        before_units = _cast(shifted if before is None else _after(combine, before, shifted, True), narrow)
-        before_warps = _after(combine, before_units, _shifted(warps), exists)
-        within_warps = _after(combine, _shifted(vectors), _shifted(lanes), False)
+        before_units, warps = _shifted(units_so_far), _shifted(warps_so_far)
+        if before is not None:
+            before_units = _after(combine, before, before_units, True)
+        before_warps = _after(combine, _cast(before_units, narrow), warps, exists)
         tiles = shape.units * shape.warps
-        within_warps = _reshaped(within_warps, (-1, tiles, shape.vectors * shape.lanes))
-        threads = _after(combine, _reshaped(before_warps, (-1, tiles)), within_warps, exists)
-    return _reshaped(threads, (-1, shape.lanes))
+        before_runs = _after(combine, _shifted(vectors), _shifted(lanes), False)
+        before_runs = _reshaped(before_runs, (-1, tiles, shape.vectors * shape.lanes))
+        threads = _after(combine, _reshaped(before_warps, (-1, tiles)), before_runs, exists)
+    return Prefixes(_reshaped(threads, (-1, shape.lanes)), exists, before_units, warps, before_runs)
+
+
+def behind(
+    combine: Combine, elements: States, shape: Shape, before: Prefixes, position: int, wide: tuple[Any, ...]
+) -> States:
+    """What lines add up to, up to an element of the group of units, in the carry's type.
+
+    It is what the units before add up to, and then, in one step, the unit up to the element.
+    """
+    unit, warp, vector, lane, item = (int(i) for i in np.unravel_index(position, shape))
+    run = vector * shape.lanes + lane
+    places = [at(elements, i) for i in range(item + 1)]
+    parts = [at(_reshaped(place, (-1, *shape[:4])), (slice(None), unit, warp, vector, lane)) for place in places]
+    if run:
+        parts.insert(0, at(before.runs, (slice(None), unit * shape.warps + warp, run)))
+    total = functools.reduce(combine, parts)
+    if warp:
+        total = combine(at(before.warps, (slice(None), unit, warp)), total)
+    total = _cast(total, wide)
+    return combine(at(before.units, (slice(None), unit)), total) if unit or before.exists else total
 
 
 def at(states: States, place: Any) -> States:

@@ -26,7 +26,7 @@ from unittest import mock
 import numpy as np
 
 from cuscan import tuning
-from cuscan.call import SEGMENTS, Flags, Operands
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
@@ -284,7 +284,7 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 class Simulation:
     """A call of `cuscan.scan`, planned; `run` it as often as you like.
 
-    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. The
+    `arrays` are those that are read, or None, in the order of the kernel's arguments without those written. The
     memory of value number `in_place` is also the first result's.
     """
 
@@ -330,7 +330,7 @@ class Simulation:
         """Where segments start, if offsets give it."""
         if self.starts is None:
             return None
-        offsets = self.arrays[-2]
+        offsets = self.arrays[self._segments]
         assert offsets is not None
         return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
 
@@ -338,15 +338,17 @@ class Simulation:
         plan, count = self.plan, len(self.request.values)
         read = [None if array is None else Memory.like(array) for array in self.arrays]
         if bits is not None:
-            read[-2] = bits  # in the place of the offsets
-        results = [_room_for(spec) for spec in self.request.results]
+            read[self._segments] = bits  # in the place of the offsets
+        results = [None if self.request.only_carry else _room_for(spec) for spec in self.request.results]
         if self.in_place is not None:
             shared = read[self.in_place]
             assert shared is not None
             results[0] = shared
         last = None if self.request.last is None else _room_for(self.request.last)
-        memories = [*read[:count], *results, *read[count:], last]
-        written = [id(memory) for memory in (*results, last, workspace)]
+        carry_out = [_room_for(spec) for spec in self.request.carry_out]
+        carried = count + 3
+        memories = [*read[:count], *results, *read[count:carried], last, *read[carried:], *carry_out]
+        written = [id(memory) for memory in (*results, last, *carry_out, workspace)]
         before = [(memory, memory.raw.copy()) for memory in (*memories, workspace) if memory is not None]
         spans = [memory.span for memory in memories if memory is not None]
         schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
@@ -364,10 +366,14 @@ class Simulation:
             raise SimulationError(message.decode())
         for number, (memory, was) in enumerate(before):
             memory.check(f"array {number}", was, written=id(memory) in written)
-        given = [result.array for result in results]
-        if last is not None:
-            given.append(last.array.squeeze(self.request.axis))
-        return tuple(given)
+        given = [result.array for result in results if result is not None]
+        behind = [memory for memory in (last, *carry_out) if memory is not None]
+        return (*given, *(memory.array.squeeze(self.request.axis) for memory in behind))
+
+    @property
+    def _segments(self) -> int:
+        """The number of the array that says where segments start."""
+        return len(self.request.values) + 1
 
 
 def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
@@ -411,6 +417,7 @@ def prepare(
     reset: Array | None = None,
     offsets: Array | None = None,
     keys: Array | None = None,
+    carry: Array | tuple[Array, ...] = (),
     out: Array | None = None,
     target: Target = SMALL_GPU,
     **flags: Any,
@@ -424,6 +431,8 @@ def prepare(
     row_initial = initial if isinstance(initial, np.ndarray) else None
     number = None if row_initial is not None else initial
     beside = {"mask": mask, "reset": reset, "offsets": offsets, "keys": keys, "initial": row_initial}
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    beside |= dict(zip(CARRY[1:], fields, strict=False))
     given = {name: array for name, array in beside.items() if array is not None}
     operands = Operands(
         tuple(LIBRARY.adopt(array, "x") for array in (*values, *given.values())),
@@ -432,8 +441,9 @@ def prepare(
     )
     request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
     boundaries = next((given[name] for name in SEGMENTS if name in given), None)
-    arrays = (*values, mask, boundaries, row_initial)
-    specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
+    arrays = (*values, mask, boundaries, row_initial, *fields)
+    beside_specs = (request.mask, request.segments and request.segments.array, request.row_initial)
+    specs = (*request.values, *beside_specs, *request.carry_in)
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
     in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(
