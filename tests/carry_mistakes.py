@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from feature_cases import Case, draws
+import numpy as np
+from feature_cases import Array, Case, draws
 from test_broken_features import Mistake
 from test_simulated_carry import MAX, NARROW, named, products, totals
 from test_simulated_features import tied
@@ -13,22 +14,29 @@ from cuscan.operators import LINEAR_RECURRENCE
 BACKWARDS, LEADING = {"reverse": True}, {"include_initial": True}
 FLOATS = {"draw": tied("float32", nan=0.003)}
 
+
+def lowest(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
+    """Nothing beside any carry."""
+    return (np.full(shape, -1000, np.float32),)
+
+
 # Calls that work, by name.
 CASES: dict[str, Case] = {
     "rows": named("rows", "", call=BACKWARDS),
     "rows-leading": named("rows", "leading", call=LEADING),
-    "cluster": named("cluster", ""),
-    "tiles": named("tiles-shared", ""),
+    "cluster": named("cluster", "", shape=(3, 2500)),  # which end in the second warp of a unit, as these do
+    "tiles": named("tiles-shared", "", shape=(3, 2000)),
     "tiles-total": totals("tiles-shared"),
     "tiles-offsets": named("tiles-shared", "", segments="offsets-each"),
     "tiles-keys": named("tiles-shared", "", segments="keys-full", call=BACKWARDS),
     "tiles-index": named("tiles-shared", "", MAX, **FLOATS),
     "tiles-index-reverse": named("tiles-shared", "", MAX, call=BACKWARDS, **FLOATS),
-    "tiles-bytes": named("tiles-shared", "", draw=draws("uint8"), call={"dtype": "uint8"}),
+    "tiles-carried": named("tiles-shared", "", MAX, call=BACKWARDS, draw=lowest, shape=(16, 600)),
+    "tiles-bytes": named("tiles-shared", "", draw=draws("int8"), call={"dtype": "int8"}),
     "recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
     "columns": products("columns-shared"),
     "columns-own": products("columns-own"),
-    "columns-keys": named("columns-shared", "", segments="keys"),
+    "columns-keys": named("columns-shared", "", segments="keys", shape=(2, 700, 8)),
     "columns-leading": named("columns-shared", "", call=LEADING, shape=(2, 256, 9)),
     "columns-index": named("columns-shared", "", MAX, **FLOATS),
     "strips": named("strips", ""),
@@ -76,9 +84,7 @@ MISTAKES = (
         "if (state.index >= 0) state.index += geometry.elements();",
         ";",
     ),
-    Mistake(
-        "nowhere-moves-up", "tiles-index-reverse", ELEMENTS, "if (state.index >= 0) state.index +=", "state.index +="
-    ),
+    Mistake("nowhere-moves-up", "tiles-carried", ELEMENTS, "if (state.index >= 0) state.index +=", "state.index +="),
     Mistake(
         "key-of-another-place", "tiles-keys", ELEMENTS, "(count - 1 - position) * geometry", "(0 - position) * geometry"
     ),
