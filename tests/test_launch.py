@@ -361,10 +361,16 @@ def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
 
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):
+    """The oldest goes, and no other: the next of a kept shape plans nothing."""
     monkeypatch.setattr(cuda, "_MAX_LAUNCHES", 3)
     for n in range(1, 9):
         check(gpu, values(n))
-        assert len(cuda._launches) <= 3
+        assert len(cuda._launches) == min(n, 3)
+    monkeypatch.setattr(cuda, "make_plan", None)
+    for n in (6, 7, 8):
+        check(gpu, values(n))
+    with pytest.raises(TypeError, match="NoneType"):
+        check(gpu, values(5))
 
 
 def test_a_lookup_does_not_pass_what_the_first_call_refused(gpu):
