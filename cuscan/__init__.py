@@ -1,6 +1,6 @@
 """cuscan: prefix scans on the GPU, on any axis, dtype and operator, from any framework."""
 
-from cuscan.api import linear_recurrence, scan
+from cuscan.api import linear_recurrence, scan, total
 from cuscan.custom import Operator
 from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
 from cuscan.functions import (
@@ -35,4 +35,5 @@ __all__ = [
     "nancumprod",
     "nancumsum",
     "scan",
+    "total",
 ]

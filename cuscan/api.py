@@ -1,14 +1,14 @@
-"""The two functions that all others call. Each takes the whole way of an array: adopt, request, run, hand back."""
+"""The functions that all others call. Each takes the whole way of an array: adopt, request, run, hand back."""
 
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from cuscan import backends
-from cuscan.call import SEGMENTS, Operands, find_dtype, make_flags
+from cuscan.call import CARRY, SEGMENTS, Operands, choose_extremum, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -16,19 +16,45 @@ from cuscan.initial import check_initial
 from cuscan.interop import adopt
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.signatures import LAST, Array, OfScan, Op, Pair, Recurrence, RecurrenceWithLast, choose_axis
+from cuscan.signatures import (
+    LAST,
+    Array,
+    No,
+    OfScan,
+    OfTotal,
+    OfTotals,
+    OneNumber,
+    Op,
+    Pair,
+    PairWithCarry,
+    Recurrence,
+    RecurrenceWithLast,
+    Ties,
+    WithCarry,
+    Yes,
+    choose_axis,
+)
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
+    from cuscan.signatures import NumPy
+
 
 @overload
-def scan(x: NDArray[Any], op: Op = ..., **keywords: Unpack[OfScan]) -> NDArray[Any]: ...
+def scan(x: NumPy, op: Op = ..., *, return_carry: No = ..., **keywords: Unpack[OfScan]) -> NumPy: ...
 @overload
-def scan(x: Array, op: Op = ..., **keywords: Unpack[OfScan]) -> Array: ...
+def scan(x: NumPy, op: Op = ..., *, return_carry: Yes, **keywords: Unpack[OfScan]) -> WithCarry[NumPy]: ...
 @overload
-def scan(x: tuple[Array, ...], op: Operator, **keywords: Unpack[OfScan]) -> tuple[Array, ...]: ...
+def scan(x: Array, op: Op = ..., *, return_carry: No = ..., **keywords: Unpack[OfScan]) -> Array: ...
+@overload
+def scan(x: Array, op: Op = ..., *, return_carry: Yes, **keywords: Unpack[OfScan]) -> WithCarry[Array]: ...
+@overload
+def scan(
+    x: tuple[Array, ...], op: Operator, *, return_carry: No = ..., **keywords: Unpack[OfScan]
+) -> tuple[Array, ...]: ...
+@overload
+def scan(x: tuple[Array, ...], op: Operator, *, return_carry: Yes, **keywords: Unpack[OfScan]) -> tuple[Any, ...]: ...
 def scan(
     x: Any,
     op: Op = "add",
@@ -44,6 +70,8 @@ def scan(
     reset: Any = None,
     offsets: Any = None,
     keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     dtype: Any = None,
     out: Any = None,
@@ -83,6 +111,12 @@ def scan(
             ascend, and whatever they hold, nothing outside of the arrays is touched.
         keys: a real array of one dimension along the axis (whichever that is), or one that broadcasts to
             `x.shape`: a segment starts where the key differs from the one before. NaN differs from NaN.
+        carry: what precedes the first element of each line in scan order (with `reverse`: what follows the last), as
+            `return_carry` gives it: see Carries below. It enters what is open where x begins, so with segments the
+            first one, unless it starts anew at the first element: where `reset` is True there, where `keys` has another
+            key than the last one so far, or where the first segment of `offsets` in scan order is empty. `initial` is
+            then before the segments that start in x alone.
+        return_carry: also return the carry behind the last element: the `carry` of the next chunk.
         validate: check offsets that are on a GPU, and wait for it. Those on the CPU are always checked.
         dtype: of the result. By default that of out, else that of x; for add and mul, bool and integers
             become int64 (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
@@ -96,7 +130,8 @@ def scan(
         An array of x's library on x's device (of a library without the array API standard, see
         `x.__array_namespace__`, a CuPy or NumPy array), of x's shape (one more along the axis with `include_initial`);
         for a state of several fields a tuple of arrays, or a structured array if x is one. `out` if it was
-        given. On a GPU the work is queued on the library's current stream, and nothing waits for it. The bits
+        given. With `return_carry` the tuple (result, carry), or (result, ..., carry) where there are several. On a GPU
+        the work is queued on the library's current stream, and nothing waits for it. The bits
         of a floating-point result depend on the element's position, the dtypes, the operator and the memory
         layout alone (`cuscan.order`); those of logaddexp also on the exp and log of the machine.
 
@@ -107,33 +142,74 @@ def scan(
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 
+    Carries: a line is a row of x along the axis. A carry is an array of the other axes' shape, or a tuple of such
+    arrays, in the types in which the kernels carry states along the axis:
+
+        add, mul                   float64 (complex128 if complex); of integers int64, uint64, or 32 bits if narrower
+        min, max                   the result's dtype; float32 for float16 and bfloat16, 32 bits for narrow integers
+        and, or, xor               the result's dtype; 32 bits for bool and narrow integers
+        logaddexp                  (greatest, sum of exponentials relative to it), float64 of float64, else float32
+        cummax, cummin of indices  (value, position, elements so far): as max; int64; int64
+        linear_recurrence          (product of a, h): float64, complex128 if complex
+        an `Operator`              the fields of its state, or one number as for max
+        with `keys`                the last key as one more, in the dtype of keys
+
+    A sequence in chunks gives what it gives in one call: exactly where the operator is exact (integers, extrema, bits),
+    else but for rounding. Sums of either way are within eps * (32 + i / 2**20) * (|x[0]| + ... + |x[i]|) of the exact
+    ones, to first order in the eps of the accumulator (float32, float64); each chunk adds one rounding in float64.
+    Positions go on counting from chunk to chunk: they are those in all chunks so far, joined in the order of the axis.
+    With `reverse`, where each chunk lies before those of earlier calls, the positions of these move up by its length.
+
     The GPU algorithm is a single-pass scan, after decoupled look-back (Merrill & Garland 2016).
     """
     axis = choose_axis(axis, dim)
-    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
+    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
     if isinstance(op, Operator) or isinstance(x, tuple):
         views, roles, structure = _adopt_values(x, op)
     else:
         views, roles, structure = (adopt(x, "x"),), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
         views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     outs = None if out is None else _adopt_outs(out)
     results = backends.run(flags, Operands(views, roles, outs), initial)
+    behind = ()
+    if return_carry:
+        results, behind = results[:-1], results[-1:]
     if out is not None:
-        return out
-    if structure is not None:
-        return _as_structure(results, structure)
-    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
+        results = out if isinstance(out, tuple) else (out,)
+    elif structure is not None:
+        results = (_as_structure(results, structure),)
+    results += behind
+    as_tuple = isinstance(x, tuple) or isinstance(out, tuple)
+    return results if len(results) > 1 or as_tuple else results[0]
 
 
 @overload
-def linear_recurrence(a: Any, b: NDArray[Any], **keywords: Unpack[Recurrence]) -> NDArray[Any]: ...
+def linear_recurrence(a: Any, b: NumPy, *, return_carry: No = ..., **keywords: Unpack[Recurrence]) -> NumPy: ...
 @overload
-def linear_recurrence(a: Any, b: NDArray[Any], **keywords: Unpack[RecurrenceWithLast]) -> Pair[NDArray[Any]]: ...
+def linear_recurrence(a: Any, b: NumPy, *, return_carry: Yes, **keywords: Unpack[Recurrence]) -> WithCarry[NumPy]: ...
 @overload
-def linear_recurrence(a: Any, b: Array, **keywords: Unpack[Recurrence]) -> Array: ...
+def linear_recurrence(
+    a: Any, b: NumPy, *, return_carry: No = ..., **keywords: Unpack[RecurrenceWithLast]
+) -> Pair[NumPy]: ...
 @overload
-def linear_recurrence(a: Any, b: Array, **keywords: Unpack[RecurrenceWithLast]) -> Pair[Array]: ...
+def linear_recurrence(
+    a: Any, b: NumPy, *, return_carry: Yes, **keywords: Unpack[RecurrenceWithLast]
+) -> PairWithCarry[NumPy]: ...
+@overload
+def linear_recurrence(a: Any, b: Array, *, return_carry: No = ..., **keywords: Unpack[Recurrence]) -> Array: ...
+@overload
+def linear_recurrence(a: Any, b: Array, *, return_carry: Yes, **keywords: Unpack[Recurrence]) -> WithCarry[Array]: ...
+@overload
+def linear_recurrence(
+    a: Any, b: Array, *, return_carry: No = ..., **keywords: Unpack[RecurrenceWithLast]
+) -> Pair[Array]: ...
+@overload
+def linear_recurrence(
+    a: Any, b: Array, *, return_carry: Yes, **keywords: Unpack[RecurrenceWithLast]
+) -> PairWithCarry[Array]: ...
 def linear_recurrence(
     a: Any,
     b: Any,
@@ -145,6 +221,8 @@ def linear_recurrence(
     reset: Any = None,
     offsets: Any = None,
     keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     return_last: bool = False,
     dtype: Any = None,
@@ -165,6 +243,8 @@ def linear_recurrence(
             at its first element. A reset at the first element (in scan order) drops `initial`.
         offsets: as for `scan`. `initial` comes into what begins with the first element, and into no other segment.
         keys: as for `scan`; `initial` as for `offsets`.
+        carry: as for `scan`: the product of a so far, which changes no h, and h[-1]; in place of `initial`.
+        return_carry: also return the carry behind the last element, as for `scan`.
         validate: as for `scan`.
         return_last: also return the state behind the last element (in scan order): the `initial` of the next chunk.
         dtype: of h; by default that of `out`, else that of b. float16 and bfloat16 are computed in float32.
@@ -172,8 +252,8 @@ def linear_recurrence(
 
     Returns:
         h, of b's shape; with `return_last` the tuple (h, last), where last has b's shape without the axis, and h's
-        dtype (float32 for float16 and bfloat16). A sequence in chunks gives what it gives in one call, but for
-        rounding.
+        dtype (float32 for float16 and bfloat16). With `return_carry` the carry comes last. A sequence in chunks gives
+        what it gives in one call, but for rounding.
 
     Raises: as `scan`.
 
@@ -191,17 +271,102 @@ def linear_recurrence(
     a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
     """
     axis = choose_axis(axis, dim)
-    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
+    flags = make_flags(
+        LINEAR_RECURRENCE,
+        axis,
+        reverse,
+        dtype=dtype,
+        return_last=return_last,
+        validate=validate,
+        return_carry=return_carry,
+    )
+    if initial is not None and carry is not None:
+        raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
     value = adopt(b, "b")
     number = initial if initial is None or _is_number(initial) else None
-    carry = None if number is initial else initial
+    before = None if number is initial else initial
     views, roles = _adopt_beside(
-        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
+        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
     )
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
-    if return_last:
-        return results
-    return results[0]
+    return results if len(results) > 1 else results[0]
+
+
+@overload
+def total(x: NumPy, op: OneNumber = ..., **keywords: Unpack[OfTotal]) -> NumPy: ...
+@overload
+def total(x: Array, op: OneNumber = ..., **keywords: Unpack[OfTotal]) -> Array: ...
+@overload
+def total(x: Array, op: Op = ..., **keywords: Unpack[OfTotals]) -> Any: ...
+@overload
+def total(x: tuple[Any, ...], op: Operator | Literal["linear_recurrence"], **keywords: Unpack[OfTotals]) -> Any: ...
+def total(
+    x: Any,
+    op: Op | Literal["linear_recurrence"] = "add",
+    *,
+    axis: int = LAST,
+    dim: int | None = None,
+    reverse: bool = False,
+    mask: Any = None,
+    skipna: bool = False,
+    initial: Any = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    carry: Any = None,
+    return_indices: bool = False,
+    ties: Ties = "first",
+    validate: bool = False,
+    dtype: Any = None,
+) -> Any:
+    """What each line adds up to: the carry of a scan alone, without its results. On a GPU x is read and not more.
+
+    Args:
+        x: as for `scan`; of a linear recurrence the tuple (a, b).
+        op: as for `scan`, or "linear_recurrence".
+        axis: the axis to go along, by default the last.
+        dim: another name of axis, as in torch.
+        reverse: go from the end.
+        mask: as for `scan`.
+        skipna: as for `scan`.
+        initial: as for `scan`: before every segment.
+        reset: as for `scan`; with segments a total is that of the last one, which is open at the end.
+        offsets: as for `scan`.
+        keys: as for `scan`.
+        carry: what precedes the first element of each line, as for `scan`.
+        return_indices: of "max" and "min": with positions, as `cummax` has them.
+        ties: as for `cummax`.
+        validate: as for `scan`.
+        dtype: of the scan's result, as for `scan`: the carry's dtypes follow from it.
+
+    Returns:
+        What `scan(x, op, ..., return_carry=True)` returns as its carry, to the bit: an array of x's library and device,
+        of x's shape without the axis, or a tuple of them (see `scan`). The `carry` of a scan of what follows x; pieces
+        of a sequence can so be added up side by side, and scanned afterwards.
+
+    Raises: as `scan`.
+    """
+    axis = choose_axis(axis, dim)
+    combined = choose_extremum(LINEAR_RECURRENCE if op == "linear_recurrence" else op, return_indices, ties)
+    flags = make_flags(
+        combined, axis, reverse, skipna=skipna, dtype=dtype, validate=validate, return_carry=True, only_carry=True
+    )
+    views: tuple[ArrayView, ...]
+    if combined is LINEAR_RECURRENCE:
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ScanTypeError(
+                f"x must be a tuple of 2 arrays (a, b) for op='linear_recurrence'; got {type(x).__name__}"
+            )
+        value = adopt(x[1], "b")
+        views, roles = (_adopt_like(x[0], value, dtype), value), LINEAR_RECURRENCE.inputs
+    else:
+        views, roles, _ = _adopt_values(x, combined)
+    views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
+    return backends.run(flags, Operands(views, roles), initial)[-1]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -261,6 +426,19 @@ def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: 
     if integers.dtype.kind not in "iu" and integers.size:
         raise ScanTypeError(f"{name} must be integers; got {listed!r}")
     return value.library.from_numpy(integers.astype(np.int64), value.device)
+
+
+def _adopt_carry(
+    views: tuple[ArrayView, ...], roles: tuple[str, ...], carry: Any
+) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
+    """The views so far, and the fields of the carry that comes in. NumPy's numbers are its arrays of no dimension."""
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    if not fields:
+        raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
+    names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
+    arrays = (np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
+    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=False))
+    return views + adopted, roles + names
 
 
 def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:

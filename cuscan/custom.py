@@ -71,6 +71,10 @@ struct UserOperator {{
     }}
     static CUSCAN_DEVICE State start(State initial) {{ return initial; }}
 {lowers}
+    template <int kField>
+    static CUSCAN_DEVICE auto field(State state, Number<kField> k) {{
+        return lower(state, k);
+    }}
 }};
 }}  // namespace cuscan
 """

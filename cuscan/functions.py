@@ -2,79 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, overload
 
 from cuscan.api import scan
+from cuscan.call import choose_extremum
 from cuscan.dtypes import Kind
-from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.errors import ScanValueError
 from cuscan.interop import adopt
-from cuscan.operators import INDEXED
 from cuscan.signatures import (
     LAST,
     Array,
+    Axis,
     Named,
+    No,
     Op,
     Pair,
+    PairWithCarry,
     Skipping,
     Ties,
+    WithCarry,
     WithIndices,
     WithoutIndices,
+    Yes,
     spells_keywords_of,
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
+    from cuscan.signatures import NumPy
+
 
 @overload
-def cumsum(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
+def cumsum(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> NumPy: ...
 @overload
-def cumsum(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+def cumsum(x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]) -> WithCarry[NumPy]: ...
+@overload
+def cumsum(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def cumsum(x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]) -> WithCarry[Array]: ...
 @spells_keywords_of(scan)
-def cumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
+def cumsum(x: Any, axis: Axis = LAST, **keywords: Any) -> Any:
     """Cumulative sum: `scan(x, "add", ...)`; see `scan` for the keywords. With axis=None x is flattened first."""
     return _scan(x, "add", axis, keywords)
 
 
 @overload
-def cumprod(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
+def cumprod(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> NumPy: ...
 @overload
-def cumprod(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+def cumprod(x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]) -> WithCarry[NumPy]: ...
+@overload
+def cumprod(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def cumprod(x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]) -> WithCarry[Array]: ...
 @spells_keywords_of(scan)
-def cumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
+def cumprod(x: Any, axis: Axis = LAST, **keywords: Any) -> Any:
     """Cumulative product: `scan(x, "mul", ...)`; see `scan` for the keywords. With axis=None x is flattened first."""
     return _scan(x, "mul", axis, keywords)
 
 
 @overload
-def nancumsum(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Named]) -> NDArray[Any]: ...
+def nancumsum(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Named]) -> NumPy: ...
 @overload
-def nancumsum(x: Array, axis: int | None = ..., **keywords: Unpack[Named]) -> Array: ...
+def nancumsum(x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Named]) -> WithCarry[NumPy]: ...
+@overload
+def nancumsum(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Named]) -> Array: ...
+@overload
+def nancumsum(x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Named]) -> WithCarry[Array]: ...
 @spells_keywords_of(scan, "skipna")
-def nancumsum(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
+def nancumsum(x: Any, axis: Axis = LAST, **keywords: Any) -> Any:
     """Cumulative sum in which NaN counts as 0: `cumsum(x, skipna=True, ...)`; see `scan` for the keywords."""
     return _scan(x, "add", axis, keywords, skipna=True)
 
 
 @overload
-def nancumprod(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Named]) -> NDArray[Any]: ...
+def nancumprod(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Named]) -> NumPy: ...
 @overload
-def nancumprod(x: Array, axis: int | None = ..., **keywords: Unpack[Named]) -> Array: ...
+def nancumprod(x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Named]) -> WithCarry[NumPy]: ...
+@overload
+def nancumprod(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Named]) -> Array: ...
+@overload
+def nancumprod(x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Named]) -> WithCarry[Array]: ...
 @spells_keywords_of(scan, "skipna")
-def nancumprod(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
+def nancumprod(x: Any, axis: Axis = LAST, **keywords: Any) -> Any:
     """Cumulative product in which NaN counts as 1: `cumprod(x, skipna=True, ...)`; see `scan` for the keywords."""
     return _scan(x, "mul", axis, keywords, skipna=True)
 
 
 @overload
-def logcumsumexp(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[Skipping]) -> NDArray[Any]: ...
+def logcumsumexp(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> NumPy: ...
 @overload
-def logcumsumexp(x: Array, axis: int | None = ..., **keywords: Unpack[Skipping]) -> Array: ...
+def logcumsumexp(
+    x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]
+) -> WithCarry[NumPy]: ...
+@overload
+def logcumsumexp(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[Skipping]) -> Array: ...
+@overload
+def logcumsumexp(
+    x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[Skipping]
+) -> WithCarry[Array]: ...
 @spells_keywords_of(scan)
-def logcumsumexp(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
+def logcumsumexp(x: Any, axis: Axis = LAST, **keywords: Any) -> Any:
     """log(cumsum(exp(x))) without overflow: `scan(x, "logaddexp", ...)`; see `scan` for the keywords.
 
     For floating point (pass `dtype` for integers). Infinities and NaN as in `numpy.logaddexp.accumulate`. What is
@@ -85,17 +113,31 @@ def logcumsumexp(x: Any, axis: int | None = LAST, **keywords: Any) -> Any:
 
 
 @overload
-def cummax(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> NDArray[Any]: ...
+def cummax(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithoutIndices]) -> NumPy: ...
 @overload
-def cummax(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[NDArray[Any]]: ...
-@overload
-def cummax(x: Array, axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
-@overload
-def cummax(x: Array, axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
-@spells_keywords_of(scan)
 def cummax(
-    x: Any, axis: int | None = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any
-) -> Any:
+    x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithoutIndices]
+) -> WithCarry[NumPy]: ...
+@overload
+def cummax(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithIndices]) -> Pair[NumPy]: ...
+@overload
+def cummax(
+    x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithIndices]
+) -> PairWithCarry[NumPy]: ...
+@overload
+def cummax(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
+@overload
+def cummax(
+    x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithoutIndices]
+) -> WithCarry[Array]: ...
+@overload
+def cummax(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
+@overload
+def cummax(
+    x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithIndices]
+) -> PairWithCarry[Array]: ...
+@spells_keywords_of(scan)
+def cummax(x: Any, axis: Axis = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
     """Running maximum: `scan(x, "max", ...)`; see `scan` for the keywords. With axis=None x is flattened first.
 
     With `return_indices`, the tuple (values, indices): indices are int64 positions along the axis, in x (with `reverse`
@@ -103,29 +145,43 @@ def cummax(
     numbers. Where no element of x is in a value yet (it is the identity, or `initial`), the index is -1. `out` is then
     a tuple of two arrays. Without `return_indices`, `ties` makes no difference.
     """
-    return _scan(x, _extremum("max", return_indices, ties), axis, keywords)
+    return _scan(x, choose_extremum("max", return_indices, ties), axis, keywords)
 
 
 @overload
-def cummin(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> NDArray[Any]: ...
+def cummin(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithoutIndices]) -> NumPy: ...
 @overload
-def cummin(x: NDArray[Any], axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[NDArray[Any]]: ...
-@overload
-def cummin(x: Array, axis: int | None = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
-@overload
-def cummin(x: Array, axis: int | None = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
-@spells_keywords_of(scan)
 def cummin(
-    x: Any, axis: int | None = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any
-) -> Any:
+    x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithoutIndices]
+) -> WithCarry[NumPy]: ...
+@overload
+def cummin(x: NumPy, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithIndices]) -> Pair[NumPy]: ...
+@overload
+def cummin(
+    x: NumPy, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithIndices]
+) -> PairWithCarry[NumPy]: ...
+@overload
+def cummin(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithoutIndices]) -> Array: ...
+@overload
+def cummin(
+    x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithoutIndices]
+) -> WithCarry[Array]: ...
+@overload
+def cummin(x: Array, axis: Axis = ..., *, return_carry: No = ..., **keywords: Unpack[WithIndices]) -> Pair[Array]: ...
+@overload
+def cummin(
+    x: Array, axis: Axis = ..., *, return_carry: Yes, **keywords: Unpack[WithIndices]
+) -> PairWithCarry[Array]: ...
+@spells_keywords_of(scan)
+def cummin(x: Any, axis: Axis = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
     """Running minimum: `scan(x, "min", ...)`; see `cummax` for `return_indices` and `ties`."""
-    return _scan(x, _extremum("min", return_indices, ties), axis, keywords)
+    return _scan(x, choose_extremum("min", return_indices, ties), axis, keywords)
 
 
 @overload
 def cumulative_sum(
-    x: NDArray[Any], /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> NDArray[Any]: ...
+    x: NumPy, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> NumPy: ...
 @overload
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
@@ -141,8 +197,8 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, inc
 
 @overload
 def cumulative_prod(
-    x: NDArray[Any], /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> NDArray[Any]: ...
+    x: NumPy, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> NumPy: ...
 @overload
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
@@ -163,7 +219,7 @@ def _scan(x: Any, op: Op, axis: int | None, keywords: dict[str, Any], **fixed: b
             beside = keywords.get(name)
             if getattr(beside, "shape", ()) == shape:
                 keywords[name] = _flat(beside)
-    return scan(x, op, axis=axis, **keywords, **fixed)  # type: ignore[arg-type]
+    return scan(x, op, axis=axis, **keywords, **fixed)  # type: ignore[call-overload]
 
 
 def _flat(array: Any) -> Any:
@@ -173,14 +229,6 @@ def _flat(array: Any) -> Any:
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().reshape(array, (-1,))
     return array
-
-
-def _extremum(op: Literal["min", "max"], indices: bool, ties: str) -> Op:
-    if not isinstance(indices, bool | np.bool_):
-        raise ScanTypeError(f"return_indices must be True or False; got {indices!r}")
-    if ties not in ("first", "last"):
-        raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
-    return INDEXED[op, ties] if indices else op
 
 
 def _cumulative(x: Any, op: Op, axis: int | None, dtype: Any, include_initial: bool) -> Any:

@@ -74,6 +74,13 @@ def initial_argument(request: ScanRequest, initial: Any) -> Any:
     return make_states(request.op.states.dtype(""), numbers, (1,))
 
 
+def carry_start(request: ScanRequest, initial: Any) -> tuple[complex, ...]:
+    """The fields of the carry behind no elements, where none came in."""
+    start, op = check_start(initial, request.op, request.result.dtype), request.op
+    parts = op.identity(request.result.dtype) if start is None else op.states.start(*start)
+    return (*parts, *(0,) * (len(request.carry_out) - len(parts)))  # nothing is counted, and there is no key
+
+
 def _int_range(dtype: DType) -> tuple[int, int]:
     limits = np.iinfo(dtype.name)
     return int(limits.min), int(limits.max)

@@ -10,7 +10,10 @@ from cuscan.errors import ScanTypeError
 from cuscan.operators import Monoid
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Required
+
+    NumPy = NDArray[Any]
 
 
 class SupportsDLPack(Protocol):
@@ -30,15 +33,21 @@ class SupportsCUDAArrayInterface(Protocol):
 
 
 Array = TypeVar("Array", bound=SupportsDLPack | SupportsCUDAArrayInterface)
-OpName = Literal["add", "sum", "mul", "prod", "min", "max", "and", "or", "xor", "logaddexp"]
+OneNumber = Literal["add", "sum", "mul", "prod", "min", "max", "and", "or", "xor"]
+OpName = OneNumber | Literal["logaddexp"]
 Op = OpName | Callable[..., Any] | Monoid
+Yes = Literal[True]
+No = Literal[False]
+Axis = int | None
 Ties = Literal["first", "last"]
 Item = TypeVar("Item")
 Pair = tuple[Item, Item]
+WithCarry = tuple[Item, Any]  # the carry is an array or a tuple of arrays
+PairWithCarry = tuple[Item, Item, Any]
 
 
 class Shared(TypedDict, total=False):
-    """The keywords that all functions share; `cuscan.scan` explains them."""
+    """The keywords that all functions share, but for `return_carry`; `cuscan.scan` explains them."""
 
     dim: int | None
     reverse: bool
@@ -46,6 +55,7 @@ class Shared(TypedDict, total=False):
     reset: Any
     offsets: Any
     keys: Any
+    carry: Any
     validate: bool
     dtype: Any
     out: Any
@@ -68,14 +78,14 @@ class Skipping(Named, total=False):
 class WithoutIndices(Skipping, total=False):
     """The keywords of a running extremum that is one array."""
 
-    return_indices: Literal[False]
+    return_indices: No
     ties: Ties
 
 
 class WithIndices(Skipping, total=False):
     """The keywords of a running extremum and its positions."""
 
-    return_indices: Required[Literal[True]]
+    return_indices: Required[Yes]
     ties: Ties
 
 
@@ -83,20 +93,44 @@ class Recurrence(Shared, total=False):
     """The keywords of `cuscan.linear_recurrence` that leave the last state out."""
 
     axis: int
-    return_last: Literal[False]
+    return_last: No
 
 
 class RecurrenceWithLast(Shared, total=False):
     """Those that return it."""
 
     axis: int
-    return_last: Required[Literal[True]]
+    return_last: Required[Yes]
 
 
 class OfScan(Skipping, total=False):
     """The keywords of `cuscan.scan`."""
 
     axis: int
+
+
+class OfTotal(TypedDict, total=False):
+    """The keywords of `cuscan.total` that have no part in what it returns."""
+
+    axis: int
+    dim: int | None
+    reverse: bool
+    mask: Any
+    skipna: bool
+    initial: Any
+    reset: Any
+    offsets: Any
+    carry: Any
+    ties: Ties
+    validate: bool
+    dtype: Any
+
+
+class OfTotals(OfTotal, total=False):
+    """All of them: with keys and positions a total is a tuple."""
+
+    keys: Any
+    return_indices: bool
 
 
 class _Unset(int):

@@ -119,7 +119,10 @@ def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axi
 
 @dataclass(frozen=True)
 class Case:
-    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row."""
+    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row.
+
+    `carry`: "in", "out", "both", or "total", which is both without results.
+    """
 
     name: str
     op: str | Monoid
@@ -133,6 +136,7 @@ class Case:
     masked: bool = False
     segments: str = ""
     initial: Any = None
+    carry: str = ""
     in_place: int | None = None  # number of the value whose memory takes the result
     units: tuple[int, int] | None = UNITS  # None: those of the real tuning
     seeds: int = 2
@@ -146,17 +150,21 @@ class Case:
         rows = tuple(np.delete(shape, self.axis))
         initial = rng.standard_normal(rows).astype(values[-1].dtype) if self.initial == "rows" else self.initial
         with contextlib.nullcontext() if self.units is None else small_units(*self.units):
-            simulation = prepare(
-                values,
-                self.op,
-                axis=self.axis,
-                mask=rng.random(shape) < 0.7 if self.masked else None,
-                initial=initial,
-                out=None if self.in_place is None else values[self.in_place],
-                target=Target(self.arch, self.sms, self.shared_bytes, self.cluster),
+            call = {
+                "axis": self.axis,
+                "mask": rng.random(shape) < 0.7 if self.masked else None,
+                "initial": initial,
+                "out": None if self.in_place is None else values[self.in_place],
+                "target": Target(self.arch, self.sms, self.shared_bytes, self.cluster),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
-            )
+                "return_carry": self.carry in ("out", "both", "total"),
+                "only_carry": self.carry == "total",
+            }
+            if self.carry in ("in", "both", "total"):
+                fields = prepare(values, self.op, **{**call, "return_carry": True}).request.carry_out
+                call["carry"] = tuple(carried(rng, rows, field.dtype.name) for field in fields)
+            simulation = prepare(values, self.op, **call)
             return simulation, twin(simulation, None if self.initial == "rows" else initial)
 
     def check(self, code: DeviceCode = CODE) -> None:
@@ -177,14 +185,24 @@ def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
 TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
 
 
+def carried(rng: np.random.Generator, rows: tuple[int, ...], dtype: str) -> Array:
+    """A field of a carry: a float beside 0, or an integer that may be a position, a key or -1."""
+    if dtype.startswith(("float", "complex")):
+        return np.asarray(rng.standard_normal(rows)).astype(dtype)
+    return np.asarray(rng.integers(0 if dtype.startswith(("u", "b")) else -1, 5, rows)).astype(dtype)
+
+
 def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     """The results of the NumPy backend, in the same order; offsets are not checked."""
     request = simulation.request
     arrays = [a if a is None or a.dtype != ml_dtypes.bfloat16 else a.view(np.uint16) for a in simulation.arrays]
     count = len(request.values)
-    mask, segments, rows = arrays[count:]
+    mask, segments, rows, *carry = arrays[count:]
     rows = None if rows is None else rows.squeeze(request.axis)
     start = check_start(initial, request.op, request.result.dtype)
-    results, last = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows), start)
-    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=True)]
-    return (*given, *([] if request.last is None else [last]))
+    fields = tuple(field.squeeze(request.axis) for field in carry)
+    results, last, behind = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows, fields), start)
+    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=False)]
+    specs = request.carry_out
+    behind = [field.view(numpy_dtype(spec.dtype)) for field, spec in zip(behind, specs, strict=True)]
+    return (*given, *([] if request.last is None else [last]), *behind)

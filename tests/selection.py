@@ -73,6 +73,7 @@ def facets_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
         "initial": getattr(case, "initial", None) is not None or call.get("initial") is not None,
         "segments": getattr(case, "segments", "").partition("-")[0],
         "return_last": "return_last" in call,
+        "carry": getattr(case, "carry", ""),
     }
     yield from of_flags(family or case.name.split("-")[0], flags)
     for name in ("dtype", "op", "layout", "segments", "arch", "masked"):

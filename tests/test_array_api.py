@@ -193,6 +193,16 @@ def test_the_library_of_x_decides_among_several():
     assert isinstance(cuscan.linear_recurrence(strict.array([1.0, 2.0]), np.ones(2)), np.ndarray)
 
 
+def test_carries_are_arrays_of_the_library_too() -> None:
+    strict = Strict()
+    x = strict.array([[3.0, 1.0], [4.0, 1.0]])
+    _, indices, carry = cuscan.cummax(x, return_indices=True, return_carry=True)
+    assert all(isinstance(array, strict.kind) for array in (indices, *carry))
+    assert isinstance(cuscan.total(x), strict.kind)
+    again = cuscan.cumsum(x, carry=cuscan.total(x))
+    assert isinstance(again, strict.kind) and np.from_dlpack(again).tolist() == [[7, 8], [9, 10]]
+
+
 def test_operators_over_fields_give_back_tuples_of_them():
     strict = Strict()
     op = cuscan.Operator(

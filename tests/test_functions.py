@@ -21,6 +21,7 @@ NAMED = {
     "cummin": lambda x, axis: np.minimum.accumulate(x.ravel() if axis is None else x, axis or 0),
 }
 SPELLED = [*NAMED, "logcumsumexp", "scan", "linear_recurrence"]
+COMMON = {"axis", "dim", "reverse", "reset", "offsets", "keys", "initial", "carry", "validate", "dtype"}
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -39,6 +40,7 @@ def test_dim_is_axis_everywhere():
     np.testing.assert_array_equal(
         cuscan.linear_recurrence(0.5, floats, dim=0), cuscan.linear_recurrence(0.5, floats, axis=0)
     )
+    np.testing.assert_array_equal(cuscan.total(X, dim=0), [4, 6, 13])
     np.testing.assert_array_equal(cuscan.cumsum(X, dim=None), cuscan.cumsum(X))
 
 
@@ -54,16 +56,23 @@ def test_every_keyword_is_spelled_out(name):
     parameters = inspect.signature(getattr(cuscan, name)).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
-    assert {"axis", "dim", "reverse", "reset", "offsets", "keys", "initial", "validate", "dtype", "out"} <= set(
-        parameters
-    )
+    assert {*COMMON, "return_carry", "out"} <= set(parameters)
     assert ("skipna" in parameters) == (name not in ("nancumsum", "nancumprod", "linear_recurrence"))
     assert repr(parameters["axis"].default) == "-1"
     by_position = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert by_position == {"scan": ["x", "op"], "linear_recurrence": ["a", "b"]}.get(name, ["x", "axis"])
 
 
-@pytest.mark.parametrize("name", SPELLED)
+def test_a_total_takes_what_has_no_part_in_results():
+    assert set(inspect.signature(cuscan.scan).parameters) - set(inspect.signature(cuscan.total).parameters) == {
+        "exclusive",
+        "include_initial",
+        "return_carry",
+        "out",
+    }
+
+
+@pytest.mark.parametrize("name", [*SPELLED, "total"])
 def test_what_is_spelled_out_is_taken(name):
     """Every keyword at its default, and no other."""
     function = getattr(cuscan, name)
@@ -86,6 +95,9 @@ def test_flattened_arrays_take_what_they_took():
     assert cuscan.cumsum(np.array(5), None).tolist() == [5]
     values, places = cuscan.cummax(X, None, return_indices=True)
     assert (values.tolist(), places.tolist()) == ([3, 3, 4, 4, 5, 9], [0, 0, 2, 2, 4, 5])
+    *_, carry = cuscan.cummax(X, None, return_indices=True, return_carry=True)
+    assert [field.tolist() for field in carry] == [9, 5, 6]
+    assert cuscan.cumsum(X, None, carry=np.array(10)).tolist() == [13, 14, 18, 19, 24, 33]
     with pytest.raises(ScanTypeError, match=r"^x must be"):
         cuscan.cumsum([1, 2], None)
     with pytest.raises(ScanValueError, match=r"mask of shape"):

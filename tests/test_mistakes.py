@@ -45,6 +45,11 @@ def test_mistake_is_noticed(mistake: Mistake) -> None:
     )
 
 
+def test_every_mistake_has_one_place() -> None:
+    for mistake in MISTAKES:
+        CHAINS_ALONE.broken(mistake.header, mistake.old, mistake.new)
+
+
 def test_every_header_and_kind_has_mistakes() -> None:
     """But for target.cuh, which the simulator replaces."""
     assert {mistake.header for mistake in MISTAKES} == headers().keys() - {"target.cuh"}

@@ -36,6 +36,24 @@ def arrays_of_numpy(x: NDArray[np.int8], flags: NDArray[np.bool_]) -> None:
     assert_type(cuscan.scan(x, max), NDArray[Any])
 
 
+def carries_of_numpy(x: NDArray[np.int8]) -> None:
+    before = cuscan.total(x)
+    assert_type(before, NDArray[Any])
+    assert_type(cuscan.total(x, "max", dim=0, carry=before), NDArray[Any])
+    assert_type(cuscan.total(x, keys=x), Any)
+    assert_type(cuscan.total((x, x), "linear_recurrence"), Any)
+    assert_type(cuscan.cumsum(x, carry=before), NDArray[Any])
+    assert_type(cuscan.cumsum(x, 0, carry=before, return_carry=True), tuple[NDArray[Any], Any])
+    assert_type(cuscan.scan(x, "mul", return_carry=True), tuple[NDArray[Any], Any])
+    assert_type(cuscan.cummax(x, return_carry=True), tuple[NDArray[Any], Any])
+    assert_type(cuscan.cummin(x, return_indices=True, return_carry=True), tuple[NDArray[Any], NDArray[Any], Any])
+    assert_type(cuscan.linear_recurrence(0.5, x, return_carry=True), tuple[NDArray[Any], Any])
+    assert_type(
+        cuscan.linear_recurrence(0.5, x, return_last=True, return_carry=True),
+        tuple[NDArray[Any], NDArray[Any], Any],
+    )
+
+
 def arrays_of_others(x: Tensor) -> None:
     assert_type(cuscan.cumsum(x, 1), Tensor)
     assert_type(cuscan.logcumsumexp(x, skipna=True), Tensor)
@@ -44,6 +62,11 @@ def arrays_of_others(x: Tensor) -> None:
     assert_type(cuscan.linear_recurrence(0.5, x, return_last=True), tuple[Tensor, Tensor])
     assert_type(cuscan.cumulative_prod(x, include_initial=True), Tensor)
     assert_type(cuscan.scan(x, operator.mul), Tensor)
+    assert_type(cuscan.total(x, "xor"), Tensor)
+    assert_type(cuscan.cumprod(x, return_carry=False), Tensor)
+    assert_type(cuscan.nancumsum(x, return_carry=True), tuple[Tensor, Any])
+    assert_type(cuscan.cummax(x, return_indices=True, return_carry=True), tuple[Tensor, Tensor, Any])
+    assert_type(cuscan.linear_recurrence(x, x, return_last=True, return_carry=True), tuple[Tensor, Tensor, Any])
 
 
 def operators_of_the_user(x: NDArray[np.float32], y: Tensor) -> None:
@@ -60,3 +83,6 @@ def mistakes(x: NDArray[np.float32]) -> None:
     cuscan.cummax(x, ties="middle")  # wrong
     cuscan.nancumsum(x, skipna=False)  # wrong
     cuscan.linear_recurrence(0.5, x, exclusive=True)  # wrong
+    cuscan.cumsum(x, return_carry=1)  # wrong
+    cuscan.total(x, exclusive=True)  # wrong
+    cuscan.total([1, 2])  # wrong

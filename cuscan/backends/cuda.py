@@ -12,11 +12,11 @@ import numpy as np
 
 from cuscan.backends import workspace
 from cuscan.backends.kernel import Kernel
-from cuscan.call import Flags, Operands
+from cuscan.call import Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
-from cuscan.initial import initial_argument
+from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import ArrayView, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
@@ -58,20 +58,25 @@ class _Launch:
         self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
         self.checks_offsets = checks_offsets
-        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in request.results]
-        if request.last is not None:
-            made.append(_without(request.last, request.axis))
+        results = () if request.only_carry else request.results
+        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
+        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
+        made += [_without(spec, request.axis) for spec in behind]
         self.makers = [self.library.maker(*spec, device) for spec in made]
-        self.empty = 0 in request.result.shape
+        self.has_elements = 0 not in request.shape
+        self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
-        values, read, results = len(request.values), len(operands.views), len(request.results)
-        count = read + results + (request.last is not None)
-        order = [*range(values), *range(read, read + results), *range(values, read), *range(read + results, count)]
+        values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
+        written = read + len(results)
+        count, last = written + len(behind), written + (request.last is not None)
+        beside, carry_in = range(values, read - carried), range(read - carried, read)
+        written_behind = (*range(written, last), *carry_in, *range(last, count))
+        order = [*range(values), *range(read, written), *beside, *written_behind]
         offsets = dict(zip(order, plan.present_offsets, strict=True))
         self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
         self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
@@ -122,16 +127,29 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         number = None if initial is None else initial_argument(launch.request, initial)
         if not launch.empty:
             _queue(launch, views, pointers, number)
-        elif launch.request.last is not None:  # what comes in goes out
-            row_initial = operands.get("initial")
-            owners[-1][...] = (initial or 0) if row_initial is None else row_initial.owner
+        if not launch.has_elements:
+            _hand_on(launch.request, operands, initial, owners)
         if outs is not None:
             for out in outs:
                 library.written(out.owner)
+        fields = len(launch.request.carry_out)
+        if fields:
+            owners[-fields:] = [one_or_all(owners[-fields:])]
         return tuple(owners)
     finally:
         if current != wanted:
             _set_device(current)
+
+
+def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
+    """Of no elements: what comes in goes out. `owners` end with the last states and the carry, if there are any."""
+    fields = len(request.carry_out)
+    if request.last is not None:
+        row_initial = operands.get("initial")
+        owners[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial.owner
+    carry = [view.owner for view in operands.carry] or carry_start(request, initial)
+    for out, field in zip(owners[len(owners) - fields :], carry, strict=False):
+        out[...] = field
 
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:

@@ -89,11 +89,11 @@ def _adopt_stranger(array: object, name: str) -> ArrayView:
 
 
 def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
-    """NumPy or CuPy arrays as arrays of the library of `like`, if its array API namespace takes them over by DLPack."""
+    """NumPy or CuPy arrays, or tuples of them, as those of the library of `like`, if it has an array API namespace."""
     if not hasattr(like, "__array_namespace__"):
         return arrays
-    namespace = like.__array_namespace__()
-    return tuple(namespace.from_dlpack(array) for array in arrays)
+    take_over = like.__array_namespace__().from_dlpack
+    return tuple(tuple(map(take_over, a)) if isinstance(a, tuple) else take_over(a) for a in arrays)
 
 
 def _advice(thing: object, name: str) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from kept import FOLDER, included, kept, one_at_a_time, version_of
 
 from cuscan import tuning
-from cuscan.call import SEGMENTS, Flags, Operands
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
@@ -346,7 +346,7 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 class Simulation:
     """A call of `cuscan.scan`, planned; `run` it as often as you like.
 
-    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. The
+    `arrays` are those that are read, or None, in the order of the kernel's arguments without those written. The
     memory of value number `in_place` is also the first result's.
     """
 
@@ -391,7 +391,7 @@ class Simulation:
         """Where segments start, if offsets give it."""
         if self.starts is None:
             return None
-        offsets = self.arrays[-2]
+        offsets = self.arrays[self._segments]
         assert offsets is not None
         return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
 
@@ -401,27 +401,42 @@ class Simulation:
         ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
         read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
         if bits is not None:
-            read[-2] = bits  # in the place of the offsets
-        results = [_room_for(spec, at_end=next(ends)) for spec in self.request.results]
+            read[self._segments] = bits  # in the place of the offsets
+        made = () if self.request.only_carry else self.request.results
+        results = [_room_for(spec, at_end=next(ends)) for spec in made]
         if self.in_place is not None:
             shared = read[self.in_place]
             assert shared is not None
             results[0] = shared
-        last = None if self.request.last is None else _room_for(self.request.last, at_end=next(ends))
-        return Placed([*read[:count], *results, *read[count:], last], results, last)
+        last = [] if self.request.last is None else [_room_for(self.request.last, at_end=next(ends))]
+        carry_out = [_room_for(spec, at_end=next(ends)) for spec in self.request.carry_out]
+        carried = count + 3  # values, mask, segments and initial values are before the carry
+        memories = [
+            *read[:count],
+            *(results or [None] * len(self.request.results)),
+            *read[count:carried],
+            *(last or [None]),
+            *read[carried:],
+            *carry_out,
+        ]
+        return Placed(memories, results, [*last, *carry_out])
+
+    @property
+    def _segments(self) -> int:
+        """The number of the array that says where segments start."""
+        return len(self.request.values) + 1
 
 
 class Placed(NamedTuple):
-    """The arrays of a launch, in the order of the kernel's arguments; of these the results, and the last states."""
+    """The arrays of a launch, in the order of the kernel's arguments; of these the results, and one state a row."""
 
     memories: list[Memory | None]
     results: list[Memory]
-    last: Memory | None
+    behind: list[Memory]
 
     def given(self, axis: int) -> tuple[Array, ...]:
         """What the call returns."""
-        arrays = [result.array for result in self.results]
-        return tuple(arrays if self.last is None else [*arrays, self.last.array.squeeze(axis)])
+        return (*(memory.array for memory in self.results), *(memory.array.squeeze(axis) for memory in self.behind))
 
 
 def run_overlapping(
@@ -477,7 +492,7 @@ def _launch(
     )
     if message is not None:
         raise SimulationError(message.decode())
-    written = {id(m) for placed in launches for m in (*placed.results, placed.last, workspace)}
+    written = {id(m) for placed in launches for m in (*placed.results, *placed.behind, workspace)}
     for number, (memory, was) in enumerate(before):
         memory.check(f"array {number}", was, written=id(memory) in written)
     return [placed.given(simulation.request.axis) for placed in launches]
@@ -528,6 +543,7 @@ def prepare(
     reset: Array | None = None,
     offsets: Array | None = None,
     keys: Array | None = None,
+    carry: Array | tuple[Array, ...] = (),
     out: Array | None = None,
     target: Target = SMALL_GPU,
     **flags: Any,
@@ -541,6 +557,8 @@ def prepare(
     row_initial = initial if isinstance(initial, np.ndarray) else None
     number = None if row_initial is not None else initial
     beside = {"mask": mask, "reset": reset, "offsets": offsets, "keys": keys, "initial": row_initial}
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    beside |= dict(zip(CARRY[1:], fields, strict=False))
     given = {name: array for name, array in beside.items() if array is not None}
     operands = Operands(
         tuple(LIBRARY.adopt(array, "x") for array in (*values, *given.values())),
@@ -549,8 +567,9 @@ def prepare(
     )
     request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
     boundaries = next((given[name] for name in SEGMENTS if name in given), None)
-    arrays = (*values, mask, boundaries, row_initial)
-    specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
+    arrays = (*values, mask, boundaries, row_initial, *fields)
+    beside_specs = (request.mask, request.segments and request.segments.array, request.row_initial)
+    specs = (*request.values, *beside_specs, *request.carry_in)
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
     in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(

@@ -202,7 +202,7 @@ struct Tiles {
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
-            const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
+            const bool has_carry = find_prefix(ahead, tile, carry);
             if (lane == 0) {
                 shared.prefix[r] = {carry, has_carry};
                 shared.prefixed[r].arrive();
@@ -210,7 +210,15 @@ struct Tiles {
             target::sync_warp();
         }
     }
-    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
+    // Where nothing but carries goes out, nobody asks but for tiles with a row's last element.
+    CUSCAN_DEVICE bool find_prefix(Chain& ahead, const TileSlot& tile, Carry& carry) const {
+        if constexpr (!Element::kStores)
+            if (tile.unit != (geometry.elements() - 1) / Shared::kElements) return false;
+        return ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
+    }
+    CUSCAN_DEVICE Carry start_of(uint64 strip) const {
+        return Element::start(geometry, origin.at(geometry, strip), initial);
+    }
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
@@ -284,9 +292,15 @@ struct Tiles {
                 carry = start_of(slot.strip);
             }
             const State prefix = convert<State>(carry);
-            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                            has_carry || warp_in_group > 0,
-                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+            if constexpr (Element::kCarriesOut)
+                part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
+                    const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
+                    Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
+                });
+            if constexpr (Element::kStores)
+                part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                                has_carry || warp_in_group > 0,
+                                warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
         shared.empty[k % kStages].arrive();
     }
