@@ -73,7 +73,7 @@ class Tree:
         """
         stem = Path(file).stem
         modules = sorted(self._counts, key=lambda name: self._counts[name])
-        simulating = [name for name in modules if re.search(r"^(from|import) simulator\b", self._texts[name], re.M)]
+        simulating = [name for name in modules if re.search(r"\bsimulator\b", self._texts[name])]
         if file.endswith(".cuh"):
             named = [f"tests/{name}" for name in simulating]
             own = [["-k", f"{stem} or {stem.replace('_', '-')}", *named]] if "/kernels/" in file else []
