@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import itertools
 import threading
 import weakref
 from types import SimpleNamespace
@@ -634,6 +635,20 @@ def test_captured_calls_have_workspaces_of_their_own(gpu):
     assert len(workspace._captured) == 2  # for as long as the graphs may live
     plan_bytes = workspace._captured[0].nbytes
     assert abs(pointers[1] - pointers[0]) >= plan_bytes and all(pointer % 16 == 0 for pointer in pointers)
+
+
+def test_captured_workspaces_of_odd_sizes_lie_apart(gpu):
+    gpu.current_stream = 5
+    sizes = [20_000, 20_600, 24_000]
+    for n in sizes:
+        cuscan.scan(on_gpu(values(n)))
+    for n in sizes:
+        captured(gpu, on_gpu(values(n)), 1)
+    taken = workspace._captured
+    assert len(taken) == 3 and all(one.nbytes % 256 for one in taken)
+    assert len({one.pointer % 128 for one in taken}) == 1  # lines stay lines
+    for one, following in itertools.pairwise(taken):
+        assert one.pointer + one.nbytes <= following.pointer < one.pointer + one.nbytes + 256
 
 
 def test_a_reserve_that_is_not_cleared_yet_is_not_used(gpu, monkeypatch):

@@ -207,18 +207,16 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
-inline void fence_before_copies() {}
+inline void fence_before_copies() { simulator::grid->fence_before_copies(); }
 inline void fence_after_init() { simulator::grid->release_to_block(); }
 inline void send_in_bulk(void* destination, const void* source, uint32 bytes) {
     check_aligned(destination, 16);
     check_aligned(source, 16);
     if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
-    simulator::grid->check_access(destination, bytes);
-    simulator::grid->maybe_suspend(2);
-    __builtin_memcpy(destination, source, bytes);
+    simulator::grid->store_in_bulk(destination, source, bytes);
 }
 
-inline void await_sent() { simulator::grid->maybe_suspend(2); }
+inline void await_sent() { simulator::grid->await_sent(); }
 
 struct Barrier {
     simulator::Phase state;
