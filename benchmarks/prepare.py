@@ -11,8 +11,8 @@ from typing import Any
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import build, cub_source, nvcc
 from cuscan.bench.kernel import plan_of, resources
-from cuscan.bench.measure import one_line
 from cuscan.bench.peer import UnsupportedError
+from cuscan.bench.peer_times import one_line
 from cuscan.config import Config, Target
 
 PROCESSES = 16

@@ -10,6 +10,7 @@ from benchmarks import floors, plots, store
 from benchmarks.cases import GROUPS
 from cuscan.bench.measure import Record
 from cuscan.bench.report import duration, ratio, spread
+from cuscan.bench.timing import AFTER_WORK, BACK_TO_BACK
 
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = {name: (f"<!-- {name}:begin -->", f"<!-- {name}:end -->") for name in ("headline", "benchmarks")}
@@ -90,6 +91,7 @@ def section(path: Path) -> str:
     parts = [
         f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; {_commits(results['records'])}; "
         "`python -m benchmarks`). A peer's column says how many times as long it takes. "
+        f"{ways([record for records in groups.values() for record in records])} "
         f"{_coverage([record for records in groups.values() for record in records])}",
     ]
     if failed:
@@ -121,6 +123,24 @@ def _commits(records: list[dict[str, Any]]) -> str:
     )
 
 
+_WAYS = {
+    AFTER_WORK: "right after other work (a copy of 128 MiB between other buffers), as users call; a copy alike",
+    BACK_TO_BACK: "back to back: each run right after the same run on other buffers; a copy alike",
+}
+
+
+def ways(records: list[Record]) -> str:
+    """How throughput was measured; records that do not say so are back to back."""
+    counts = Counter(_way(record) for record in records if record["how"] == "stream")
+    if len(counts) == 1:
+        return f"Throughput was measured {_WAYS[next(iter(counts))]}."
+    return " ".join(f"{count} throughputs were measured {_WAYS[way]}." for way, count in counts.items())
+
+
+def _way(record: Record) -> str:
+    return str(record.get("measured", BACK_TO_BACK))
+
+
 def _picture(path: Path, text: str) -> str:
     """A picture's Markdown."""
     return f"![{text}]({path.relative_to(README.parent).as_posix()})"
@@ -132,7 +152,14 @@ def _coverage(records: list[Record]) -> str:
     text = f"An empty cell was not measured: of {len(records)} cells, {', '.join(counts)}." if counts else ""
     if any(_off(result) for record in records for result in record["peers"].values()):
         text += " A result marked * is less exact than the check asks of cuscan."
+    if any(_again(record, result) for record in records for result in record["peers"].values()):
+        text += " One marked † was measured back to back, and is compared with a scan that was."
     return text
+
+
+def _again(record: Record, result: dict[str, Any]) -> bool:
+    """Whether a peer was measured back to back where the scan was not."""
+    return _way(record) == AFTER_WORK and result.get("measured") == BACK_TO_BACK
 
 
 def _off(result: dict[str, Any]) -> bool:
@@ -155,7 +182,7 @@ def markdown(records: list[Record]) -> str:
                 *_times(record, scans),
                 f"**{value}**" if floors.below(record) else value,
                 must,
-                *(_peer(record["peers"].get(name)) for name in names),
+                *(_peer(record, record["peers"].get(name)) for name in names),
             ]
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -167,9 +194,9 @@ def _times(record: Record, scans: bool) -> list[str]:
     return [*shown, duration(record["copy"]["median_us"]), f"{record['gb_per_s']:.0f}"] if scans else shown
 
 
-def _peer(result: dict[str, Any] | None) -> str:
+def _peer(record: Record, result: dict[str, Any] | None) -> str:
     if result is None:
         return ""
     if "ratio" not in result:
         return "failed" if "error" in result else "none"
-    return ratio(result["ratio"]) + ("\\*" if _off(result) else "")
+    return ratio(result["ratio"]) + ("\\*" if _off(result) else "") + ("†" if _again(record, result) else "")

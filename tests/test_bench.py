@@ -18,8 +18,10 @@ from cuscan.bench import cub_peer, latency, timing
 from cuscan.bench.buffers import make_buffers
 from cuscan.bench.cases import Case, touched_bytes
 from cuscan.bench.check import WrongResultError, check, doubling, error_of
+from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import measure
 from cuscan.bench.ours import run_cuscan
+from cuscan.bench.peer import Waiting
 from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.segments import SPLITS, make_segments, offsets_of, starts_of
 
@@ -213,12 +215,45 @@ def test_peers_of_a_case() -> None:
     assert record["peers"] == {}
 
 
+def test_runs_come_right_after_other_work_and_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(Host, "yardstick", lambda self, nbytes: Yardstick(lambda: seen.append("work")))
+    copy, scan = Host().after_work([lambda: seen.append("copy"), lambda: seen.append("scan")], budget=1e-9)
+    rounds = ["work", "copy", "work", "scan"]
+    assert seen == rounds * (len(seen) // 4) and len(copy.samples) == len(scan.samples) == 3
+
+
+def test_records_say_how_they_were_measured() -> None:
+    *_, (_, record) = measure(Case((300,), must=0.5), HOST, ["numpy"])
+    assert record["measured"] == record["peers"]["numpy"]["measured"] == "after other work"
+    for way in (record, record["back to back"]):
+        assert way["of_copy"] == pytest.approx(way["copy"]["median_us"] / way["time"]["median_us"], rel=1e-2, abs=1e-3)
+    theirs = record["peers"]["numpy"]["back to back"]
+    assert theirs["ratio"] == pytest.approx(
+        theirs["time"]["median_us"] / record["back to back"]["time"]["median_us"], rel=1e-2, abs=1e-3
+    )
+    *_, (_, record) = measure(Case((300,), how="replay"), HOST, [])
+    assert record["measured"] == "replayed" and "back to back" not in record
+
+
+def test_a_peer_with_a_stream_of_its_own_runs_back_to_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = lambda case, buffers: Waiting(PEERS["numpy"](case, buffers), lambda result: None)  # noqa: E731
+    monkeypatch.setitem(PEERS, "jax", waiting)
+    *_, (_, record) = measure(Case((300,)), HOST, ["jax"])
+    theirs, ours = record["peers"]["jax"], record["back to back"]
+    assert theirs["measured"] == "back to back"
+    assert theirs["ratio"] == pytest.approx(theirs["time"]["median_us"] / ours["time"]["median_us"], rel=1e-2, abs=1e-3)
+
+
 def test_slow_runs_are_sampled_once() -> None:
     calls: list[int] = []
     assert timing.sample(2.0, lambda launches: calls.append(launches) or 2.0, calls.clear).samples == (2e6,)
     assert calls == [1]
     assert len(timing.sample(0.5, lambda launches: 0.4, calls.clear, budget=0.1).samples) == 1
     assert len(timing.sample(0.5, lambda launches: 1e-3, calls.clear, budget=0).samples) == 3
+    calls.clear()
+    (slow,) = timing.in_turn([lambda: None], lambda run: calls.append(1) or 2.0)
+    assert slow.samples == (2e6,) and len(calls) == 1
     assert timing.Timing((4.0, 6.0), 1).divided(2) == timing.Timing((2.0, 3.0), 2)
 
 
@@ -295,3 +330,13 @@ def test_latencies_on_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     *_, (_, record) = measure(case, Gpu(), [])
     assert "error" not in record, record
     assert record["value"] is not None
+
+
+@pytest.mark.gpu
+def test_the_yardstick_after_other_work_is_no_faster_than_back_to_back() -> None:
+    from cuscan.bench.gpu import Gpu
+
+    gpu = Gpu()
+    yardstick = gpu.yardstick(1 << 30)
+    (after,) = gpu.after_work([yardstick.run])
+    assert gpu.copy(1 << 30).median < 1.1 * after.median < 1.5 * gpu.copy(1 << 30).median

@@ -12,7 +12,7 @@ from benchmarks import floors, plots, report, store
 from benchmarks.cases import GROUPS, cases
 from cuscan.bench import timing
 from cuscan.bench.cases import Case
-from cuscan.bench.machine import Host
+from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import describe, measure
 
 
@@ -43,6 +43,15 @@ def test_the_commits_that_cells_were_measured_at_are_named() -> None:
     assert report._commits([one, {**one, "commit": "b"}, one]) == "commit a: 2 of 3 rows; commit b: 1 of 3 rows"
 
 
+def test_the_report_says_which_way_was_measured() -> None:
+    old = {"how": "stream"}
+    new, small = {**old, "measured": "after other work"}, {"how": "replay", "measured": "replayed"}
+    assert report.ways([old, small]).startswith("Throughput was measured back to back")
+    assert report.ways([new, new, small]).startswith("Throughput was measured right after other work")
+    text = report.ways([old, new, new])
+    assert "1 throughputs were measured back to back" in text and "2 throughputs were measured right after" in text
+
+
 def test_verdicts() -> None:
     fine, bad, worse = (record_of("stream", value, 0.9, f"at {value}") for value in (0.95, 0.8, 0.7))
     assert floors.verdict([]) == "No cell has a floor."
@@ -64,8 +73,11 @@ def test_verdicts() -> None:
 
 
 def test_small_axes_get_a_floor_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = {(1 << 30): 250.0}
-    monkeypatch.setattr(Host, "copy", lambda self, nbytes, **_: timing.Timing((copied.get(nbytes, 10.0),), 1))
+    def after_work(self: Host, runs: list[Any], budget: float = 0) -> list[timing.Timing]:
+        return [timing.Timing((250.0 if str(run()) == str(1 << 30) else 10.0,), 1) for run in runs]
+
+    monkeypatch.setattr(Host, "yardstick", lambda self, nbytes: Yardstick(lambda: nbytes))
+    monkeypatch.setattr(Host, "after_work", after_work)
     *_, (_, record) = measure(Case((1000,), must=0.85, slack_us=6), HOST, [])
     assert record["must"] == pytest.approx(10 / (8000 / (2**30 / 250) + 6), abs=1e-4)
     *_, (_, record) = measure(Case((1000,), must=0.85), HOST, [])
@@ -85,6 +97,8 @@ def synthetic() -> list[dict[str, Any]]:
             record |= {"copy": time, "gb_per_s": 4000.0, "of_copy": value}
         records.append(record)
     records[0]["peers"] |= {"jax": {"error": "OutOfMemory"}, "cub": {"unsupported": "CUB scans one dense row"}}
+    records[2] |= {"measured": "after other work"}
+    records[2]["peers"]["torch"] |= {"measured": "back to back"}
     records[1]["peers"]["torch"] = {**records[1]["peers"]["torch"], "error_of_tolerance": 9.0}
     return [*records, {**describe(Case((9,), group="rows")), "error": "CUDAError: lost"}]
 
@@ -114,6 +128,7 @@ def test_readme_of_the_whole_matrix(readme: Path) -> None:
         "| float32 (32768, 32768) axis 1 | add | 11 us | 18.2% | 11 us | 4000 | **0.77** | 0.85 | 2.50 x | failed |"
         in body
     )
+    assert "2.50 x†" in body and "marked †" in body
     assert "2.50 x\\*" in body and "less exact" in body and "Failed: float32 (9), add: CUDAError: lost." in body
     for group in GROUPS.values():
         assert f"<summary>{group.title}</summary>" in body
