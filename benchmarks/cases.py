@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cuscan.bench.cases import Case
+from cuscan.bench.layouts import VIEWS
 from cuscan.bench.segments import KINDS, SPLITS
 
 SQUARE = (32768, 32768)
@@ -92,9 +93,9 @@ def _axes() -> Iterable[Case]:
 
 
 def _views() -> Iterable[Case]:
-    for view in ("x.T", "x[:, ::2]", "x[:, 1:]", "x[:, ::-1]", "broadcast"):
-        peers = ("cupy",) if "-1" in view else EAGER
-        yield Case((16384, 16384), axis=1, view=view, must=0.7, aim=0.9, peers=peers)
+    for name in ("x.T", "x[:, ::2]", "x[:, 1:]", "x[:, ::-1]", "broadcast"):
+        peers = ("cupy",) if "-1" in name else EAGER
+        yield Case((16384, 16384), axis=1, view=VIEWS[name], must=0.7, aim=0.9, peers=peers)
 
 
 def _operators() -> Iterable[Case]:

@@ -16,14 +16,15 @@ from bench_cases import CASES, HOST
 from benchmarks.cases import cases, runnable
 from cuscan.bench import cub_peer, latency, timing
 from cuscan.bench.buffers import make_buffers
-from cuscan.bench.cases import Case, touched_bytes
-from cuscan.bench.check import WrongResultError, check, doubling, error_of
+from cuscan.bench.cases import Case
+from cuscan.bench.check import WrongResultError, check, doubling, error_of, scan_along
+from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import measure
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import Waiting
 from cuscan.bench.providers import PACKAGES, PEERS
-from cuscan.bench.segments import SPLITS, make_segments, offsets_of, starts_of
+from cuscan.bench.segments import SPLITS, count_of, make_segments, offsets_of, starts_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -39,15 +40,16 @@ def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypa
         check(case, np, buffers)
 
 
-def test_doubling_is_a_scan() -> None:
-    def append(earlier: Any, later: Any) -> Any:
-        return earlier[0] * later[1] + later[0], earlier[1] * later[1]
+@pytest.mark.parametrize("scan", [doubling, scan_along])
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 32, 300])
+def test_reference_scans_keep_the_order(scan: Any, size: int) -> None:
+    def append(earlier: Any, later: Any) -> Any:  # digits modulo a prime: neither commutes nor forgives a lost one
+        return (earlier[0] * later[1] + later[0]) % 10007, earlier[1] * later[1] % 10007
 
-    for size in (1, 2, 15):
-        digits = np.random.default_rng(size).integers(1, 10, (3, size))
-        numbers, _ = doubling(append, (digits.copy(), np.full_like(digits, 10)))
-        for row, expected in zip(numbers, digits, strict=True):
-            assert row.tolist() == [int("".join(map(str, expected[: i + 1]))) for i in range(size)]
+    digits = np.random.default_rng(size).integers(1, 10, (3, size))
+    numbers, _ = scan(append, (digits.copy(), np.full_like(digits, 10)))
+    for row, expected in zip(numbers, digits, strict=True):
+        assert row.tolist() == [int("".join(map(str, expected[: i + 1]))) % 10007 for i in range(size)]
 
 
 def test_spoiled_results_are_noticed() -> None:
@@ -97,7 +99,7 @@ def test_touched_bytes() -> None:
 
 
 def test_measure_reports_what_fails() -> None:
-    *_, (step, record) = measure(Case((10, 10), view="nonsense"), HOST, [])
+    *_, (step, record) = measure(Case((10, 10), segments="keys", split="4 nonsense"), HOST, [])
     assert step == "done"
     assert record["error"].startswith("KeyError")
 
@@ -186,7 +188,7 @@ def test_bytes_of_everything_that_is_read_and_written() -> None:
 @pytest.mark.parametrize("length", [1000, 1 << 20])
 def test_splits(split: str, length: int) -> None:
     offsets, starts = offsets_of(split, length), starts_of(np, split, length)
-    assert len(offsets) == SPLITS[split][0] + 1
+    assert len(offsets) == count_of(split) + 1
     assert offsets[0] == 0 and offsets[-1] == length and (np.diff(offsets) >= 0).all()
     assert starts.sum() == len(np.unique(offsets[offsets < length]))
     keys = make_segments(np, "keys", split, (3, length), 1)

@@ -19,6 +19,7 @@ from cuscan.bench.buffers import make_buffers, untouched_buffers
 from cuscan.bench.cases import Case, short
 from cuscan.bench.check import WrongResultError, check
 from cuscan.bench.kernel import describe_kernel, parse, plan_of, request_of
+from cuscan.bench.layouts import Layout
 from cuscan.bench.measure import largest_fitting, measure
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import UnsupportedError
@@ -73,7 +74,7 @@ def test_plans_need_no_memory(case: Case) -> None:
     real, planned = make_buffers(case, HOST), untouched_buffers(case)
     for one, other in zip(real.arrays(), planned.arrays(), strict=True):
         assert (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
-    assert adopt(planned.out).pointer % 256 == 0 or case.view != "dense"
+    assert adopt(planned.out).pointer % 256 == 0 or case.view != Layout()
 
 
 def test_plans_are_those_of_the_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ ptxas info    : Used 80 registers, used 1 barriers, 16 bytes cumulative stack si
 def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "nvcc", lambda: "nvcc")
     chosen = [Case((2**power,), peers=("cub",)) for power in (26, 27)] + [Case((9,), how="first")]
-    chosen.append(Case((9,), view="nonsense"))
+    chosen.append(Case((9,), segments="nonsense", split="4 even"))
     functions = [function.__name__ for function, _ in prepare.jobs(chosen, ["cub"], H200)]
     assert functions[0] == "build" and sorted(functions) == ["build", "compile_kernel", "fail"]
     chosen = [case for case in cases(GROUPS) if "cub" in (case.peers or ())]

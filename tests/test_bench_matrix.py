@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -34,7 +33,7 @@ def test_every_cell_has_a_floor_and_known_peers() -> None:
         assert case.must is not None and case.aim is not None, case.name
         assert case.aim >= case.must if case.how == "stream" else case.aim <= case.must
         assert set(case.peers or ()) <= set(PEERS)
-        assert Case.from_json(json.loads(json.dumps(dataclasses.asdict(case)))) == case
+        assert Case.from_json(json.loads(json.dumps(case.as_json()))) == case
 
 
 def test_quick_cells_have_no_floors() -> None:
