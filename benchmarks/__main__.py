@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import floors, prepare, report, store, worker
-from benchmarks.cases import GROUPS, cases, runnable
+from benchmarks import floors, prepare, report, sample, store, worker
+from benchmarks.cases import GROUPS, MATRIX, Scope, cases, runnable
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import nvcc
 from cuscan.bench.environment import devices, environment
@@ -44,19 +44,27 @@ def main() -> int:
         print("No CUDA GPU found: the whole matrix needs one; `python -m benchmarks --quick` measures NumPy.")
         return 2
     path = store.path_for(facts, quick=options.quick, folder=options.results)
-    limit = QUICK_ELEMENTS[on_gpu] if options.quick else None
-    done = store.measured(path, facts["commit"]) if options.resume else set()
-    chosen = [case for case in cases(options.group or GROUPS, limit) if runnable(case, on_gpu=on_gpu)]
+    done = store.measured(path, facts["code"]) if options.resume else {}
+    seeds = options.seed or sample.seeds_seen(done.values()) or sample.seeds_of(facts["commit"] or facts["code"])
+    scope = Scope(tuple(seeds), options.cases, QUICK_ELEMENTS[on_gpu] if options.quick else None)
+    chosen = [case for case in cases(options.group or GROUPS, scope) if runnable(case, on_gpu=on_gpu)]
     chosen = [case for case in chosen if options.cell is None or options.cell in case.name]
     chosen = [case for case in chosen if (case.group, case.name) not in done]
     if not chosen:
         print("nothing to measure: no cell's name fits, or --resume finds all of them measured", file=sys.stderr)
         return 0 if options.resume else 2
     against = _against(on_gpu) if options.against is None else options.against
-    known = {(case.group, case.name) for case in cases(GROUPS, limit)}
+    known = {(case.group, case.name) for case in cases(MATRIX, scope)}
+
+    def keeps(record: Record) -> bool:
+        """Cells of the matrix stay while there are such; what was drawn, as long as it is of the same code."""
+        drawn = record["group"] in GROUPS and GROUPS[record["group"]].drawn
+        return record.get("code") == facts["code"] if drawn else (record["group"], record["name"]) in known
+
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
-    run = _Run(chosen, against, facts["commit"], time.monotonic() + (options.seconds or math.inf))
-    records = run.measure(lambda record: store.merge(path, facts, command, [record], known))
+    origin = {"commit": facts["commit"], "code": facts["code"]}
+    run = _Run(chosen, against, origin, time.monotonic() + (options.seconds or math.inf))
+    records = run.measure(lambda record: store.merge(path, facts, command, [record], keeps))
     return _finish(records, against, path)
 
 
@@ -65,7 +73,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("command", nargs="?", default="run", choices=["run", "report", "worker"])
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; may be repeated")
     parser.add_argument("--cell", metavar="TEXT", help="only cells whose name holds this text")
-    parser.add_argument("--resume", action="store_true", help="leave out cells that were measured at this commit")
+    parser.add_argument("--seed", type=int, action="append", help="of random scans; by default three, of the commit")
+    parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans of each seed")
+    parser.add_argument("--resume", action="store_true", help="leave out cells that this very code was measured on")
     parser.add_argument("--quick", action="store_true", help="small shapes, and a result file of their own")
     parser.add_argument("--against", type=peers, metavar="NAMES", help="peers, joined by commas; or none")
     parser.add_argument("--seconds", type=float, help="stop after so many, at the next step; --resume goes on")
@@ -87,11 +97,11 @@ def _importable(name: str) -> bool:
 
 
 class _Run(NamedTuple):
-    """What is to be measured, beside whom, at which commit, and until when."""
+    """What is to be measured, beside whom, of which code, and until when."""
 
     chosen: list[Case]
     against: list[str]
-    commit: str | None
+    origin: dict[str, str | None]
     until: float
 
     def measure(self, save: Callable[[Record], None]) -> list[Record]:
@@ -134,11 +144,18 @@ class _Run(NamedTuple):
         for step, record in worker.run(self.chosen, self.against):
             progress.update(task, description=f"{record['group']}: {record['name']}: {step}")
             if step == "done":
-                words = ["python", "-m", "benchmarks", "--group", record["group"], "--cell", record["name"]]
-                yield {**record, "command": shlex.join(words), "commit": self.commit}
+                words = ["python", "-m", "benchmarks", "--group", record["group"], *_cell(record)]
+                yield {**record, "command": shlex.join(words), **self.origin}
                 progress.advance(task)
             if time.monotonic() > self.until:
                 return
+
+
+def _cell(record: Record) -> list[str]:
+    """The options that name one cell of a group."""
+    if record["label"]:
+        return ["--seed", str(int(record["label"].partition("/")[0], 16)), "--cell", f"{record['label']}:"]
+    return ["--cell", record["name"]]
 
 
 def _finish(records: list[Record], against: list[str], path: Path) -> int:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks import sample
 from cuscan.bench.cases import Case
 from cuscan.bench.layouts import VIEWS
 from cuscan.bench.segments import KINDS, SPLITS
@@ -151,17 +152,33 @@ def _host() -> Iterable[Case]:
     yield Case((1000,), how="queue", call="cupy.cumsum(x, 0, out=y)", must=0.4, aim=0.2)
 
 
+def _sample(scope: Scope) -> Iterable[Case]:
+    moved = sample.MOVED if scope.limit is None else (scope.limit // 16, scope.limit)
+    for seed in scope.seeds:
+        yield from sample.sample(seed, scope.count, moved)
+
+
 def _first() -> Iterable[Case]:
     yield Case((1000,), how="first", must=150.0, aim=50.0)
 
 
 @dataclasses.dataclass(frozen=True)
+class Scope:
+    """What the groups that are drawn depend on: seeds, cases for each of them, and whether they are small."""
+
+    seeds: tuple[int, ...] = (0,)
+    count: int = sample.CASES
+    limit: int | None = None  # elements of an array, for a quick look
+
+
+@dataclasses.dataclass(frozen=True)
 class Group:
-    """A part of the matrix: its heading, what its numbers mean, and its cells."""
+    """A part of what is measured: its heading, what its numbers mean, and its cells, which may be drawn at random."""
 
     title: str
     meaning: str
-    cells: Callable[[], Iterable[Case]]
+    cells: Callable[..., Iterable[Case]]
+    drawn: bool = False
 
 
 _OF_COPY = "Time of a copy of the same bytes / time of the scan; in no cache."
@@ -190,16 +207,34 @@ GROUPS = {
         "Milliseconds of the first scan, kernels on disk, beyond those of the first CuPy elementwise kernel.",
         _first,
     ),
+    "sample": Group(
+        "Random scans",
+        "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "
+        "reads that very layout.",
+        _sample,
+        drawn=True,
+    ),
 }
 
 
-def cases(groups: Iterable[str], limit: int | None = None) -> list[Case]:
-    """The cases of some groups; with `limit`, shrunk to so many elements, without floors."""
-    found = [dataclasses.replace(case, group=group) for group in groups for case in GROUPS[group].cells()]
-    if limit is not None:
-        found = [dataclasses.replace(case, shape=shrink(case.shape, limit), must=None, aim=None) for case in found]
-        found = [dataclasses.replace(case, peers=(*(case.peers or ()), "numpy")) for case in found]
+MATRIX = [name for name, group in GROUPS.items() if not group.drawn]
+
+
+def cases(groups: Iterable[str], scope: Scope = Scope()) -> list[Case]:
+    """The cases of some groups; with a limit, shrunk to so many elements, without floors."""
+    found: list[Case] = []
+    for name in groups:
+        group = GROUPS[name]
+        own = group.cells(scope) if group.drawn else _limited(group.cells(), scope.limit)
+        found += [dataclasses.replace(case, group=name) for case in own]
     return list({(case.group, case.name): case for case in found}.values())
+
+
+def _limited(found: Iterable[Case], limit: int | None) -> Iterable[Case]:
+    if limit is None:
+        return found
+    small = [dataclasses.replace(case, shape=shrink(case.shape, limit), must=None, aim=None) for case in found]
+    return [dataclasses.replace(case, peers=(*(case.peers or ()), "numpy")) for case in small]
 
 
 def runnable(case: Case, *, on_gpu: bool) -> bool:

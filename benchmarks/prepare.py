@@ -25,7 +25,7 @@ def jobs(cases: Sequence[Case], peers: Sequence[str], target: Target) -> list[Jo
     found: dict[Any, Job] = {}
     for case in cases:
         try:
-            if case.how in ("stream", "replay"):
+            if case.how in ("stream", "sample", "replay"):
                 config = plan_of(case, target).config
                 found[config] = (compile_kernel, config)
             if "cub" in peers and "cub" in (case.peers or ()) and nvcc():

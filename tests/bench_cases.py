@@ -37,10 +37,12 @@ CASES = [
     Case((2, 9000), segments="keys", split="2^18 skewed", op="max", masked=True),
     Case((9000,), segments="offsets", split="4096 even", op="linear_recurrence"),
     Case((4, 500), axis=1, segments="reset", split="60 tiny", full_reset=True),
+    *(Case((500,), segments=kind, split="60 tiny", reverse=True, exclusive=True) for kind in KINDS),
     Case((4, 500), axis=1, op="linear_recurrence", decay="broadcast"),
     Case((500, 3), axis=0, op="linear_recurrence", decay="scalar", dtype="bfloat16"),
     Case((300,), op="modular_product", dtype="int64"),
     Case((3, 300), op="min with indices", dtype="int16"),
+    Case((3, 300), op="max with indices", dtype="uint8"),
     Case((20, 30), axis=0, view=Layout(ahead=(0, 3), behind=(1, 5)), out=Layout(order=(1, 0))),
     Case((4, 5, 60), axis=1, view=Layout(order=(2, 0, 1), shift=3), out=Layout(shift=1)),
 ]

@@ -52,7 +52,7 @@ def _ufunc(name: str) -> Callable[[Any, State, State], State]:
 
 
 def _kept_with_index(better: str, xp: Any, earlier: State, later: State) -> State:
-    keep = getattr(xp, better)(earlier[0], later[0])
+    keep = getattr(xp, better)(earlier[0], later[0]) & (earlier[1] >= 0)  # the identity, at -1, gives way to its equal
     return xp.where(keep, earlier[0], later[0]), xp.where(keep, earlier[1], later[1])
 
 

@@ -70,7 +70,7 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
     """The reference, part by part along the axis."""
     values = [_rows(value, case) for value in buffers.values]
     mask = None if buffers.mask is None else _rows(buffers.mask, case)
-    starts = starts_of(xp, case.split, case.shape[case.axis]) if case.segments else None
+    starts = _starts(case, xp) if case.segments else None
     rows, length = values[0].shape[:-1], values[0].shape[-1]
     combine = _combine(xp, meaning, segmented=starts is not None)
     absolute = meaning.absolute and case.result_dtype.kind in INEXACT
@@ -114,6 +114,14 @@ def _rows(array: Array, case: Case) -> Array:
         kept = max(array.shape[largest] * BUDGET // math.prod(case.shape), 2)  # the first and the last at least
         array = array[(slice(None),) * largest + (slice(None, None, max((array.shape[largest] - 1) // (kept - 1), 1)),)]
     return array
+
+
+def _starts(case: Case, xp: Any) -> Array:
+    """Where segments start, in scan direction: resets are where they are, of others the last element comes first."""
+    starts = starts_of(xp, case.split, case.shape[case.axis])
+    if not case.reverse:
+        return starts
+    return starts[::-1] if case.segments == "reset" else xp.concatenate([starts[:1], starts[:0:-1]])
 
 
 def _lifted(case: Case, xp: Any, meaning: Meaning, values: list[Array], start: int) -> State:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import cupy
 
+from cuscan.bench import gather
+from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.machine import Array, Run, Yardstick
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, in_turn, sample
 from cuscan.config import Target
@@ -120,6 +122,14 @@ class Gpu:
         source, target = cupy.zeros((2, vectors * 16), cupy.uint8)
         grid = (-(-vectors // BLOCK),)
         return Yardstick(lambda: self._copy(grid, (BLOCK,), (source, target, vectors)), nbytes / max(moved, 1))
+
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        pieces = gather.pieces_of(view.shape, view.strides, view.dtype.itemsize, view.data.ptr)
+        kernel = cupy.RawKernel(pieces.source, "cuscan_bench_gather")
+        target = cupy.empty(view.nbytes, cupy.uint8)
+        source = cupy.ndarray((1,), cupy.uint8, view.data)
+        factor = nbytes / (touched_bytes(view) + view.nbytes)
+        return Yardstick(lambda: kernel((pieces.grid,), (gather.BLOCK,), (source, target)), factor)
 
     def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
         if replayed:

@@ -53,11 +53,6 @@ class Layout:
         order = self.order or tuple(range(len(shape)))
         return next((axis for axis in reversed(order) if shape[axis] > 1), order[-1])
 
-    @property
-    def gaps(self) -> bool:
-        """Whether memory lies between the elements that is none of theirs."""
-        return any(self.ahead) or any(self.behind) or any(abs(step) > 1 for step in self.steps)
-
     def __str__(self) -> str:
         """As NumPy would write it."""
         if 0 in self.steps:
@@ -86,6 +81,15 @@ VIEWS = {
         Layout(steps=(0, 1)),
     )
 }
+
+
+def has_gaps(array: Array) -> bool:
+    """Whether memory lies between the elements that is none of theirs."""
+    steps = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if step]
+    elements = 1
+    for _, size in steps:
+        elements *= size
+    return bool(sum(step * (size - 1) for step, size in steps) > (elements - 1) * array.dtype.itemsize)
 
 
 def touched_bytes(array: Array) -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock, in_turn
 from cuscan.config import Target
 
@@ -57,6 +58,9 @@ class Machine(Protocol):
     def yardstick(self, nbytes: int) -> Yardstick:
         """A copy that reads and writes `nbytes` in all, between buffers of its own."""
 
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        """A copy of a view with gaps to dense memory; it stands for `nbytes` at the speed of this very layout."""
+
     def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
         """Time that copy, back to back or in a replayed graph."""
 
@@ -102,6 +106,10 @@ class Host:
     def yardstick(self, nbytes: int) -> Yardstick:
         source, target = np.ones(max(nbytes // 2, 1), np.uint8), np.zeros(max(nbytes // 2, 1), np.uint8)
         return Yardstick(lambda: np.copyto(target, source))
+
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        target = np.empty_like(view)
+        return Yardstick(lambda: np.copyto(target, view), nbytes / (touched_bytes(view) + view.nbytes))
 
     def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
         return self.time([self.yardstick(nbytes).run])
