@@ -19,6 +19,7 @@ from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import nvcc
 from cuscan.bench.environment import devices, environment
 from cuscan.bench.measure import Record
+from cuscan.bench.new_shapes import ANY_GPU
 from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.report import failures, table
 from cuscan.cli import peers
@@ -46,7 +47,8 @@ def main() -> int:
     path = store.path_for(facts, quick=options.quick, folder=options.results)
     done = store.measured(path, facts["code"]) if options.resume else {}
     seeds = options.seed or sample.seeds_seen(done.values()) or sample.seeds_of(facts["commit"] or facts["code"])
-    scope = Scope(tuple(seeds), options.cases, QUICK_ELEMENTS[on_gpu] if options.quick else None)
+    target = _target() or ANY_GPU
+    scope = Scope(tuple(seeds), options.cases, target, QUICK_ELEMENTS[on_gpu] if options.quick else None)
     chosen = [case for case in cases(options.group or GROUPS, scope) if runnable(case, on_gpu=on_gpu)]
     chosen = [case for case in chosen if options.cell is None or options.cell in case.name]
     chosen = [case for case in chosen if (case.group, case.name) not in done]
@@ -82,6 +84,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, metavar="DIR", help="the folder of the result file")
     parser.add_argument("--commit", help="what to note as the commit, where git is not there to ask")
     return parser.parse_args()
+
+
+def _target() -> Target | None:
+    """The GPU that plans are made for."""
+    gpus = devices()
+    return Target(int(gpus[0]["arch"].removeprefix("sm_")), gpus[0]["sms"], gpus[0]["shared"]) if gpus else None
 
 
 def _against(on_gpu: bool) -> list[str]:
@@ -130,10 +138,9 @@ class _Run(NamedTuple):
 
     def _prepared(self) -> Iterator[tuple[int, int, str | None]]:
         """Compile ahead: how much is done, of how much, and what went wrong last."""
-        gpus = devices()
-        if not gpus:
+        target = _target()
+        if target is None:
             return
-        target = Target(int(gpus[0]["arch"].removeprefix("sm_")), gpus[0]["sms"], gpus[0]["shared"])
         found = prepare.jobs(self.chosen, self.against, target)
         yield 0, len(found), None
         for number, error in enumerate(prepare.run(found, target.arch), 1):
@@ -153,7 +160,7 @@ class _Run(NamedTuple):
 
 def _cell(record: Record) -> list[str]:
     """The options that name one cell of a group."""
-    if record["label"]:
+    if record["group"] == "sample":
         return ["--seed", str(int(record["label"].partition("/")[0], 16)), "--cell", f"{record['label']}:"]
     return ["--cell", record["name"]]
 

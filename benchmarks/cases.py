@@ -12,10 +12,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import sample
+from benchmarks import cliffs, sample
 from cuscan.bench.cases import Case
 from cuscan.bench.layouts import VIEWS
+from cuscan.bench.new_shapes import ANY_GPU
+from cuscan.bench.new_shapes import KINDS as KINDS_OF_CALL
 from cuscan.bench.segments import KINDS, SPLITS
+from cuscan.config import Target
 
 SQUARE = (32768, 32768)
 GIB = 1 << 30
@@ -158,16 +161,28 @@ def _sample(scope: Scope) -> Iterable[Case]:
         yield from sample.sample(seed, scope.count, moved)
 
 
+def _shapes(scope: Scope) -> Iterable[Case]:
+    return (Case((1000,), how="shapes", label=kind) for kind in KINDS_OF_CALL)
+
+
+def _cliffs(scope: Scope) -> Iterable[Case]:
+    found = cliffs.cliffs(scope.target)
+    if scope.limit is None:
+        return found
+    return (dataclasses.replace(case, shape=shrink(case.shape, scope.limit)) for case in found)
+
+
 def _first() -> Iterable[Case]:
     yield Case((1000,), how="first", must=150.0, aim=50.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What the groups that are drawn depend on: seeds, cases for each of them, and whether they are small."""
+    """What drawn groups depend on: seeds, cases for each of them, the GPU, and whether arrays are small."""
 
     seeds: tuple[int, ...] = (0,)
     count: int = sample.CASES
+    target: Target = ANY_GPU
     limit: int | None = None  # elements of an array, for a quick look
 
 
@@ -212,6 +227,19 @@ GROUPS = {
         "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "
         "reads that very layout.",
         _sample,
+        drawn=True,
+    ),
+    "shapes": Group(
+        "New shapes",
+        "Host time of a call whose shape, strides or alignment was never seen, its kernel being there; the same calls "
+        "again; calls of other new shapes after so many more; and the kernels that random calls need.",
+        _shapes,
+        drawn=True,
+    ),
+    "cliffs": Group(
+        "Thresholds",
+        "Neighbouring sizes that get different kernels: how much the share of copy speed changes between them.",
+        _cliffs,
         drawn=True,
     ),
 }

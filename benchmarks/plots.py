@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import distribution
 from benchmarks.cases import GROUPS
 from cuscan.bench.measure import Record
 
@@ -33,6 +34,7 @@ def draw(path: Path, groups: dict[str, list[Record]], where: str) -> dict[str, P
         ("of-copy", streams, _of_copy),
         ("over-torch", rivalled, _speed_up),
         ("small", line, _small),
+        ("sample", groups.get("sample", []), _distribution),
     ):
         if records:
             found[name] = path.with_name(f"{path.stem}-{name}.svg")
@@ -98,6 +100,37 @@ def _speed_up(axes: Any, groups: dict[str, list[Record]], where: str) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("time of torch / time of cuscan; a dot is one cell, a line the median")
     axes.set_title(f"Speed-up over torch on {where}", fontsize=10)
+
+
+def _distribution(axes: Any, records: list[Record], where: str) -> None:
+    memory = [record for record in records if not distribution.bounded(record)]
+    theirs = [share for record in memory if (share := distribution.torch_share(record))]
+    lines = {
+        "cuscan, all": ([record["value"] for record in memory], {"color": OURS, "linewidth": 2.2}),
+        "cuscan, plain sums": ([r["value"] for r in memory if distribution.plain(r)], {"color": OURS, "linewidth": 1}),
+        "torch, plain sums": (theirs, {"color": THEIRS, "linewidth": 2.2}),
+    }
+    for label, (shares, style) in lines.items():
+        heights = [(place + 1) / len(shares) for place in range(len(shares))]
+        axes.step(sorted(shares), heights, where="post", label=label, **style)
+    worst = min(memory, key=lambda record: float(record["value"]))
+    named = worst["name"].partition(": ")[2]
+    axes.annotate(
+        named,
+        (worst["value"], 0),
+        (0, 14),
+        textcoords="offset points",
+        fontsize=7,
+        color=OURS,
+        arrowprops={"arrowstyle": "-", "color": OURS},
+    )
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("speed, as a share of a copy of the same bytes")
+    axes.set_ylabel("share of scans that are no faster")
+    axes.set_title(f"{len(records)} random scans on {where}", fontsize=10, loc="left")
+    axes.grid(linewidth=0.3)
+    axes.legend(fontsize=8, loc="upper left", frameon=False)
 
 
 def _small(axes: Any, records: list[Record], where: str) -> None:
