@@ -16,7 +16,7 @@ WORST = 20  # scans that are named
 class Figures(NamedTuple):
     """Of some shares of copy speed."""
 
-    count: int
+    number: int
     worst: float
     p5: float
     p25: float
@@ -28,7 +28,7 @@ class Figures(NamedTuple):
 def figures(shares: Sequence[float]) -> Figures:
     """The figures of at least one share."""
     if len(shares) == 1:
-        return Figures(1, *shares * 6)
+        return Figures(1, *list(shares) * 6)
     quantiles = statistics.quantiles(shares, n=20, method="inclusive")
     mean = math.exp(statistics.fmean(map(math.log, shares)))
     return Figures(len(shares), min(shares), quantiles[0], quantiles[4], quantiles[9], quantiles[14], mean)
@@ -98,7 +98,7 @@ def headline(records: Sequence[Record]) -> str:
     of = figures([float(record["value"]) for record in straight])
     worst = _worst_first(record for record in records if not bounded(record))[0]
     return (
-        f"Of {of.count} random scans half reach {share(of.median)} of copy speed or more, 95 % {share(of.p5)} or more; "
+        f"Of {of.number} random scans half reach {share(of.median)} of copy speed or more, 95 % {share(of.p5)} or more; "
         f"the farthest from a copy is {worst['name']}: {share(worst['value'])}."
     )
 
@@ -123,8 +123,8 @@ def _summary(records: Sequence[Record]) -> str:
         for seed in seeds:
             values = [float(record["value"]) for record in chosen if seed_of(record) == seed]
             if values:
-                count, *rest = figures(values)
-                lines.append([name, seed, str(count), *map(share, rest)])
+                number, *rest = figures(values)
+                lines.append([name, seed, str(number), *map(share, rest)])
     return markdown(lines)
 
 

@@ -12,7 +12,7 @@ from bench_cases import CASES, H200, HOST
 
 import cuscan
 from benchmarks import prepare
-from benchmarks.cases import GROUPS, cases
+from benchmarks.cases import MATRIX, cases
 from cuscan import backends
 from cuscan.bench import cub_peer, latency
 from cuscan.bench.buffers import make_buffers, untouched_buffers
@@ -57,6 +57,11 @@ def test_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, (_, record) = measure(Case((100,), how="first"), HOST, [])
     kernel = record["peers"]["numpy"]["time"]["median_us"]
     assert record["value"] == pytest.approx((record["time"]["median_us"] - kernel) / 1e3, abs=1e-2)
+    assert record["cold"]["samples"] == 1
+    with_cache: list[bool] = []
+    monkeypatch.setattr(latency, "first_call", lambda **k: with_cache.append(bool(k["cache"])) or 0.1)
+    list(measure(Case((100,), how="first"), HOST, []))
+    assert with_cache == [False, False, True] * 2  # the scan, another library's kernel, the scan with no kernel on disk
 
 
 def test_a_failing_process_says_why() -> None:
@@ -108,7 +113,7 @@ def test_a_planned_call_is_not_run() -> None:
 
 
 def test_plans_of_the_whole_matrix() -> None:
-    families = {plan_of(case, H200).config.family for case in cases(GROUPS) if case.how in ("stream", "replay")}
+    families = {plan_of(case, H200).config.family for case in cases(MATRIX) if case.how in ("stream", "replay")}
     assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "strips", "whole_rows"}
 
 
@@ -139,22 +144,16 @@ def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen.append(Case((9,), segments="nonsense", split="4 even"))
     functions = [function.__name__ for function, _ in prepare.jobs(chosen, ["cub"], H200)]
     assert functions[0] == "build" and sorted(functions) == ["build", "compile_kernel", "fail"]
-    chosen = [case for case in cases(GROUPS) if "cub" in (case.peers or ())]
+    chosen = [case for case in cases(MATRIX) if "cub" in (case.peers or ())]
     sources = [what for function, what in prepare.jobs(chosen, ["cub"], H200) if function is cub_peer.build]
     types = {(case.dtype, case.result_dtype, case.op, case.segments) for case in chosen}
     assert len(sources) == len(types)
 
 
+@pytest.mark.full  # nvcc takes seconds for each
 @pytest.mark.parametrize(
     "case",
-    [
-        Case((99,)),
-        *(
-            pytest.param(case, marks=pytest.mark.full)  # nvcc takes seconds for each
-            for case in (Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"))
-        ),
-        pytest.param(BY_KEY, marks=pytest.mark.full),
-    ],
+    [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"), BY_KEY],
     ids=["sum", "max", "widening", "by key"],
 )
 def test_cub_compiles(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

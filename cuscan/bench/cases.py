@@ -58,9 +58,9 @@ class Case:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Case:
         """From the fields as JSON gives them back."""
-        read = {"shape": tuple, "peers": tuple, "view": Layout.from_json, "out": Layout.from_json}
-        changed = {name: read[name](fields[name]) for name in read if fields[name] is not None}
-        return cls(**{**fields, **changed})
+        changed = {name: tuple(fields[name]) for name in ("shape", "peers") if fields[name] is not None}
+        layouts = {name: Layout.from_json(fields[name]) for name in ("view", "out") if fields[name] is not None}
+        return cls(**{**fields, **changed, **layouts})
 
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON takes them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 BLOCK = 256
@@ -43,17 +44,14 @@ class Pieces(NamedTuple):
     width: int
 
     @property
-    def count(self) -> int:
+    def units(self) -> int:
         """All units."""
-        count = 1
-        for size in self.sizes:
-            count *= size
-        return count
+        return math.prod(self.sizes)
 
     @property
     def grid(self) -> int:
         """Blocks that copy all units."""
-        return -(-self.count // (BLOCK * UNROLLED))
+        return -(-self.units // (BLOCK * UNROLLED))
 
     @property
     def source(self) -> str:
@@ -62,7 +60,7 @@ class Pieces(NamedTuple):
             f"place += rest % {size}u * {stride}ll; rest /= {size}u;"
             for size, stride in zip(self.sizes[::-1], self.strides[::-1], strict=True)
         ]
-        return _SOURCE.format(unit=_UNITS[self.width], unrolled=UNROLLED, count=self.count, steps="\n    ".join(steps))
+        return _SOURCE.format(unit=_UNITS[self.width], unrolled=UNROLLED, count=self.units, steps="\n    ".join(steps))
 
 
 def pieces_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, pointer: int) -> Pieces:

@@ -46,7 +46,7 @@ def offsets_of(split: str, length: int) -> Offsets:
 def count_of(split: str) -> int:
     """How many segments a split makes, empty ones too."""
     base, _, power = split.partition(" ")[0].partition("^")
-    return int(base) ** int(power or 1)
+    return int(int(base) ** int(power or 1))
 
 
 def starts_of(xp: Any, split: str, length: int) -> Array:
