@@ -98,7 +98,7 @@ def headline(records: Sequence[Record]) -> str:
     of = figures([float(record["value"]) for record in straight])
     worst = _worst_first(record for record in records if not bounded(record))[0]
     return (
-        f"Of {of.number} random scans half reach {share(of.median)} of copy speed or more, 95 % {share(of.p5)} or more; "
+        f"Of {of.number} random scans half reach {share(of.median)} of copy speed or more, and 95 % {share(of.p5)}; "
         f"the farthest from a copy is {worst['name']}: {share(worst['value'])}."
     )
 

@@ -161,7 +161,7 @@ def test_report_of_a_sample_and_what_is_drawn_beside_it(pages: Path) -> None:
     readme, page = written(pages, records)
     assert "(some-gpu-sample.svg)" in readme and "tuned for" not in readme
     worst = next(record for record in records if record["group"] == "sample")
-    assert f"the farthest from a copy is {worst['name']}: 0.72." in " ".join(readme.split())
+    assert f"farthest from a copy is {worst['name']}: 0.72." in " ".join(readme.split())
     assert max(map(len, readme.splitlines())) <= 120
     assert "| input and result alike | 0 |" in page and "| transposing | 0 | 7 |" in page
     assert "| (B, T) | 11 us | 13 us | 11 us | 13 us | 11 us | 13 us | 17 |" in page

@@ -30,7 +30,8 @@ class Layout:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Layout:
         """From the fields as JSON gives them back."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        tuples = {name: tuple(fields[name]) for name in ("order", "ahead", "behind", "steps")}
+        return cls(**tuples, shift=fields["shift"])
 
     def of(self, shape: Shape, xp: Any, memory: Callable[[int], Array]) -> Array:
         """An array of this layout in flat memory of so many elements, which `memory` makes."""
