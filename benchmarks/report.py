@@ -28,6 +28,7 @@ FIVE_LINES = """\
 ```python
 import torch
 import cuscan
+
 x, mask = torch.randn(512, 1000), torch.rand(512, 1000) < 0.5  # on a GPU with device="cuda"
 suffix_sums = cuscan.cumsum(x, axis=1, reverse=True)  # x.flip(1).cumsum(1).flip(1){reverse}
 masked_sums = cuscan.cumsum(x, axis=1, mask=mask)  # (x * mask).cumsum(1){masked}
