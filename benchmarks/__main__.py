@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure the matrix; `python -m benchmarks report`: write the README's tables."""
+"""`python -m benchmarks`: measure; `python -m benchmarks report`: write the page of benchmarks and the README's numbers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from cuscan.bench.report import failures, table
 from cuscan.cli import peers
 from cuscan.config import Target
 
+SAVE_SECONDS = 2.0  # between two writings of the result file, which may be long
 QUICK_ELEMENTS = {True: 1 << 26, False: 1 << 18}  # on a GPU, on the CPU
 
 
@@ -66,7 +67,7 @@ def main() -> int:
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     origin = {"commit": facts["commit"], "code": facts["code"]}
     run = _Run(chosen, against, origin, time.monotonic() + (options.seconds or math.inf))
-    records = run.measure(lambda record: store.merge(path, facts, command, [record], keeps))
+    records = run.measure(lambda new: store.merge(path, facts, command, new, keeps))
     return _finish(records, against, path)
 
 
@@ -112,8 +113,8 @@ class _Run(NamedTuple):
     origin: dict[str, str | None]
     until: float
 
-    def measure(self, save: Callable[[Record], None]) -> list[Record]:
-        """Compile, then measure; every record is saved at once."""
+    def measure(self, save: Callable[[list[Record]], None]) -> list[Record]:
+        """Compile, then measure; records are saved every few seconds."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -128,10 +129,14 @@ class _Run(NamedTuple):
                     console.print(f"compiling: {error}", markup=False, highlight=False, soft_wrap=True)
             console.print(f"compiled in {time.monotonic() - start:.0f} s")
             records: list[Record] = []
+            saved, at = 0, time.monotonic()
             with contextlib.suppress(KeyboardInterrupt):  # what is measured is reported
                 for record in self._measured(progress):
                     records.append(record)
-                    save(record)
+                    if time.monotonic() > at + SAVE_SECONDS:
+                        save(records[saved:])
+                        saved, at = len(records), time.monotonic()
+            save(records[saved:])
         late = f", out of time for {len(self.chosen) - len(records)}" if len(records) < len(self.chosen) else ""
         console.print(f"{len(records)} cells in {time.monotonic() - start:.0f} s{late}")
         return records
