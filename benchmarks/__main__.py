@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure; `python -m benchmarks report`: write the page of benchmarks and the README's numbers."""
+"""`python -m benchmarks`: measure; `python -m benchmarks report`: write docs/benchmarks.md and the README's numbers."""
 
 from __future__ import annotations
 

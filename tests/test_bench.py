@@ -17,13 +17,14 @@ from benchmarks.cases import cases, runnable
 from cuscan.bench import cub_peer, latency, timing
 from cuscan.bench.buffers import make_buffers
 from cuscan.bench.cases import Case
-from cuscan.bench.check import WrongResultError, check, doubling, error_of, scan_along
+from cuscan.bench.check import WrongResultError, check, error_of
 from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import measure
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import Waiting
 from cuscan.bench.providers import PACKAGES, PEERS
+from cuscan.bench.reference import doubling, scan_along
 from cuscan.bench.segments import SPLITS, count_of, make_segments, offsets_of, starts_of
 
 

@@ -194,14 +194,14 @@ def test_the_copy_of_a_layout(view: Callable[[Any], Any], tmp_path: Path) -> Non
 
 
 def _planted(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """A scan whose last result is wrong by one bit or so."""
+    """A scan whose last element is wrong: by one bit, or, as a tolerance forgives that, NaN."""
     run = run_cuscan(case, buffers)
 
     def wrong() -> Any:
         result = run()
         out = (result if isinstance(result, tuple) else (result,))[-1]
-        place = (-1,) * out.ndim
-        out[place] = out[place] + 1 if out.dtype != bool else ~out[place]
+        place, bits = (-1,) * out.ndim, out.view(f"u{out.dtype.itemsize}")
+        bits[place] = bits[place] ^ 1 if out.dtype.kind in "bui" else np.iinfo(bits.dtype).max
         return result
 
     return wrong
@@ -326,3 +326,17 @@ def test_the_copy_of_a_layout_on_the_gpu(layout: Layout) -> None:
     yardstick.run()
     (time,) = gpu.after_work([yardstick.run])
     assert time.median > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", sample.sample(0, 40, (1 << 20, 1 << 23)), ids=lambda case: case.name)
+def test_random_scans_on_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuscan.bench.gpu import Gpu
+
+    monkeypatch.setattr("cuscan.bench.timing.SAMPLES", 3)
+    *_, (_, record) = measure(case, Gpu(), ["torch"])
+    assert "error" not in record, record
+    assert 0 < record["value"] < 4 and record["measured"] == "after other work"
+    monkeypatch.setattr(measuring, "run_cuscan", _planted)
+    *_, (_, record) = measure(case, Gpu(), [])
+    assert record["error"].startswith("WrongResultError"), record

@@ -63,6 +63,17 @@ def test_no_timed_call_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({*warm, *rest}) == len(warm) + 5 + 7 + 5
 
 
+@pytest.mark.gpu
+def test_new_shapes_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuscan.bench.gpu import Gpu
+
+    for name, count in {"CALLS": 12, "TIMED": 5, "FILLING": 7, "CHECKED": 1}.items():
+        monkeypatch.setattr(new_shapes, name, count)
+    for kind in new_shapes.KINDS:
+        *_, (_, record) = measure(Case((9,), how="shapes", label=kind), Gpu(), [])
+        assert "error" not in record, record
+
+
 # ---- cliffs ----------------------------------------------------------------------------------------------------------
 
 

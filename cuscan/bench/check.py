@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +12,11 @@ from cuscan.bench.buffers import Buffers
 from cuscan.bench.calls import CALLS, Meaning, State
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Array
+from cuscan.bench.reference import Combine, scan_from
 from cuscan.bench.segments import starts_of
 from cuscan.dtypes import DTYPES, EXACT, INEXACT, DType, Kind
 
 BUDGET = 1 << 25  # elements checked at a time; of a larger array, evenly spaced rows or columns
-
-PIECE = 16  # elements that are scanned by doubling distances: longer ones would be read too often
-
-Combine = Callable[[State, State], State]
 
 
 class WrongResultError(AssertionError):
@@ -91,11 +88,11 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
             lifted = _where(xp, lifted[0] == lifted[0], lifted, identity)
         flags = None if starts is None else starts[part]
         sizes = _absolute(lifted) if absolute else ()
-        scanned = _scan(combine, _marked(xp, lifted, flags), carry)
+        scanned = scan_from(combine, _marked(xp, lifted, flags), carry)
         shown = _exclusive(xp, scanned, carry, flags, identity) if case.exclusive and not shift else scanned
         carry, absolutes = _last(scanned), None
         if absolute:
-            sizes = _scan(combine, _marked(xp, sizes, flags), size)
+            sizes = scan_from(combine, _marked(xp, sizes, flags), size)
             size, absolutes = _last(sizes), meaning.lower(sizes)[0]
         yield _Part(slice(start + shift, start + step + shift), meaning.lower(shown), absolutes)
 
@@ -195,44 +192,6 @@ def _column(state: State) -> State:
 
 def _last(state: State) -> State:
     return tuple(part[..., -1].copy() for part in state)
-
-
-def _scan(combine: Combine, state: State, carry: State) -> State:
-    """An inclusive scan along the last axis that goes on from `carry`, in place."""
-    first = combine(carry, tuple(part[..., 0] for part in state))
-    for part, value in zip(state, first, strict=True):
-        part[..., 0] = value
-    return scan_along(combine, state)
-
-
-def scan_along(combine: Combine, state: State) -> State:
-    """A scan along the last axis in place: pieces of it, their totals in the same way, and both put together."""
-    pieces, rest = divmod(state[0].shape[-1], PIECE)
-    if pieces < 2:
-        return doubling(combine, state)
-    whole = tuple(part[..., : pieces * PIECE].reshape(*part.shape[:-1], pieces, PIECE) for part in state)
-    totals = scan_along(combine, tuple(part[..., -1].copy() for part in doubling(combine, whole)))
-    _put(combine, tuple(total[..., :-1, None] for total in totals), tuple(part[..., 1:, :] for part in whole))
-    if rest:
-        tail = doubling(combine, tuple(part[..., -rest:] for part in state))
-        _put(combine, tuple(total[..., -1:] for total in totals), tail)
-    return state
-
-
-def _put(combine: Combine, earlier: State, later: State) -> None:
-    """Combine what comes before with every element, in place."""
-    for part, combined in zip(later, combine(earlier, later), strict=True):
-        part[...] = combined
-
-
-def doubling(combine: Combine, state: State) -> State:
-    """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
-    distance = 1
-    while distance < state[0].shape[-1]:
-        earlier = tuple(part[..., :-distance] for part in state)
-        _put(combine, earlier, tuple(part[..., distance:] for part in state))
-        distance *= 2
-    return state
 
 
 def _exclusive(xp: Any, scanned: State, carry: State, flags: Array | None, identity: State) -> State:
