@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import floors, prepare, report, sample, store, worker
+from benchmarks import floors, prepare, report, sample, store, tables, worker
 from benchmarks.cases import GROUPS, MATRIX, Scope, cases, runnable
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import nvcc
@@ -173,9 +173,14 @@ def _cell(record: Record) -> list[str]:
 def _finish(records: list[Record], against: list[str], path: Path) -> int:
     from rich.console import Console
 
-    shown = [name for name in against if any(name in record["peers"] for record in records)]
+    cells = [record for record in records if not GROUPS[record["group"]].drawn]
+    shown = [name for name in against if any(name in record["peers"] for record in cells)]
     console = Console() if sys.stdout.isatty() else Console(width=140)
-    console.print(table(records, shown, str(path)))
+    if cells:
+        console.print(table(cells, shown, str(path)))
+    for group, found in tables.grouped({"records": records}).items():
+        if GROUPS[group].drawn:
+            console.print(tables.body(group, found), markup=False, highlight=False, soft_wrap=True)
     for line in failures(records):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in [*floors.spilling(records), *floors.lowest(records), floors.verdict(records)]:

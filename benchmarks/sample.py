@@ -173,7 +173,8 @@ def _view(draws: _Draws, shape: tuple[int, ...]) -> Layout:
         chosen, step = draws.below(ndim), 2 + draws.below(2)
         return Layout(steps=tuple(step if axis == chosen else 1 for axis in range(ndim)))
     if kind == "transposed" and ndim > 1:
-        return Layout(order=draws.shuffled(range(ndim)))
+        order = draws.shuffled(range(ndim))
+        return Layout(order=order if order != tuple(range(ndim)) else order[::-1])
     return Layout(shift=1 + draws.below(15)) if kind == "misaligned" else Layout()
 
 

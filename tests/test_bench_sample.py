@@ -36,7 +36,7 @@ DRAWN = sample.sample(0)
 
 def test_the_generator_is_frozen() -> None:
     names = "\n".join(case.name for seed in (0, 1) for case in sample.sample(seed))
-    assert hashlib.sha256(names.encode()).hexdigest()[:16] == "001c645f11b8309d", (
+    assert hashlib.sha256(names.encode()).hexdigest()[:16] == "93f1c6d11a216f64", (
         "other scans are drawn than before: measure the library with the old and with the new ones, and say so"
     )
 
@@ -66,6 +66,7 @@ def test_the_shares_of_what_is_drawn() -> None:
     assert all(60 < of[f"{ndim} dimensions"] < 140 for ndim in (1, 2, 3, 4))
     assert 200 < of["contiguous"] < 320 and min(of["sliced"], of["stepped"], of["transposed"], of["misaligned"]) > 8
     assert 140 < of["new result"] < 240
+    assert not [case for case in DRAWN if case.view.order == tuple(range(len(case.shape)))]
     sizes = [sample.moved_bytes(case) for case in DRAWN]
     quartiles = np.quantile(sizes, [0.25, 0.5, 0.75]) / (64 << 20)
     assert np.allclose(np.log2(quartiles), [1.25, 2.5, 3.75], atol=0.5)  # log-uniform between 1 and 32
