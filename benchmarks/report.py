@@ -22,7 +22,8 @@ INTRODUCTION = """\
 A scan must read its input once and write its output once, so a copy of the same bytes is the limit. Every result is
 checked before it is timed, and that copy (our own kernel: 16-byte loads and stores) is measured in the same run. From
 sm_90 and driver 12.3 on, cuscan's launches begin while the kernel before them ends (programmatic dependent launch). The
-copy and the peers are launched as usual; this is worth 1.5 to 2 us, which shows below 64 MiB."""
+copy and the peers are launched as usual; this is worth 1.5 to 2 us, which shows below 64 MiB. Right after other work
+every run is timed by itself, between two events; back to back a time is the mean of many launches."""
 
 FIVE_LINES = """\
 ```python

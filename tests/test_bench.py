@@ -74,6 +74,17 @@ def test_first_and_last_rows_are_checked(monkeypatch: pytest.MonkeyPatch) -> Non
             assert error_of(case, np, buffers) > 1
 
 
+def test_rows_of_every_residue_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuscan.bench.check.BUDGET", 128 * 16)
+    case = Case((512, 16), axis=1)  # every fourth row is within the budget
+    for row in (5, 10, 15, 20, 35):
+        buffers = make_buffers(case, HOST)
+        run_cuscan(case, buffers)()
+        assert error_of(case, np, buffers) <= 1
+        buffers.out[row, 3] = 99
+        assert error_of(case, np, buffers) > 1
+
+
 def test_products_and_bits_are_exact_far_along() -> None:
     for case in (Case((1 << 16,), op="mul", dtype="complex64"), Case((1 << 16,), op="or", dtype="int32")):
         buffers = make_buffers(case, HOST)
