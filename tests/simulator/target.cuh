@@ -144,7 +144,7 @@ inline void check_aligned(const void* address, size_t bytes) {
 }
 
 template <class T>
-T load_streaming(const T* address) {
+T load_vector(const T* address) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such load");
     check_aligned(address, sizeof(T));
     simulator::grid->check_access(address, sizeof(T));
@@ -154,7 +154,7 @@ T load_streaming(const T* address) {
     return value;
 }
 template <class T>
-void store_streaming(T* address, const T& value) {
+void store_vector(T* address, const T& value) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
     check_aligned(address, sizeof(T));
     simulator::grid->check_access(address, sizeof(T));
@@ -234,7 +234,6 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
-    void load_once(void* destination, const void* source, uint32 bytes) { load(destination, source, bytes); }
     template <class T>
     SIMULATOR_UNWATCHED void load(T* destination, const T* source) {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
