@@ -67,6 +67,13 @@ def drawn(example: Any, layout: str = "c") -> Draw:
     return draw
 
 
+def carried(rng: np.random.Generator, lines: tuple[int, ...], dtype: str) -> Array:
+    """A field of a carry: a float beside 0, or an integer that may be a position, a key or -1."""
+    if dtype.startswith(("float", "complex")):
+        return np.asarray(rng.standard_normal(lines)).astype(dtype)
+    return np.asarray(rng.integers(0 if dtype.startswith(("u", "b")) else -1, 5, lines)).astype(dtype)
+
+
 def initial_of(example: Any) -> Any:
     numbers = tuple(part.item() for part in example.draw(np.random.default_rng(1), ()))
     return numbers if example.state else numbers[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from draws import NUMBERS, Array, Draw, steps
+from draws import NUMBERS, Array, Draw, carried, steps
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
 from cuscan.backends.algebra import Inputs
@@ -183,13 +183,6 @@ def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
 
 # Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
 TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
-
-
-def carried(rng: np.random.Generator, rows: tuple[int, ...], dtype: str) -> Array:
-    """A field of a carry: a float beside 0, or an integer that may be a position, a key or -1."""
-    if dtype.startswith(("float", "complex")):
-        return np.asarray(rng.standard_normal(rows)).astype(dtype)
-    return np.asarray(rng.integers(0 if dtype.startswith(("u", "b")) else -1, 5, rows)).astype(dtype)
 
 
 def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:

@@ -562,7 +562,8 @@ class Call:
 
 
 def _as_tuple(results: Any) -> tuple[Array, ...]:
-    return results if isinstance(results, tuple) else (results,)
+    """All arrays of a result: a carry can be a tuple in it."""
+    return tuple(array for part in results for array in _as_tuple(part)) if isinstance(results, tuple) else (results,)
 
 
 def check_call(name: str, call: Call) -> list[np.ndarray]:

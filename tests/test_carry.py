@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from operator_examples import AFFINE, MATRIX_PRODUCT
+from test_readme import run
 
 import cuscan
 
@@ -205,6 +208,16 @@ def test_recurrences(kind: str, reverse: bool) -> None:
     np.testing.assert_array_equal(carry[1].astype("float32"), last)
     if not kind:
         np.testing.assert_array_equal(carry[0], a.astype("float64").prod(1))
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "carry.md").read_text()
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_the_page_says_the_truth(snippet: str) -> None:
+    run(snippet)
+    assert "assert" in snippet or "  # [" in snippet
 
 
 def test_out_and_carry() -> None:

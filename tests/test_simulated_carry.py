@@ -8,43 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
+from carry_cases import BACKWARDS, LEADING, MAX, MIN, NARROW, named, products, totals
 from draws import drawn, draws, steps, tied
-from feature_cases import FAMILIES, SHORT, Case, of_family
+from feature_cases import FAMILIES, SHORT, Case
 from operator_examples import AFFINE, MATRIX_PRODUCT
 from selection import covering, facets_of
 
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.operators import LINEAR_RECURRENCE
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
-
-# Families that take nothing beside the values; of strips, units of one tile, parts of one and several in one.
-NARROW: dict[str, dict[str, Any]] = {
-    "strips": {"shape": (2, 700, 12), "axis": 1},
-    "strips-own": {"shape": (300, 128), "axis": 0, "sms": 1},
-    "strips-own-parts": {"shape": (700, 160), "axis": 0, "sms": 1},
-    "strips-pairs": {"shape": (4500, 2), "axis": 0},
-    "whole-rows": {"shape": (3, 700, 37), "axis": 1},
-    "whole-rows-16": {"shape": (2600, 16), "axis": 0},
-}
-BACKWARDS, LEADING = {"reverse": True}, {"include_initial": True}
-PRODUCTS = {"draw": draws("float32"), "call": {**BACKWARDS, "exclusive": True}}
-MAX, MIN = INDEXED["max", "first"], INDEXED["min", "last"]
-
-
-def named(family: str, name: str, op: Any = "add", carry: str = "both", **fields: Any) -> Case:
-    made = of_family(family, name, op, carry=carry, seeds=1, **fields) if family in FAMILIES else None
-    return made or Case(f"{family}-{name}", op, carry=carry, seeds=1, **{**NARROW[family], **fields})
-
-
-def products(family: str) -> Case:
-    """Backwards and exclusive; columns with a mask, without which they would be strips."""
-    return named(family, "mul", "mul", masked=family.startswith("columns"), **PRODUCTS)
-
-
-def totals(family: str) -> Case:
-    return named(family, "total", carry="total", masked=family.startswith("columns"))
 
 
 def one_a_flag() -> list[Case]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+from collections.abc import Iterable
 from typing import Any, cast
 
 import cupy
@@ -143,11 +144,12 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
     """Of no elements: what comes in goes out. `owners` end with the last states and the carry, if there are any."""
-    fields = len(request.carry_out)
+    fields, row_initial = len(request.carry_out), operands.get("initial")
     if request.last is not None:
-        row_initial = operands.get("initial")
         owners[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial.owner
-    carry = [view.owner for view in operands.carry] or carry_start(request, initial)
+    carry: Iterable[Any] = [view.owner for view in operands.carry] or carry_start(request, initial)
+    if row_initial is not None:
+        carry = request.op.states.start(row_initial.owner)
     for out, field in zip(owners[len(owners) - fields :], carry, strict=False):
         out[...] = field
 

@@ -102,7 +102,9 @@ private:
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i) {
                     const bool change = arithmetic(key.item[i]) != arithmetic(before.item[i]);
-                    items.restarts.set(s * kItems + i, change && (Element::kCarriesIn || first + s > 0) && s < steps);
+                    items.restarts.set(s * kItems + i, change && first + s > 0 && s < steps);
+                    if constexpr (Element::kCarriesIn)  // else no segment starts at the first element
+                        items.restarts.set(s * kItems + i, change && first + s == 0 && s < steps);
                 }
                 before = key;
             });

@@ -69,16 +69,17 @@ struct Elements {
         using Port = typename Config::SegmentPort;
         constexpr int kOut = Arrays<Config>::kCarryOut, kSegments = Arrays<Config>::kSegments;
         const auto state = inner_carry(join<CarryOp>(has_before, before, convert<Carry>(rest)));
+        const int64 count = geometry.elements();
         for_each_port<typename Config::CarryOut>([&](auto k) {
             constexpr int kField = decltype(k)::value;
             auto* const out = (typename PortOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
             if constexpr (kField < kFields)
                 *out = Config::CarryOp::field(state, k);
             else if constexpr (Config::kIndexed && kField == kFields)
-                *out = counted(row) + geometry.elements();
+                *out = counted(row) + count;
             else
                 *out = *(const typename Port::Type*)(row.array[kSegments] +
-                                                     (geometry.elements() - 1 - position) * geometry.axis.stride[kSegments]);
+                                                     (count - 1 - position) * geometry.axis.stride[kSegments]);
         });
     }
 

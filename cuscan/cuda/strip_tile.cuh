@@ -132,12 +132,39 @@ struct StripTile : Elements<Config> {
     CUSCAN_DEVICE void take(const Values& values, Held& held, int warp) const {
         each_held(warp, [&](int run, int column, int i) { read(values, run, column, held.share[i]); });
     }
-    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
-    // place of the values. Where a carry goes out, at_end(column, whether anything precedes the unit, state) is called for a
-    // column's last element: what the unit adds up to, up to there.
+    // Before finish, in a tile with the columns' last elements: calls at_end(column, whether anything precedes its unit,
+    // what that adds up to, up to there) for those in the warp's runs.
     template <class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(const Values& values, Exchange& before_runs, int warp, AtEnd at_end) const {
+        constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
+        each_piece(warp, [&](int run, int column, int) {
+            const int64 row = position + run * kRunRows, last = geometry.axis.size - 1 - row;
+            if (last < 0 || last >= kRunRows) return;
+            const bool has_before = row % kUnitRows != 0;  // in the unit
+            Share share;
+            read(values, run, column, share);
+            CUSCAN_UNROLL
+            for (int c = 0; c < kAcross; ++c) {
+                if (column + c >= width) break;
+                Pairs pairs;
+                State sum;
+                CUSCAN_UNROLL
+                for (int d = 0; d < kDepth; ++d) {
+                    if (d * kSteps > last) break;
+                    sum = pairs.before(d, has_before, before_runs.at(run, column + c));
+                    CUSCAN_UNROLL
+                    for (int s = d * kSteps; s < (d + 1) * kSteps; ++s)
+                        if (s <= last) sum = join<Op>(has_before || s > 0, sum, share.get(s, c, s));
+                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
+                }
+                at_end(column + c, Config::kHasInitial || row >= kUnitRows, sum);
+            }
+        });
+    }
+    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
+    // place of the values.
     CUSCAN_DEVICE void finish(const Values& values, const Held& held, Results& results, Exchange& before_runs,
-                              OfUnits& prefixes, int warp, AtEnd at_end) const {
+                              OfUnits& prefixes, int warp) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
         const auto finish_piece = [&](int run, int column, int i) {
             Share share;
@@ -147,10 +174,6 @@ struct StripTile : Elements<Config> {
                 read(values, run, column, share);
             const int64 row = position + run * kRunRows;
             const bool has_prefix = Config::kHasInitial || row >= kUnitRows, is_first = row % kUnitRows == 0;
-            if constexpr (Base::kCarriesOut)
-                sum_to_end(share, geometry.axis.size - 1 - row, column, !is_first, before_runs, run,
-                           [&](int c, const State& sum) { at_end(c, has_prefix, sum); });
-            if constexpr (!Base::kStores) return;
             Pack<Piece, typename Config::Results> piece;
             CUSCAN_UNROLL
             for (int c = 0; c < kAcross; ++c) {
@@ -267,28 +290,6 @@ private:
         }
     }
 
-    // Of a run in registers, if number `last` of its rows is the last one of all.
-    template <class AtEnd>
-    CUSCAN_DEVICE void sum_to_end(const Share& share, int64 last, int column, bool has_before, Exchange& before_runs,
-                                  int run, AtEnd at_end) const {
-        if (last < 0 || last >= kRunRows) return;
-        CUSCAN_UNROLL
-        for (int c = 0; c < kAcross; ++c) {
-            if (column + c >= width) break;
-            Pairs pairs;
-            State sum;
-            CUSCAN_UNROLL
-            for (int d = 0; d < kDepth; ++d) {
-                if (d * kSteps > last) break;
-                sum = pairs.before(d, has_before, before_runs.at(run, column + c));
-                CUSCAN_UNROLL
-                for (int s = d * kSteps; s < (d + 1) * kSteps; ++s)
-                    if (s <= last) sum = join<Op>(has_before || s > 0, sum, share.get(s, c, s));
-                if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
-            }
-            at_end(column + c, sum);
-        }
-    }
     static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
     static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
 

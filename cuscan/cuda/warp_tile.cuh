@@ -110,6 +110,7 @@ struct WarpTile {
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
+        if constexpr (!Element::kStores) return;
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         auto store_all = [&](auto vectors, auto at_a_time, auto count) {

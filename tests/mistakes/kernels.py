@@ -65,15 +65,9 @@ GIVEN_BACK = """\
                 carry = start_of(slot.strip);
             }
             const State prefix = convert<State>(carry);
-            if constexpr (Element::kCarriesOut)
-                part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
-                    const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
-                    Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
-                });
-            if constexpr (Element::kStores)
-                part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                                has_carry || warp_in_group > 0,
-                                warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                            has_carry || warp_in_group > 0,
+                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
         shared.empty[k % kStages].arrive();"""
 
@@ -911,8 +905,8 @@ MISTAKES = (
         Kind.LOST,
         "whole-rows-units",
         "kernels/whole_rows.cuh",
-        "of_tile = convert<State>(units.before(i, precedes, carry));",
-        "of_tile = convert<State>(carry);",
+        "units.before(i, precedes, carry)",
+        "carry",
     ),
     Mistake(
         "a-part-published-with-its-last-unit-alone",

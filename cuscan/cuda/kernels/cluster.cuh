@@ -92,9 +92,8 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
             const State of_unit = join<typename Element::Op>(warp_in_unit > 0, before, of_warp);
             Element::store_carry(geometry, row, 0, has_carry, carry, of_unit);
         });
-    if constexpr (Element::kStores)
-        tile.store(FromMemory(), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
-                   warp_in_unit > 0 ? join<typename Element::Op>(has_carry, prefix, before) : prefix);
+    tile.store(FromMemory(), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
+               warp_in_unit > 0 ? join<typename Element::Op>(has_carry, prefix, before) : prefix);
 }
 
 }  // namespace cuscan

@@ -48,9 +48,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
                 const auto before = Element::start(geometry, place, initial);
                 if (row < geometry.rows) Element::store_carry(geometry, place, 0, Config::kHasInitial, before, all);
             });
-        if constexpr (Element::kStores)
-            tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
-                           convert<typename Element::State>(Element::start(geometry, place, initial)));
+        tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
+                       convert<typename Element::State>(Element::start(geometry, place, initial)));
     }
 }
 

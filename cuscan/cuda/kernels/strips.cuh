@@ -374,20 +374,14 @@ struct Strips {
                 tile.take(stage.values, held, warp);
                 stage.prefixed.wait(phase(k));
             }
-            const auto at_end = [&](int column, bool has_before, const State& of_unit) {
-                if constexpr (Element::kCarriesOut) {
-                    Row<Config> here = tile.at;
-                    here.advance(geometry.column, column);
-                    Element::store_carry(geometry, here, tile.position, has_before, stage.behind[column], of_unit);
-                }
-            };
-            if (Element::kStores || ends_in(now))
-                tile.finish(stage.values, held, results, stage.exchange, stage.units, warp, at_end);
-            if (!Element::kStores) {
+            if constexpr (Element::kCarriesOut)
+                if (ends_in(now)) sum_to_end(stage, tile, warp);
+            if constexpr (!Element::kStores) {
                 target::sync_warp();
                 stage.free.arrive();
                 continue;
             }
+            tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
             if (Config::kBulkStores && tile.lies_together())
@@ -398,6 +392,13 @@ struct Strips {
             stage.free.arrive();
             target::sync_warp();  // the next tile's results may take the place of these
         }
+    }
+    CUSCAN_DEVICE void sum_to_end(Stage& stage, const Tile& tile, int warp) {
+        tile.sum_to_end(stage.values, stage.exchange, warp, [&](int column, bool has_before, const State& of_unit) {
+            Row<Config> here = tile.at;
+            here.advance(geometry.column, column);
+            Element::store_carry(geometry, here, tile.position, has_before, stage.behind[column], of_unit);
+        });
     }
     CUSCAN_DEVICE typename Tile::Results& results(Stage& stage) {
         if constexpr (Config::kInPlace)

@@ -277,6 +277,7 @@ struct Tiles {
         return !Shared::kWalks || target::uniform(first < geometry.axis.size);
     }
     CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
+        if constexpr (Element::kCarriesOut) store_carry(part, k, warp_in_group);
         const TileSlot slot = shared.slot[k % kRing];
         const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
@@ -292,17 +293,26 @@ struct Tiles {
                 carry = start_of(slot.strip);
             }
             const State prefix = convert<State>(carry);
-            if constexpr (Element::kCarriesOut)
-                part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
-                    const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
-                    Element::store_carry(geometry, row, 0, has_carry, carry, of_tile);
-                });
-            if constexpr (Element::kStores)
-                part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
-                                has_carry || warp_in_group > 0,
-                                warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
+            part.tile.store(source(row, k, start), row, geometry, geometry.axis.size, first, lane,
+                            has_carry || warp_in_group > 0,
+                            warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
         shared.empty[k % kStages].arrive();
+    }
+    // By the warp that has a row's last element: the row's carry.
+    CUSCAN_DEVICE void store_carry(Scanned& part, uint32 k, int warp_in_group) {
+        const TileSlot slot = shared.slot[k % kRing];
+        const int start = warp_in_group * Tile::kElements;
+        const auto row = origin.at(geometry, slot.strip);
+        const int64 first = int64(slot.unit) * Shared::kElements + start;
+        auto& known = shared.prefixed[k % kRing];
+        if (Shared::kWalks) known.wait_together(k / kRing);
+        part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
+            const auto& before = shared.prefix[k % kRing];
+            const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
+            Element::store_carry(geometry, row, 0, Shared::kWalks ? before.exists : Config::kHasInitial,
+                                 Shared::kWalks ? before.carry : start_of(slot.strip), of_tile);
+        });
     }
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
         return {shared.values[k % kStages], shared.flags[k % kFlagStages], row, start};

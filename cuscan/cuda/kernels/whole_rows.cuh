@@ -531,16 +531,15 @@ struct WholeRows {
         CUSCAN_UNROLL
         for (uint32 i = 0; i < kBatch; ++i) {
             State& of_tile = stage(k + i).column[column];
-            if constexpr (Element::kCarriesOut && Layout::kManyUnits)
-                stage(k + i).behind[column] = units.before(i, precedes, carry);
-            else if constexpr (Element::kCarriesOut)
-                stage(k + i).behind[column] = carry;
             if constexpr (Layout::kManyUnits) {
                 const Carry own = convert<Carry>(of_tile);
-                of_tile = convert<State>(units.before(i, precedes, carry));
+                const Carry before = units.before(i, precedes, carry);
+                of_tile = convert<State>(before);
+                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = before;
                 units.push(i, own);
             } else {
                 of_tile = convert<State>(carry);
+                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = carry;
             }
         }
     }
