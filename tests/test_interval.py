@@ -175,7 +175,7 @@ def planned_segments(family: str, kind: str, options: set[str]) -> Simulation:
 def segment_cases() -> list[tuple[str, str, set[str]]]:
     """All options for the short shapes; of the long ones every kind has others."""
     return [
-        (family, kind, options)
+        (family, kind, set(options))
         for f, family in enumerate(FAMILIES)
         for k, kind in enumerate(SEGMENTS)
         for o, options in enumerate(SEGMENT_OPTIONS)

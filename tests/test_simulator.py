@@ -221,3 +221,18 @@ def test_tickets_renewed_without_a_fence() -> None:
     check_overlapping("tiles", CODE.broken(*broken), seeds=6)
     with pytest.raises(AssertionError):
         check_overlapping("tiles", WATCHED.broken(*broken), seeds=6)
+
+
+# ---- bulk copies to global memory ------------------------------------------------------------------
+
+
+def test_a_source_is_written_anew_before_it_was_read() -> None:
+    broken = CODE.broken("kernels/whole_rows.cuh", "                target::await_sent();\n", "")
+    with pytest.raises(AssertionError):
+        check_overlapping("whole-rows", broken, seeds=6)
+
+
+def test_a_source_is_read_before_its_writers_fence() -> None:
+    old = "                target::fence_before_copies();\n                stage.finished.arrive();"
+    broken = WATCHED.broken("kernels/whole_rows.cuh", old, "stage.finished.arrive();")
+    expect_notice("wrote without fence_before_copies", planned("whole-rows"), broken)

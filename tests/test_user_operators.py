@@ -398,6 +398,21 @@ def test_other_wrong_calls():
     refused(ScanTypeError, "complex64", x=(np.ones(3, "complex64"), x[1]), op=affine)
 
 
+def test_out_of_four_arrays():
+    """They may lie between each other, element by element; two that share one are refused, whichever they are."""
+    rng = np.random.default_rng(0)
+    x = tuple(MATRIX_PRODUCT.draw(rng, (5,)))
+    product = MATRIX_PRODUCT.operator()
+    memory = np.empty((9, 4), np.float32)
+    between = tuple(memory[:5, field] for field in range(4))
+    for got, expected in zip(cuscan.scan(x, product, out=between), cuscan.scan(x, product), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for one, other in itertools.combinations(range(4), 2):
+        out = list(between)
+        out[other] = memory[4:, one]  # its first element is the last of out[one]
+        refused(ScanValueError, "arrays of out overlap", x=x, op=product, out=tuple(out))
+
+
 def test_what_is_no_text_of_an_operator():
     commented = cuscan.Operator("f", "earlier + later  // we return the sum", 0, numpy=np.add)
     assert "return earlier + later  // we return the sum\n;" in commented.source

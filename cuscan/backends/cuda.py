@@ -170,9 +170,10 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_
         pass
     except TypeError:  # an argument that cannot be hashed
         return _prepare(flags, operands, has_initial), pointers
-    if len(_launches) >= _MAX_LAUNCHES:
-        _launches.clear()
     launch = _launches[key] = _prepare(flags, operands, has_initial)
+    while len(_launches) > _MAX_LAUNCHES:
+        with contextlib.suppress(RuntimeError, StopIteration):  # another thread adds or drops one meanwhile
+            _launches.pop(next(iter(_launches)), None)  # the oldest
     return launch, pointers
 
 

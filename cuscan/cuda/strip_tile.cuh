@@ -96,7 +96,7 @@ struct StripTile : Elements<Config> {
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
-            arrived.load_once(values.at(k).item, memory, Layout::kElements * sizeof(T));
+            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
         });
     }
     // The thread's part of what the tile's values are sent for with; `thread` of kThreads.

@@ -104,7 +104,7 @@ Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t clus
     }
     for (uint32_t i = 0; i < schedule.array_count; ++i)
         if (schedule.arrays[i].late) withhold(schedule.arrays[i]);
-    if (schedule.first_turn == 0) begin(launches_[0]);
+    if (schedule.first_turn == 0) end_kernel_before(launches_[0]);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ void Grid::withhold(const Array& array) {
 }
 
 // The launch before has ended: the last that it writes are the late arrays.
-void Grid::begin(Launch& launch) {
-    launch.has_begun_alone = true;
+void Grid::end_kernel_before(Launch& launch) {
+    launch.may_go_on = true;
     for (const auto& [array, bytes] : launch.withheld)
         memcpy(reinterpret_cast<void*>(array.from), bytes.get(), array.to - array.from);
 }
@@ -168,6 +168,8 @@ void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Clu
             fiber->warp = &warp;
             fiber->lane = lane;
             fiber->arrived = false;
+            fiber->sending = 0;
+            fiber->unfenced.clear();
             fiber->passed = 0;
             warp.lanes[lane] = fiber;
         }
@@ -182,7 +184,7 @@ void Grid::retire(Block& block) {
     block.cluster->blocks[block.index % cluster_] = nullptr;
     Launch& launch = *block.launch;
     if (!block.admits) ++launch.admitting;
-    if (++launch.returned == blocks && &launch != &launches_.back()) begin((&launch)[1]);
+    if (++launch.returned == blocks && &launch != &launches_.back()) end_kernel_before((&launch)[1]);
     for (Warp& warp : block.warps)
         for (Fiber* fiber : warp.lanes) idle_.push_back(fiber);
     resident_.erase(std::find_if(resident_.begin(), resident_.end(), [&](auto& held) { return held.get() == &block; }));
@@ -197,7 +199,7 @@ void Grid::run() {
         while ((next = next_launch()) && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident))
             start_cluster(*next);
         if (message[0] || resident_.empty()) break;
-        if (clock_ >= schedule_.first_turn && !launches_[0].has_begun_alone) begin(launches_[0]);
+        if (clock_ >= schedule_.first_turn && !launches_[0].may_go_on) end_kernel_before(launches_[0]);
         Warp& warp = *pick();
         Block& block = *warp.block;
         for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
@@ -207,7 +209,7 @@ void Grid::run() {
         for (size_t copies = on_their_way_.size() / 16 + random_.one_in(4); copies > 0; --copies) deliver();
         if (block.exited == threads_) retire(block);
     }
-    if (!launches_[0].has_begun_alone) begin(launches_[0]);
+    if (!launches_[0].may_go_on) end_kernel_before(launches_[0]);
     grid = nullptr;
 }
 
@@ -239,6 +241,10 @@ void Grid::deliver() {
     if (copy.due > turns_) return;
     on_their_way_.pop_back();
     memcpy(copy.destination, copy.source ? copy.source : copy.sent, copy.bytes);
+    if (copy.phase == nullptr) {
+        --copy.sender->sending;
+        return;
+    }
     copy.phase->expected -= copy.bytes;
     copy.phase->settle();
 }
@@ -384,6 +390,7 @@ void Grid::watch(void* address, uint32_t bytes, bool writes) {
         check_access(address, bytes);
     }
     if (!writes) return;
+    if (is_shared) note_unfenced(uint32_t(at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get())), bytes);
     for (uint32_t done = 0; done < bytes; done += PendingStore::kMostBytes) {
         const uint32_t count = std::min(bytes - done, PendingStore::kMostBytes);
         PendingStore store{static_cast<char*>(address) + done, count, is_shared, {}};
@@ -454,7 +461,7 @@ void Grid::about_to_store(const void* address) {
 }
 
 void Grid::await_predecessors() {
-    while (!current->warp->block->launch->has_begun_alone) suspend();
+    while (!current->warp->block->launch->may_go_on) suspend();
     maybe_suspend(2);
 }
 
@@ -492,8 +499,44 @@ void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase
     memset(destination, kPoison, bytes);
     // Now and then a large one takes so long that many later ones overtake it.
     const uint64_t delay = bytes > 16 && random_.one_in(16) ? random_.below(20000) : 0;
-    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay, {}});
+    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, nullptr, turns_ + delay, {}});
     maybe_suspend(2);
+}
+
+// The source is read some time later.
+void Grid::store_in_bulk(void* destination, const void* source, uint32_t bytes) {
+    check_access(destination, bytes);
+    Block& block = *current->warp->block;
+    const auto first = static_cast<const unsigned char*>(source) - block.shared.get();
+    for (uint32_t i = 0; i < bytes && !block.unfenced.empty(); ++i)
+        if (block.unfenced[first + i])
+            fail("bulk store of what thread %d wrote without fence_before_copies", block.unfenced[first + i] - 1);
+    on_their_way_.push_back({&block, destination, source, bytes, nullptr, current, turns_ + random_.below(200), {}});
+    ++current->sending;
+    progress();
+    maybe_suspend(2);
+}
+
+void Grid::await_sent() {
+    while (current->sending > 0) suspend();
+}
+
+void Grid::note_unfenced(uint32_t first, uint32_t bytes) {
+    auto& writers = current->warp->block->unfenced;
+    if (writers.empty()) writers.resize(shared_bytes);
+    const auto from = writers.begin() + first;
+    const uint16_t own = 1 + current->warp->index * kWarp + current->lane;
+    if (std::count(from, from + bytes, own) == bytes) return;
+    std::fill_n(from, bytes, own);
+    current->unfenced.emplace_back(first, bytes);
+}
+
+void Grid::fence_before_copies() {
+    auto& writers = current->warp->block->unfenced;
+    const uint16_t own = 1 + current->warp->index * kWarp + current->lane;
+    for (const auto& [first, bytes] : current->unfenced)
+        std::replace(writers.begin() + first, writers.begin() + first + bytes, own, uint16_t(0));
+    current->unfenced.clear();
 }
 
 // To the same place in another block's shared memory, for the same barrier there.
@@ -506,7 +549,7 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     const auto there = [&](void* here) {
         return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
     };
-    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), turns_, {}};
+    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), nullptr, turns_, {}};
     memcpy(copy.sent, words, bytes);
     memset(copy.destination, kPoison, bytes);
     on_their_way_.push_back(copy);

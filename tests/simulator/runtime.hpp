@@ -109,7 +109,9 @@ using PendingStores = std::vector<PendingStore>;
 
 struct Fiber {
     jmp_buf context;
-    PendingStores pending;  // for its block
+    PendingStores pending;                                // for its block
+    std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // watched: first bytes and counts in Block::unfenced
+    uint32_t sending;                                     // bulk copies of which it has not waited for
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     State state;
     Offer offer;
@@ -150,7 +152,7 @@ struct Launch {
     std::vector<uint32_t> waiting;  // clusters to start, the next one last
     uint32_t admitting = 0;         // blocks that have called admit_successor or have returned
     uint32_t returned = 0;          // blocks
-    bool has_begun_alone = false;   // the launch before has ended
+    bool may_go_on = false;         // the launch before has ended
     std::vector<std::pair<Array, std::unique_ptr<char[]>>> withheld;  // late arrays, and what they will have
 };
 
@@ -158,7 +160,8 @@ struct Block {
     uint32_t index;
     Launch* launch;
     bool admits;
-    PendingStores pending;  // for other blocks
+    PendingStores pending;           // for other blocks
+    std::vector<uint16_t> unfenced;  // watched: of each byte of shared memory, 1 + who wrote it and has not fenced since
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[], FreeShared> shared;
@@ -184,7 +187,8 @@ struct BulkCopy {
     void* destination;
     const void* source;
     uint32_t bytes;
-    Phase* phase;
+    Phase* phase;           // null: to global memory
+    Fiber* sender;          // to global memory
     uint64_t due;           // in turns: not before
     uint32_t sent[kWords];  // what arrives, if there is no source
 };
@@ -222,6 +226,9 @@ public:
     void in_order(const volatile void* address, uint32_t bytes);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
+    void store_in_bulk(void* destination, const void* source, uint32_t bytes);
+    void await_sent();
+    void fence_before_copies();
     void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
     void send(uint32_t block, void* destination, const void* words, uint32_t bytes, Phase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -234,10 +241,11 @@ public:
 private:
     static void fiber_main();
     Fiber* take_fiber();
+    void note_unfenced(uint32_t first, uint32_t bytes);
     void hide(PendingStores& pending);
     void show_stores_of(Block* block);
     void withhold(const Array& array);
-    void begin(Launch& launch);
+    void end_kernel_before(Launch& launch);
     Launch* next_launch();
     void start_cluster(Launch& launch);
     void start_block(uint32_t index, Launch& launch, const std::shared_ptr<Cluster>& cluster);

@@ -144,7 +144,7 @@ inline void check_aligned(const void* address, size_t bytes) {
 }
 
 template <class T>
-T load_streaming(const T* address) {
+T load_vector(const T* address) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such load");
     check_aligned(address, sizeof(T));
     simulator::grid->check_access(address, sizeof(T));
@@ -154,7 +154,7 @@ T load_streaming(const T* address) {
     return value;
 }
 template <class T>
-void store_streaming(T* address, const T& value) {
+void store_vector(T* address, const T& value) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
     check_aligned(address, sizeof(T));
     simulator::grid->check_access(address, sizeof(T));
@@ -207,18 +207,16 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
-inline void fence_before_copies() {}
+inline void fence_before_copies() { simulator::grid->fence_before_copies(); }
 inline void fence_after_init() { simulator::grid->release_to_block(); }
 inline void send_in_bulk(void* destination, const void* source, uint32 bytes) {
     check_aligned(destination, 16);
     check_aligned(source, 16);
     if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
-    simulator::grid->check_access(destination, bytes);
-    simulator::grid->maybe_suspend(2);
-    __builtin_memcpy(destination, source, bytes);
+    simulator::grid->store_in_bulk(destination, source, bytes);
 }
 
-inline void await_sent() { simulator::grid->maybe_suspend(2); }
+inline void await_sent() { simulator::grid->await_sent(); }
 
 struct Barrier {
     simulator::Phase state;
@@ -236,7 +234,6 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
-    void load_once(void* destination, const void* source, uint32 bytes) { load(destination, source, bytes); }
     template <class T>
     SIMULATOR_UNWATCHED void load(T* destination, const T* source) {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");

@@ -351,7 +351,7 @@ struct WholeRows {
             if (lane() != 0) return false;
             target::fence_before_copies();
             stage.arrived.expect(bytes);
-            stage.arrived.load_once(stage.data + begin, stretch.memory + begin, bytes);
+            stage.arrived.load(stage.data + begin, stretch.memory + begin, bytes);
             return true;
         }
         for (int i = stretch.begin + lane() * int(sizeof(Value)); i < stretch.end; i += target::kWarp * sizeof(Value))
