@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuscan import backends
+from cuscan import autograd
 from cuscan.call import SEGMENTS, Operands, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
@@ -102,7 +102,7 @@ def scan(
     if not (mask is None and reset is None and offsets is None and keys is None):
         views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     outs = None if out is None else _adopt_outs(out)
-    results = backends.run(flags, Operands(views, roles, outs), initial)
+    results = autograd.run(flags, Operands(views, roles, outs), initial)
     if out is not None:
         return out
     if structure is not None:
@@ -230,7 +230,7 @@ def linear_recurrence(
     views, roles = _adopt_beside(
         (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
     )
-    results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
+    results = autograd.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
     if return_last:
         return results
     return results[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.initial import check_initial
-from cuscan.operators import Monoid
+from cuscan.operators import KEYED, Monoid
 from cuscan.states import SCALAR, Fields, States, make_states
 
 Array = np.ndarray[Any, Any]
@@ -91,6 +92,9 @@ class Operator(Monoid):
         numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array. With `state` they are
             structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. Without it scans of CPU
             arrays are a ScanTypeError.
+        vjp: the derivative of `combine`, for scans of tensors that require grad: vjp(earlier, later, g) -> (g times the
+            derivative by earlier, g times that by later), in differentiable operations of the tensors' library, element
+            by element. For elements that are one number; without it such scans are a ScanTypeError.
 
     Operators are equal, and share compiled kernels, where name, combine, identity and state are. The kernel is compiled
     when a GPU array comes that needs it.
@@ -110,6 +114,7 @@ class Operator(Monoid):
         *,
         state: Mapping[str, Any] | None = None,
         numpy: Callable[[Array, Array], Any] | None = None,
+        vjp: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ScanValueError(f"name must be an identifier; got {name!r}")
@@ -117,6 +122,8 @@ class Operator(Monoid):
             raise ScanTypeError(f"combine must be CUDA C++ text; got {combine!r}")
         if numpy is not None and not callable(numpy):
             raise ScanTypeError(f"numpy must be callable; got {numpy!r}")
+        if vjp is not None and (state is not None or not callable(vjp)):
+            raise ScanTypeError(f"vjp must be callable, and state one number; got vjp={vjp!r}, state={state!r}")
         fields = _fields(state)
         parts = _identity_parts(identity, fields)
         body = combine if re.search(r"\breturn\b", _COMMENT.sub("", combine)) else f"return {combine}\n;"
@@ -139,7 +146,16 @@ class Operator(Monoid):
             inputs=tuple(f"x.{field}" for field in fields) or ("x",),
             dtypes=tuple(dtype.name for dtype in fields.values()),
             source=source,
+            vjp=vjp,
         )
+        digest = zlib.crc32(repr((source, parts)).encode())
+        object.__setattr__(self, "_key", f"{name}#{digest:08x}")
+        KEYED[self.key] = self
+
+    @property
+    def key(self) -> str:
+        key: str = self._key  # type: ignore[attr-defined]
+        return key
 
     @property
     def fields(self) -> tuple[str, ...]:

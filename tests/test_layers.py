@@ -19,11 +19,11 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 LAYERS = [
     "errors", "dtypes", "order", "states", "operators", "tuning", "interop", "call", "specs", "checks", "request",
     "overlap", "initial", "custom", "layout", "config", "segment_starts", "assemble", "dense", "strips", "whole_rows",
-    "plan", "compile", "backends", "api", "cuscan", "bench", "cli", "__main__",
+    "plan", "compile", "backends", "derivatives", "autograd", "api", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
-    "torch": ("interop/torch.py", "bench/"),
+    "torch": ("interop/torch.py", "autograd/torch", "bench/"),
     "cupy": (
         "interop/cupy.py",
         "compile/module.py",

@@ -101,13 +101,15 @@ class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
     `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
-    that may use the memory again once it is let go.
+    that may use the memory again once it is let go. `traced`: derivatives or transforms follow what is computed from
+    the array; `autograd` runs such calls, and the pointer means nothing.
     """
 
     owner: Any
     kind: ArrayKind
     pointer: int
     lender: Any = None
+    traced: bool = False
 
     @property
     def library(self) -> Library:
