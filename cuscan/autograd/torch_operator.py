@@ -26,37 +26,36 @@ _FLAGS = ", ".join(f"{_TYPES.get(name, 'bool')} {name}" for name in Flags._field
 
 _LIBRARY = torch.library.Library("cuscan", "DEF")
 _LIBRARY.define(
-    f"scan(Tensor[] arrays, str[] roles, Scalar[] initial, {_FLAGS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
+    f"scan(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
 )
 
 
 def apply(call: Call, arrays: Sequence[Array]) -> Results:
     """The results of a call by way of the operator."""
-    flags = call.flags
-    result = flags.dtype and find_dtype(flags.dtype).name
-    like = arrays[-1]
-    tensors = [
-        array if isinstance(array, torch.Tensor) else _number(array, result or like.dtype, like.device)
-        for array in arrays
-    ]
-    initial = call.initial if isinstance(call.initial, tuple) else () if call.initial is None else (call.initial,)
-    flags = flags._replace(op=find_operator(flags.op).key, dtype=result or "")
-    return tuple(torch.ops.cuscan.scan(tensors, list(call.roles), list(initial), *flags))
+    flags, initial = call.flags, call.initial
+    dtype = find_dtype(flags.dtype).name if flags.dtype is not None else ""
+    tensors = list(arrays)
+    if not isinstance(tensors[0], torch.Tensor):  # a decay, that is a number
+        tensors[0] = _number(tensors[0], dtype or tensors[1].dtype, tensors[1].device)
+    if initial is not None:
+        initial = list(initial) if isinstance(initial, tuple) else [initial]
+    flags = flags._replace(op=find_operator(flags.op).key, dtype=dtype)
+    return tuple(torch.ops.cuscan.scan(tensors, list(call.roles), initial, *flags))
 
 
 def _number(number: complex, dtype: object, device: Any) -> Array:
     return torch.full((), number, dtype=to_torch(DTYPES[find_dtype(dtype).accumulator]), device=device)
 
 
-def _call(roles: Sequence[str], initial: Sequence[Any], flags: Sequence[Any]) -> Call:
+def _call(roles: Sequence[str], initial: Sequence[Any] | None, flags: Sequence[Any]) -> Call:
     """The call that arguments of the operator stand for."""
     named = Flags(*flags)
     op = find_key(named.op)
-    start = None if not initial else tuple(initial) if op.dtypes else initial[0]
+    start = None if initial is None else tuple(initial) if op.dtypes else initial[0]
     return Call(named._replace(op=op, dtype=named.dtype or None), tuple(roles), start)
 
 
-def _fake(arrays: Sequence[Array], roles: Sequence[str], initial: Sequence[Any], *flags: Any) -> list[Array]:
+def _fake(arrays: Sequence[Array], roles: Sequence[str], initial: Sequence[Any] | None, *flags: Any) -> list[Array]:
     """Tensors like the results; the call is checked."""
     call = _call(roles, initial, flags)
     views = tuple(ArrayView(a, LIBRARY.kind_of(a, role), 0) for a, role in zip(arrays, roles, strict=True))
