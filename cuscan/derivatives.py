@@ -276,8 +276,11 @@ class _Scan:
             at_end = xp.expand_dims(xp.cast(last, self.dtype), self.axis)
             if whole is None:
                 whole = xp.broadcast_to(xp.zeros_like(at_end), self.shape)
-            parts = [self.cut(whole, None, -1), self.cut(whole, -1, None) + at_end]
-            whole = xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
+            if self.shape[self.axis] > 1:  # else all of it is the end
+                parts = [self.cut(whole, None, -1), self.cut(whole, -1, None) + at_end]
+                whole = xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
+            else:
+                whole = whole + at_end
         if whole is None or not self.flags.include_initial:
             return whole, None, None
         if self.flags.exclusive:

@@ -21,7 +21,7 @@ from cuscan.call import Flags, Operands, find_dtype
 from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.torch import LIBRARY, is_plain, to_torch, transforms_are_active
+from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, number_like
 
 Array = Any
@@ -55,6 +55,8 @@ def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
         return over_grads_batch(scan, call, arrays)
     if not transforms_are_active():
         return _record(_run_plain, call, arrays)
+    if count_forward_levels() > 1:
+        raise ScanTypeError("torch has no forward derivatives of forward derivatives here; take jacrev or grad for one")
     results: Results = _Transformed.apply(call, *arrays)
     return results
 

@@ -43,6 +43,15 @@ def to_torch(dtype: DType) -> Any:
     return _TORCH_DTYPES[dtype]
 
 
+def count_forward_levels() -> int:
+    """How many forward derivatives of torch.func are being taken, one of the other."""
+    functorch = torch._C._functorch
+    if not hasattr(functorch, "get_interpreter_stack"):
+        return 0
+    levels = functorch.get_interpreter_stack() or ()
+    return sum(level.key() == functorch.TransformType.Jvp for level in levels)
+
+
 def is_plain(array: Any) -> bool:
     """Whether it is a tensor of torch's own, and none of those that trace (or no tensor at all)."""
     return (type(array) in _PLAIN or not isinstance(array, torch.Tensor)) and not _count_modes()
