@@ -92,6 +92,20 @@ def in_place() -> list[Case]:
     ]
 
 
+def before() -> list[Case]:
+    """Exclusive ones, with and without the total: what derivatives ask for."""
+    total = {"exclusive": True, "include_initial": True}
+    return [
+        recurrence(family, "before-in-segments", steps(), segments="reset", initial="rows", call=total)
+        for family in SHORT
+    ]
+
+
+def before_everywhere() -> list[Case]:
+    call = {"exclusive": True, "reverse": True}
+    return [recurrence(family, "before", steps(), initial="rows", call=call) for family in FAMILIES]
+
+
 def lengths() -> list[Case]:
     """Around the borders of units, and chains of many; with the last state of each."""
     call = {"return_last": True}
@@ -107,13 +121,19 @@ def lengths() -> list[Case]:
 # Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
 TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
 
-CASES = [*every_form(), *every_dtype(), *in_place(), *lengths(), TURNS]
+CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *lengths(), TURNS]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(request: pytest.FixtureRequest) -> None:
     """The kernels, compiled side by side."""
     build_selected(request)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", before_everywhere(), ids=lambda case: case.name)
+def test_what_precedes_each_step(case: Case) -> None:
+    case.check()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
