@@ -88,7 +88,7 @@ def scan(
     Raises:
         ScanValueError: an axis, shape, alias or value that does not fit (also a ValueError).
         ScanTypeError: a type, dtype, library or device that is not accepted (also a TypeError); a tensor that
-            requires grad.
+            requires grad, with `out` or an operator that has no derivative.
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 

@@ -18,7 +18,8 @@ import cuscan
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.M | re.S)
+GRADIENTS = (ROOT / "docs/gradients.md").read_text()
+FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README + GRADIENTS, re.M | re.S)
 SNIPPETS = [text for language, text in FENCES if language == "python"]
 COMMANDS = [text.strip() for language, text in FENCES if language == "bash"]
 CLAIM = re.compile(r"^(\S.*?)  # (?:.*: )?(\[.*\])$", re.M)  # an expression, and the value that its comment shows
