@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -200,14 +199,13 @@ LINEAR_RECURRENCE = Monoid(
     segments_have_initial=False,
 )
 
-KEYED: weakref.WeakValueDictionary[str, Monoid] = weakref.WeakValueDictionary(
-    {row.key: row for row in (*_ROWS, *INDEXED.values(), LINEAR_RECURRENCE)}
-)
+# Operators by their keys: those of the user too, for good, since graphs of compiled programs hold nothing but the key.
+KEYED: dict[str, Monoid] = {row.key: row for row in (*_ROWS, *INDEXED.values(), LINEAR_RECURRENCE)}
 
 
 def find_key(key: str) -> Monoid:
-    """The operator of a key: a built-in one, or one of the user's that is still there."""
+    """The operator of a key."""
     try:
         return KEYED[key]
     except KeyError:
-        raise ScanValueError(f"op={key!r} is not there: make the Operator before the graph runs, and keep it") from None
+        raise ScanValueError(f"op={key!r} is not there: make the Operator before the graph runs") from None

@@ -180,9 +180,14 @@ def test_opcheck(function: Any) -> None:
     torch.library.opcheck(torch.ops.cuscan.scan.default, arguments_of(function, numbers(3, 5).requires_grad_()))
 
 
-def test_an_operator_that_is_gone_is_an_error() -> None:
-    arguments = list(arguments_of(cuscan.cumsum, numbers(3)))
-    arguments[arguments.index("add")] = "gone#00000000"
+def test_operators_of_the_user_are_found_by_what_they_are() -> None:
+    x = numbers(3)
+    arguments = list(arguments_of(lambda x: cuscan.scan(x, TIMES), x))
+    cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply, vjp=TIMES.vjp)  # an equal one, gone at once
+    assert cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply).key != TIMES.key
+    assert torch.equal(torch.ops.cuscan.scan(*arguments)[0], cuscan.cumprod(x))
+    place = [isinstance(a, str) for a in arguments].index(True)
+    arguments[place] = "gone#00000000"
     with pytest.raises(cuscan.ScanValueError, match="make the Operator before the graph runs"):
         torch.ops.cuscan.scan(*arguments)
 

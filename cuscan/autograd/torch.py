@@ -21,7 +21,7 @@ from cuscan.call import Flags, Operands, find_dtype
 from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
+from cuscan.interop.torch import LIBRARY, count_forward_levels, from_torch, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, number_like
 
 Array = Any
@@ -32,7 +32,9 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = operands.outs
     if outs is None:
-        return scan(Call(flags, operands.roles, initial), arrays)
+        return scan(
+            Call(flags, operands.roles, initial), arrays, lambda call, arrays: backends.run(flags, operands, initial)
+        )
     owners = tuple(out.owner for out in outs)
     if _is_recorded(arrays + owners):
         raise ScanTypeError("out= has no derivative: leave it out where an argument requires grad, or detach them all")
@@ -47,14 +49,14 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     return owners + results[len(owners) :]
 
 
-def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
-    """The results of a call, by the way that its tensors ask for."""
+def scan(call: Call, arrays: tuple[Array, ...], run: Run | None = None) -> Results:
+    """The results of a call, by the way that its tensors ask for; by `run` if they lie in memory."""
     if torch.compiler.is_compiling() or not all(is_plain(array) for array in arrays):
         return torch_operator.apply(call, arrays)
     if any(map(is_grads_batch, arrays)):
         return over_grads_batch(scan, call, arrays)
     if not transforms_are_active():
-        return _record(_run_plain, call, arrays)
+        return _record(run or _run_plain, call, arrays)
     if count_forward_levels() > 1:
         raise ScanTypeError("torch has no forward derivatives of forward derivatives here; take jacrev or grad for one")
     results: Results = _Transformed.apply(call, *arrays)
@@ -128,35 +130,52 @@ class _StandIn(NamedTuple):
     dtype: Any
 
 
-def _remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results) -> None:
-    ctx.call, ctx.dtype = call, find_dtype(results[0].dtype)
-    ctx.needs = ctx.needs_input_grad[-len(arrays) :]
-    ctx.differentiable = ctx.dtype.kind in INEXACT
-    if ctx.differentiable and any(ctx.needs):
-        check_differentiable(call.flags.op)
+class _Memory(NamedTuple):
+    """What derivatives need beside the tensors that are saved; one attribute, since setting each takes long."""
+
+    call: Call
+    dtype: DType
+    needs: tuple[bool, ...]
+    stand_ins: tuple[Any, ...]
+    results: int
+
+    @property
+    def differentiable(self) -> bool:
+        return self.dtype.kind in INEXACT
+
+
+def _remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results) -> list[Array | None]:
+    """Keep what the backward needs; returns the tensors among the arrays."""
     tensors = [array if isinstance(array, torch.Tensor) else None for array in arrays]
-    ctx.stand_ins = [a if t is None else _StandIn(t.shape, t.dtype) for a, t in zip(arrays, tensors, strict=True)]
-    ctx.save_for_backward(*(t if keep else None for t, keep in zip(tensors, kept(call, ctx.needs), strict=True)))
-    ctx.mark_non_differentiable(*(r for r in results if not (r.is_floating_point() or r.is_complex())))
+    stand_ins = tuple(a if t is None else _StandIn(t.shape, t.dtype) for a, t in zip(arrays, tensors, strict=True))
+    needs = ctx.needs_input_grad[-len(arrays) :]
+    ctx.memory = memory = _Memory(call, from_torch(results[0].dtype), needs, stand_ins, len(results))
+    if memory.differentiable and True in needs:
+        check_differentiable(call.flags.op)
+    ctx.save_for_backward(*(t if keep else None for t, keep in zip(tensors, kept(call, needs), strict=True)))
+    exact = [result for result in results if from_torch(result.dtype).kind not in INEXACT]
+    if exact:
+        ctx.mark_non_differentiable(*exact)
     ctx.set_materialize_grads(False)
+    return tensors
 
 
 def _saved(ctx: Any) -> tuple[Array, ...]:
-    return tuple(
-        stand_in if tensor is None else tensor
-        for stand_in, tensor in zip(ctx.stand_ins, ctx.saved_tensors, strict=True)
-    )
+    pairs = zip(ctx.memory.stand_ins, ctx.saved_tensors, strict=True)
+    return tuple(stand_in if tensor is None else tensor for stand_in, tensor in pairs)
 
 
 def _backward(ctx: Any, *cotangents: Array) -> tuple[Array, ...]:
-    found = pullback(ctx.call, _saved(ctx), cotangents, ctx.needs, ctx.dtype, _Torch)
+    memory: _Memory = ctx.memory
+    found = pullback(memory.call, _saved(ctx), cotangents, memory.needs, memory.dtype, _Torch)
     return (None,) * (len(ctx.needs_input_grad) - len(found)) + found
 
 
-def _jvp(ctx: Any, *tangents: Array) -> Any:
-    if not ctx.differentiable:
-        return (None,) * ctx.count
-    return pushforward(ctx.call, _saved(ctx), tangents[-len(ctx.stand_ins) :], ctx.dtype, _Torch)
+def _jvp(ctx: Any, *tangents: Array) -> tuple[Array | None, ...]:
+    memory: _Memory = ctx.memory
+    if not memory.differentiable:
+        return (None,) * memory.results
+    return pushforward(memory.call, _saved(ctx), tangents[-len(memory.stand_ins) :], memory.dtype, _Torch)
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]
@@ -165,10 +184,9 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, run: Run, call: Call, *arrays: Array) -> Results:
         results = run(call, arrays)
-        _remember(ctx, call, arrays, results)
-        ctx.count = len(results)
+        tensors = _remember(ctx, call, arrays, results)
         if forward_ad._current_level >= 0:  # else it would keep them alive
-            ctx.save_for_forward(*(array if isinstance(array, torch.Tensor) else None for array in arrays))
+            ctx.save_for_forward(*tensors)
         return results
 
     backward = staticmethod(_backward)
@@ -185,9 +203,7 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
         call, *arrays = inputs
-        _remember(ctx, call, tuple(arrays), output)
-        ctx.count = len(output)
-        ctx.save_for_forward(*(array if isinstance(array, torch.Tensor) else None for array in arrays))
+        ctx.save_for_forward(*_remember(ctx, call, tuple(arrays), output))
 
     backward = staticmethod(_backward)
     jvp = staticmethod(_jvp)

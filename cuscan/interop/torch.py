@@ -43,6 +43,11 @@ def to_torch(dtype: DType) -> Any:
     return _TORCH_DTYPES[dtype]
 
 
+def from_torch(dtype: Any) -> DType:
+    """The row of a torch dtype."""
+    return _DTYPES[dtype]
+
+
 def count_forward_levels() -> int:
     """How many forward derivatives of torch.func are being taken, one of the other."""
     functorch = torch._C._functorch
@@ -79,7 +84,10 @@ class TorchLibrary:
     def adopt(self, array: Any, name: str) -> ArrayView:
         if not _is_traced(array):
             return self.view(array, name)
-        return ArrayView(array, self.kind_of(array, name), 0, traced=True)
+        if _is_compiling() or transforms_are_active() or not is_plain(array):
+            return ArrayView(array, self.kind_of(array, name), 0, traced=True)
+        view = self.view(array, name)  # only recorded
+        return ArrayView(view.owner, view.kind, view.pointer, traced=True)
 
     def view(self, array: Any, name: str) -> ArrayView:
         """A tensor as memory, whatever follows it."""

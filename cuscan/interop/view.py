@@ -102,7 +102,7 @@ class ArrayView:
 
     `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
     that may use the memory again once it is let go. `traced`: derivatives or transforms follow what is computed from
-    the array; `autograd` runs such calls, and the pointer means nothing.
+    the array, and `autograd` runs the call; the pointer is 0 if there is no memory yet.
     """
 
     owner: Any
