@@ -331,6 +331,16 @@ def test_how_many_scans_a_backward_is(scans: int, function: Any, monkeypatch: py
     assert len(runs) == scans
 
 
+def test_carries_are_refused_not_dropped() -> None:
+    from cuscan.autograd.torch import run
+    from cuscan.call import Operands, make_flags
+    from cuscan.interop import adopt
+
+    views = adopt(torch.ones(3, requires_grad=True)), adopt(torch.ones(()))
+    with pytest.raises(ScanTypeError, match="carries have no derivatives yet"):
+        run(make_flags("add", 0, False), Operands(views, ("x", "carry")), None)
+
+
 # ---- operators of the user -------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ Array = Any
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
+    if getattr(flags, "return_carry", False) or any(role.startswith("carry") for role in operands.roles):
+        raise ScanTypeError("carries have no derivatives yet, and no transforms: detach the arrays, or use initial")
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = operands.outs
     if outs is None:
