@@ -10,13 +10,9 @@ from cuscan.call import Flags, Operands
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; see `backends.run`."""
-    for view in operands.views:
+    for view in operands.views if operands.outs is None else operands.views + operands.outs:
         if view.traced:
             return _run_traced(flags, operands, initial)
-    if operands.outs is not None:
-        for view in operands.outs:
-            if view.traced:
-                return _run_traced(flags, operands, initial)
     return backends.run(flags, operands, initial)
 
 

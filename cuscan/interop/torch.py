@@ -65,10 +65,11 @@ def is_plain(array: Any) -> bool:
 def _is_traced(array: Any) -> bool:
     """Whether what is computed from a tensor is followed: recorded for derivatives, batched, or traced."""
     return (
-        (array.requires_grad and torch.is_grad_enabled())
-        or _is_compiling()
-        or not is_plain(array)
+        _is_compiling()
+        or type(array) not in _PLAIN
+        or (array.requires_grad and torch.is_grad_enabled())
         or transforms_are_active()
+        or _count_modes() > 0
         or (_forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None)
     )
 
