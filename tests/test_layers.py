@@ -19,7 +19,7 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 LAYERS = [
     "errors", "dtypes", "order", "states", "operators", "tuning", "interop", "call", "specs", "checks", "request",
     "overlap", "initial", "custom", "layout", "config", "segment_starts", "assemble", "dense", "strips", "whole_rows",
-    "plan", "compile", "backends", "derivatives", "autograd", "api", "cuscan", "bench", "cli", "__main__",
+    "plan", "compile", "backends", "linearised", "derivatives", "autograd", "api", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
