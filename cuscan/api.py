@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from cuscan import backends
+from cuscan import autograd
 from cuscan.call import CARRY, SEGMENTS, Operands, choose_extremum, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
@@ -138,7 +138,7 @@ def scan(
     Raises:
         ScanValueError: an axis, shape, alias or value that does not fit (also a ValueError).
         ScanTypeError: a type, dtype, library or device that is not accepted (also a TypeError); a tensor that
-            requires grad.
+            requires grad, with `out` or an operator that has no derivative.
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 
@@ -173,7 +173,7 @@ def scan(
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
     outs = None if out is None else _adopt_outs(out)
-    results = backends.run(flags, Operands(views, roles, outs), initial)
+    results = autograd.run(flags, Operands(views, roles, outs), initial)
     behind = ()
     if return_carry:
         results, behind = results[:-1], results[-1:]
@@ -290,7 +290,7 @@ def linear_recurrence(
     )
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
-    results = backends.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
+    results = autograd.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
     return results if len(results) > 1 else results[0]
 
 
@@ -366,7 +366,7 @@ def total(
     views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
-    return backends.run(flags, Operands(views, roles), initial)[-1]
+    return autograd.run(flags, Operands(views, roles), initial)[-1]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------

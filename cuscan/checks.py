@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -72,17 +70,25 @@ def elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]
     """The shape that the values broadcast to."""
     if len(values) == 1:
         return values[0].shape
-    shape: tuple[int, ...] | None
-    try:
-        shape = np.broadcast_shapes(*(view.shape for view in values))
-    except ValueError:
-        shape = None
+    shape = _broadcast_shapes([view.shape for view in values])
     if op.dtypes and shape is not None:
         return shape
     if shape != values[-1].shape:  # of a recurrence
         listed = " and ".join(f"{name} of shape {v.shape}" for name, v in zip(op.inputs, values, strict=True))
         raise ScanValueError(f"{listed} do not broadcast" + ("" if op.dtypes else f" to the shape of {op.inputs[-1]}"))
     return shape
+
+
+def _broadcast_shapes(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The common shape, None if there is none. NumPy's takes no symbolic sizes, such as those of torch.compile."""
+    rank = max(map(len, shapes))
+    sizes = []
+    for column in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
+        size = next((n for n in column if n != 1), 1)
+        if any(n not in (1, size) for n in column):
+            return None
+        sizes.append(size)
+    return tuple(sizes)
 
 
 def results_of(

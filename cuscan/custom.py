@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.initial import check_initial
-from cuscan.operators import Monoid
+from cuscan.operators import KEYED, Monoid
 from cuscan.states import SCALAR, Fields, States, make_states
 from cuscan.trials import check_operator, compile_operator
 
@@ -98,10 +99,13 @@ class Operator(Monoid):
             structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. What it returns has the
             shape that its arguments broadcast to, and is no floating point where they are integers. Without it scans of
             CPU arrays are a ScanTypeError.
+        vjp: the derivative of `combine`, for scans of tensors that require grad: vjp(earlier, later, g) -> (g times the
+            derivative by earlier, g times that by later), in differentiable operations of the tensors' library, element
+            by element. For elements that are one number; without it such scans are a ScanTypeError.
 
     Operators are equal where all of these are; equal ones share what is prepared for a call, so make one and keep it.
-    They pickle where `numpy` does, as functions of a module do. The kernel is compiled when a GPU array comes that
-    needs it; `compile` and `check` find mistakes before.
+    They pickle where `numpy` and `vjp` do, as functions of a module do. The kernel is compiled when a GPU array comes
+    that needs it; `compile` and `check` find mistakes before.
 
     Raises:
         ScanTypeError: an argument of a wrong type, or an unknown dtype in `state`.
@@ -120,6 +124,7 @@ class Operator(Monoid):
         *,
         state: Mapping[str, Any] | None = None,
         numpy: Callable[[Array, Array], Any] | None = None,
+        vjp: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ScanValueError(f"name must be an identifier; got {name!r}")
@@ -127,12 +132,14 @@ class Operator(Monoid):
             raise ScanTypeError(f"combine must be CUDA C++ text; got {combine!r}")
         if numpy is not None and not callable(numpy):
             raise ScanTypeError(f"numpy must be callable; got {numpy!r}")
+        if vjp is not None and (state is not None or not callable(vjp)):
+            raise ScanTypeError(f"vjp must be callable, and state one number; got vjp={vjp!r}, state={state!r}")
         fields = _fields(state)
         parts = _identity_parts(identity, fields)
         kept = dict(zip(fields, parts, strict=True)) if fields else parts[0]
         dtypes = {field: dtype.name for field, dtype in fields.items()} or None
         object.__setattr__(self, "_made_of", {"name": name, "combine": combine, "identity": kept, "state": dtypes})
-        self._made_of["numpy"] = numpy
+        self._made_of.update({"numpy": numpy, "vjp": vjp})
         body = combine if re.search(r"\breturn\b", _COMMENT.sub("", combine)) else f"return {combine}\n;"
         states: States
         if fields:
@@ -153,7 +160,16 @@ class Operator(Monoid):
             inputs=tuple(f"x.{field}" for field in fields) or ("x",),
             dtypes=tuple(dtype.name for dtype in fields.values()),
             source=source,
+            vjp=vjp,
         )
+        digest = zlib.crc32(repr((source, parts, numpy is None, vjp is None)).encode())
+        object.__setattr__(self, "_key", f"{name}#{digest:08x}")
+        KEYED[self.key] = self
+
+    @property
+    def key(self) -> str:
+        key: str = self._key  # type: ignore[attr-defined]
+        return key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and self._parts() == other._parts()
@@ -163,7 +179,7 @@ class Operator(Monoid):
 
     def __repr__(self) -> str:
         name, combine, identity, *others = self._made_of.values()
-        keywords = zip(("state", "numpy"), others, strict=True)
+        keywords = zip(("state", "numpy", "vjp"), others, strict=True)
         given = [f"{keyword}={value!r}" for keyword, value in keywords if value is not None]
         return f"Operator({', '.join([repr(name), repr(combine), repr(identity), *given])})"
 
@@ -172,7 +188,8 @@ class Operator(Monoid):
 
     def _parts(self) -> tuple[Any, ...]:
         """All that an operator is made of, the identity to the bit."""
-        return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, self._made_of["numpy"]
+        functions = self._made_of["numpy"], self.vjp
+        return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *functions
 
     def compile(self, *, arch: int = 90, dtype: str = "float32") -> None:
         """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU: what it finds is a CompileError.

@@ -50,7 +50,10 @@ def _item(value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
-        value = adopt(value, name).owner
+        view = adopt(value, name)
+        if view.traced:
+            raise ScanTypeError(f"{name} requires grad, or a transform follows it; a number cannot: pass {name}.item()")
+        value = view.owner
     return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
 
 

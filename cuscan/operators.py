@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.dtypes import DTYPES, EVERY, EXACT, REAL, DType, Kind
+from cuscan.errors import ScanValueError
 from cuscan.states import SCALAR, Fields, States
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +37,7 @@ class Monoid:
         on_bool: the operator that stands for this one where the result is bool.
         dtypes: of the fields of a user's state; else the state follows from the dtype of the result.
         source: C++ text that defines the functor, where it is not in `operators.cuh`.
+        vjp: the derivative of a user's `combine`, see `Operator`.
     """
 
     name: str
@@ -53,6 +55,12 @@ class Monoid:
     on_bool: str | None = None
     dtypes: tuple[str, ...] = ()
     source: str = ""
+    vjp: Callable[..., tuple[Any, Any]] | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What `find_key` finds it by."""
+        return self.name
 
     def __repr__(self) -> str:
         return self.name
@@ -165,7 +173,7 @@ _INDEXED_STATES = Fields(
 # By operator and by which of equal values is kept: values together with their positions.
 INDEXED = {
     (op, ties): Monoid(
-        f"{op} with indices",
+        f"{op} with {'last ' * (ties == 'last')}indices",
         f"Extremum<{{T}}, {{Index}}, {sign}, {str(ties == 'last').lower()}, {{Sparse}}>",
         REAL,
         False,
@@ -191,3 +199,14 @@ LINEAR_RECURRENCE = Monoid(
     inputs=("a", "b"),
     segments_have_initial=False,
 )
+
+# Operators by their keys: those of the user too, for good, since graphs of compiled programs hold nothing but the key.
+KEYED: dict[str, Monoid] = {row.key: row for row in (*_ROWS, *INDEXED.values(), LINEAR_RECURRENCE)}
+
+
+def find_key(key: str) -> Monoid:
+    """The operator of a key."""
+    try:
+        return KEYED[key]
+    except KeyError:
+        raise ScanValueError(f"op={key!r} is not there: make the Operator before the graph runs") from None

@@ -491,15 +491,36 @@ def test_libraries_do_not_mix(torch):
     refused(ScanTypeError, "^out is of numpy and x of torch", x=torch.ones(3), out=np.ones(3, "f4"))
 
 
-def test_gradients_are_not_lost_in_silence(torch):
-    x = torch.ones(3, requires_grad=True)
-    refused(ScanTypeError, "^x requires grad", r"torch\.no_grad\(\)", r"x\.detach\(\)", x=x)
-    refused(ScanTypeError, "^out requires grad", r"out\.detach\(\)", x=torch.ones(3), out=x)
-    assert cuscan.scan(x.detach()).tolist() == [1, 2, 3]
+def test_what_derivatives_do_not_go_with(torch):
+    x, out = torch.ones(3, requires_grad=True), torch.ones(3)
+    refused(ScanTypeError, "^out= has no derivative", "requires grad", x=x, out=out)
+    refused(ScanTypeError, "^out= has no derivative", x=out, out=x)
+    plain = cuscan.Operator("plain", "earlier * later", 1, numpy=np.multiply)
+    refused(ScanTypeError, "^op='plain' has no derivative", "vjp=", x=x, op=plain)
+    state = {"a": "float32", "b": "float32"}
+    pair = cuscan.Operator(
+        "pair", "return later;", (0, 0), state=state, numpy=lambda _, later: (later["a"], later["b"])
+    )
+    refused(ScanTypeError, "^op='pair' has no derivative", "several fields", x=(x, x), op=pair)
+    assert not cuscan.scan(x, dtype=torch.int32).requires_grad
     for off in (torch.no_grad(), torch.inference_mode()):
         with off:
-            got = cuscan.scan(x)
-            assert got.tolist() == [1, 2, 3] and not got.requires_grad
+            assert cuscan.scan(x, plain, out=out) is out and not out.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nested_tensors_are_refused_by_name(torch):
+    for layout in (torch.strided, torch.jagged):
+        x = torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=layout)
+        refused(ScanTypeError, "^x is a nested tensor", r"values\(\)", "offsets=", x=x)
+
+
+def test_rocm_is_refused_by_name(torch, monkeypatch):
+    from cuscan.interop.torch import LIBRARY
+
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    with pytest.raises(ScanTypeError, match=r"^x is on a ROCm GPU; cuscan works on CUDA GPUs"):
+        LIBRARY.kind_of(SimpleNamespace(is_nested=False, dtype=torch.float32, layout=torch.strided, is_cuda=True), "x")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -528,12 +549,6 @@ def test_torch_errors_name_torch_dtypes(torch):
     refused(ScanTypeError, "^mask must have dtype bool", "uint8", x=torch.ones(3), mask=mask)
     refused(ScanTypeError, "^initial must be a scalar", "Tensor", x=torch.ones(3), initial=torch.ones(3))
     refused(ScanValueError, "^out overlaps itself", x=torch.ones(2, 3), out=torch.ones(3).expand(2, 3))
-
-
-def test_wrapped_tensors_that_hold_no_memory_of_their_own(torch):
-    """Transforms trace with tensors whose memory cannot be read: an error, never a crash."""
-    with pytest.raises((ScanError, RuntimeError)):
-        torch.func.vmap(cuscan.scan)(torch.ones(2, 3))
 
 
 # ---- versions ------------------------------------------------------------------------------------------

@@ -19,12 +19,12 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 LAYERS = [
     "errors", "versions", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
     "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
-    "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "api", "functions", "cuscan",
-    "bench", "cli", "__main__",
+    "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "derivatives",
+    "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
-    "torch": ("interop/torch.py", "bench/"),
+    "torch": ("interop/torch.py", "autograd/torch", "bench/"),
     "cupy": (
         "interop/cupy.py",
         "compile/module.py",

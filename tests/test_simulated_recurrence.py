@@ -74,6 +74,20 @@ def in_place() -> list[Case]:
     ]
 
 
+def before() -> list[Case]:
+    """Exclusive ones, with and without the total: what derivatives ask for."""
+    total = {"exclusive": True, "include_initial": True}
+    return [
+        recurrence(family, "before-in-segments", steps(), segments="reset", initial="rows", call=total)
+        for family in SHORT
+    ]
+
+
+def before_everywhere() -> list[Case]:
+    call = {"exclusive": True, "reverse": True}
+    return [recurrence(family, "before", steps(), initial="rows", call=call) for family in FAMILIES]
+
+
 def lengths() -> list[Case]:
     """Around the borders of units, and chains of many; with the last state of each."""
     call = {"return_last": True}
@@ -86,7 +100,7 @@ def lengths() -> list[Case]:
     ]
 
 
-CASES = [*every_form(), *every_dtype(), *in_place(), *lengths(), TURNS]
+CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *before_everywhere(), *lengths(), TURNS]
 
 
 @pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))

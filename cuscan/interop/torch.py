@@ -32,6 +32,48 @@ def _raw_stream(index: int) -> int:
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+transforms_are_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+_count_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+
+def to_torch(dtype: DType) -> Any:
+    """The torch dtype of a row."""
+    return _TORCH_DTYPES[dtype]
+
+
+def from_torch(dtype: Any) -> DType:
+    """The row of a torch dtype."""
+    return _DTYPES[dtype]
+
+
+def count_forward_levels() -> int:
+    """How many forward derivatives of torch.func are being taken, one of the other."""
+    functorch = torch._C._functorch
+    if not hasattr(functorch, "get_interpreter_stack"):
+        return 0
+    levels = functorch.get_interpreter_stack() or ()
+    return sum(level.key() == functorch.TransformType.Jvp for level in levels)
+
+
+def is_plain(array: Any) -> bool:
+    """Whether it is a tensor of torch's own, and none of those that trace (or no tensor at all)."""
+    return (type(array) in _PLAIN or not isinstance(array, torch.Tensor)) and not _count_modes()
+
+
+def _is_traced(array: Any) -> bool:
+    """Whether what is computed from a tensor is followed: recorded for derivatives, batched, or traced."""
+    return (
+        _is_compiling()
+        or type(array) not in _PLAIN
+        or (array.requires_grad and torch.is_grad_enabled())
+        or transforms_are_active()
+        or _count_modes() > 0
+        or (_forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None)
+    )
+
+
 class TorchLibrary:
     """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
@@ -41,32 +83,39 @@ class TorchLibrary:
         self._kinds: Kinds = {}
 
     def adopt(self, array: Any, name: str) -> ArrayView:
+        if not _is_traced(array):
+            return self.view(array, name)
+        if _is_compiling() or transforms_are_active() or not is_plain(array):
+            return ArrayView(array, self.kind_of(array, name), 0, traced=True)
+        view = self.view(array, name)  # only recorded
+        return ArrayView(view.owner, view.kind, view.pointer, traced=True)
+
+    def view(self, array: Any, name: str) -> ArrayView:
+        """A tensor as memory, whatever follows it."""
         try:
             key = array.dtype, array.shape, array.stride(), array.device, array.layout
-        except RuntimeError:  # a sparse tensor has no strides
-            raise self._not_strided(array, name) from None
-        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
-        if (array.requires_grad and torch.is_grad_enabled()) or (
-            _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
-        ):
-            raise ScanTypeError(
-                f"{name} requires grad, and cuscan has no derivatives yet: call it under torch.no_grad(), or pass "
-                f"{name}.detach()"
-            )
+        except RuntimeError:  # a sparse tensor has no strides, a nested one no shape
+            self.kind_of(array, name)
+            raise
+        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self.kind_of(array, name))
         if array.is_neg() or (kind.dtype.kind is _COMPLEX and array.is_conj()):
             if name == "out":
                 raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
-            return self.adopt(array.resolve_conj().resolve_neg(), name)
+            return self.view(array.resolve_conj().resolve_neg(), name)
         pointer = array.data_ptr()
         if not pointer and array.numel():
             raise ScanTypeError(f"{name} is a {type(array).__name__} without memory")
         return ArrayView(array, kind, pointer)
 
-    def _kind_of(self, array: Any, name: str) -> ArrayKind:
+    def kind_of(self, array: Any, name: str) -> ArrayKind:
         dtype = _DTYPES.get(array.dtype)
+        if array.is_nested:
+            raise ScanTypeError(f"{name} is a nested tensor; pass its values(), and its offsets() as offsets=")
         if dtype is None or array.layout is not torch.strided:
             raise self._not_strided(array, name)
         if array.is_cuda:
+            if torch.version.hip:
+                raise ScanTypeError(f"{name} is on a ROCm GPU; cuscan works on CUDA GPUs and on the CPU")
             device = _DEVICES[array.get_device()]
         elif array.device.type == "cpu":
             device = _CPU

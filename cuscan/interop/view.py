@@ -104,13 +104,16 @@ class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
     `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know: results
-    become arrays of that library, and on a GPU it may use the memory again once it is let go.
+    become arrays of that library, and on a GPU it may use the memory again once it is let go. `traced`: derivatives or
+    transforms follow what is computed from the array, and `autograd` runs the call; the pointer is 0 if there is no
+    memory yet.
     """
 
     owner: Any
     kind: ArrayKind
     pointer: int
     lender: Any = None
+    traced: bool = False
 
     @property
     def library(self) -> Library:

@@ -1,0 +1,94 @@
+"""The operator `cuscan::scan`: what a call is in graphs of torch.compile and torch.export, and to tensor subclasses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cuscan.autograd.torch_batches import batched
+from cuscan.call import Flags, Operands, find_dtype, find_operator
+from cuscan.derivatives import Call
+from cuscan.dtypes import DTYPES
+from cuscan.interop.torch import LIBRARY, to_torch
+from cuscan.interop.view import ArrayView
+from cuscan.operators import find_key
+from cuscan.request import make_request
+
+Array = Any
+Results = tuple[Array, ...]
+Run = Callable[[Call, tuple[Array, ...]], Results]
+
+_TYPES = {"op": "str", "axis": "int", "dtype": "str"}  # of flags that are no bool
+_FLAGS = ", ".join(f"{_TYPES.get(name, 'bool')} {name}" for name in Flags._fields)
+
+_LIBRARY = torch.library.Library("cuscan", "DEF")
+_TAGS = [torch.Tag.pt2_compliant_tag] if hasattr(torch.Tag, "pt2_compliant_tag") else []  # from torch 2.2 on
+_LIBRARY.define(f"scan(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]", tags=tuple(_TAGS))
+
+
+def apply(call: Call, arrays: Sequence[Array]) -> Results:
+    """The results of a call by way of the operator."""
+    flags, initial = call.flags, call.initial
+    dtype = find_dtype(flags.dtype).name if flags.dtype is not None else ""
+    tensors = list(arrays)
+    if not isinstance(tensors[0], torch.Tensor):  # a decay, that is a number
+        tensors[0] = _number(tensors[0], dtype or tensors[1].dtype, tensors[1].device)
+    if initial is not None:
+        initial = list(initial) if isinstance(initial, tuple) else [initial]
+    flags = flags._replace(op=find_operator(flags.op).key, dtype=dtype)
+    return tuple(torch.ops.cuscan.scan(tensors, list(call.roles), initial, *flags))
+
+
+def _number(number: complex, dtype: object, device: Any) -> Array:
+    return torch.full((), number, dtype=to_torch(DTYPES[find_dtype(dtype).accumulator]), device=device)
+
+
+def _call(roles: Sequence[str], initial: Sequence[Any] | None, flags: Sequence[Any]) -> Call:
+    """The call that arguments of the operator stand for."""
+    named = Flags(*flags)
+    op = find_key(named.op)
+    start = None if initial is None else tuple(initial) if op.dtypes else initial[0]
+    return Call(named._replace(op=op, dtype=named.dtype or None), tuple(roles), start)
+
+
+def _fake(arrays: Sequence[Array], roles: Sequence[str], initial: Sequence[Any] | None, *flags: Any) -> list[Array]:
+    """Tensors like the results; the call is checked."""
+    call = _call(roles, initial, flags)
+    views = tuple(ArrayView(a, LIBRARY.kind_of(a, role), 0) for a, role in zip(arrays, roles, strict=True))
+    request = make_request(call.flags, Operands(views, call.roles), has_initial=call.initial is not None)
+    device = arrays[0].device
+    results = [torch.empty_strided(r.shape, r.strides, dtype=to_torch(r.dtype), device=device) for r in request.results]
+    if request.last is not None:
+        shape = request.shape[: request.axis] + request.shape[request.axis + 1 :]
+        results.append(torch.empty(shape, dtype=to_torch(request.last.dtype), device=device))
+    return results
+
+
+def _batch(info: Any, in_dims: tuple[Any, ...], arrays: Sequence[Array], *others: Any) -> tuple[list[Array], list[int]]:
+    roles, initial, *flags = others
+    results = apply(*batched(_call(roles, initial, flags), arrays, in_dims[0], info.batch_size))
+    return list(results), [0] * len(results)
+
+
+_register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract  # before torch 2.4
+_register_fake("cuscan::scan", _fake, lib=_LIBRARY)
+if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
+    torch.library.register_vmap("cuscan::scan", _batch, lib=_LIBRARY)
+
+
+def implement(run: Run, record: Callable[[Run, Call, tuple[Array, ...]], Results]) -> None:
+    """Say what the operator does: run(call, arrays) in memory; record(run, call, arrays) where autograd looks on."""
+
+    def below_autograd(call: Call, arrays: tuple[Array, ...]) -> Results:
+        with torch._C._AutoDispatchBelowAutograd():
+            return apply(call, arrays)
+
+    def of_arguments(run: Run) -> Callable[..., list[Array]]:
+        return lambda arrays, roles, initial, *flags: list(run(_call(roles, initial, flags), tuple(arrays)))
+
+    _LIBRARY.impl("scan", of_arguments(run), "CPU")
+    _LIBRARY.impl("scan", of_arguments(run), "CUDA")
+    _LIBRARY.impl("scan", of_arguments(functools.partial(record, below_autograd)), "Autograd")
