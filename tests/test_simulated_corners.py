@@ -138,11 +138,12 @@ def test_places_of_a_block_that_rows_and_units_do_not_fill() -> None:
         assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
 
 
-def test_a_row_initial_of_strips() -> None:
-    shape = (2, 700, 12)
-    decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (2, 12)))
+@pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("columns", (7, 50, 64))])
+def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
+    """Threads of the family columns have two columns each."""
+    decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (shape[0], shape[2])))
     simulation = planned((decay, value), LINEAR_RECURRENCE, axis=1, initial=initial)
-    assert simulation.plan.config.family == "strips"
+    assert simulation.plan.config.family == family
     expected, state = np.empty_like(value), initial
     for t in range(shape[1]):
         expected[:, t] = state = decay[:, t] * state + value[:, t]
