@@ -94,6 +94,21 @@ def test_products_and_bits_are_exact_far_along() -> None:
         assert error_of(case, np, buffers) == np.inf
 
 
+def test_subnormal_numbers_are_rounded_to_their_own_steps() -> None:
+    case = Case((2, 40), axis=1, dtype="float16", op="linear_recurrence")
+    buffers = make_buffers(case, HOST)
+    decay, b = buffers.values
+    decay[...], b[...] = 0.7, 0
+    b[:, 0] = 2.0**-12
+    run_cuscan(case, buffers)()
+    (out,) = buffers.outs
+    assert 0 < out[0, -20] < np.finfo(np.float16).smallest_normal
+    assert check(case, np, buffers) <= 1
+    out[1, -20] += 2 * np.finfo(np.float16).smallest_subnormal
+    with pytest.raises(WrongResultError):
+        check(case, np, buffers)
+
+
 def test_nan_is_wrong() -> None:
     case = Case((40,))
     buffers = make_buffers(case, HOST)

@@ -91,7 +91,13 @@ TREE = {
     "cuscan/cuda/kernels/wide_rows.cuh": "    int x = a + b;\n",
     "tests/test_some.py": "from cuscan.some import half, twice\n\n\ndef test_twice():\n    assert twice(3) == 6\n",
     "tests/test_other.py": "import pathlib\n\n\ndef test():\n    pass\n",
-    "tests/test_kernels.py": "import simulator  # noqa\n\n\ndef test_wide_rows():\n    pass\n",
+    "tests/test_kernels.py": """import pathlib
+import simulator  # noqa
+
+def test_wide_rows():
+    header = pathlib.Path("cuscan/cuda/kernels/wide_rows.cuh").read_text()
+    assert "a + b" in header, f"'a + b' is 0 times in kernels/wide_rows.cuh"
+""",
     "tests/test_gpu_some.py": "def test_nothing():\n    pass\n",
     "tests/simulator.py": "",
     "tests/conftest.py": "import pathlib, sys\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\n",
@@ -115,24 +121,25 @@ def test_mutants_are_judged_by_the_tests_that_matter(tree: Tree, tmp_path: Path)
     assert tree.steps("cuscan/some.py") == [[some], [other], [kernels]]
     assert tree.steps("cuscan/cuda/scans.cuh") == [[kernels]]
     own, *others = tree.steps("cuscan/cuda/kernels/wide_rows.cuh")
-    assert own == ["-k", "wide_rows or wide-rows", kernels] and others == [[kernels]]
+    assert own == [f"{kernels}::test_wide_rows"] and others == [[kernels]]
 
     half, twice = "    return a // 2 + 0", "    return a + a"
     mutants = [
         Mutant("cuscan/some.py", 6, "sign", twice, twice.replace("+", "-")),
         Mutant("cuscan/some.py", 2, "sign", half, half.replace("+", "-")),
         Mutant("cuscan/some.py", 2, "sign", half, half.replace("+", "+ )")),
+        Mutant("cuscan/cuda/kernels/wide_rows.cuh", 1, "sign", "    int x = a + b;", "    int x = a - b;"),
     ]
     path, header = tmp_path / "results.jsonl", {"seed": 1}
     tried = run(tree, iter(mutants), Results(path, header), 5, 100)
-    assert [verdict.status for _, verdict in tried] == ["noticed", "unnoticed"]
+    assert [verdict.status for _, verdict in tried] == ["noticed", "unnoticed", "unnoticed"]
     assert tried[0][1].by == "tests/test_some.py::test_twice"
 
     # The same command goes on: what was tried is not run again.
     results = Results(path, header)
-    assert [results.get(mutant) is not None for mutant in mutants] == [True] * 3
+    assert [results.get(mutant) is not None for mutant in mutants] == [True] * 4
     results.add(mutants[0], Verdict("unnoticed", "", 0))
     again = run(tree, iter(mutants), Results(path, header), 5, 0)
-    assert [verdict.status for _, verdict in again] == ["unnoticed", "unnoticed"]
+    assert [verdict.status for _, verdict in again] == ["unnoticed"] * 3
     with pytest.raises(SystemExit):
         Results(path, {"seed": 2})

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 Array = np.ndarray[Any, Any]
 
 
-def often(names: Iterable[str], *chosen: str) -> list[Any]:
+def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
     """Parameters, of which those that are not chosen are part of `pytest --full` alone."""
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
@@ -54,7 +54,7 @@ def far_apart(name: str, dtype: str = "int32") -> tuple[Any, Array]:
     return simulation, cuscan.scan(np.ascontiguousarray(value), axis=axis, dtype=dtype)
 
 
-@pytest.mark.parametrize("name", often(FAR_APART, "cluster", "columns"))
+@pytest.mark.parametrize("name", often(FAR_APART, "columns"))
 def test_rows_gigabytes_apart(name: str) -> None:
     simulation, expected = far_apart(name)
     assert simulation.plan.config.family == name.split("-", maxsplit=1)[0]
@@ -65,8 +65,14 @@ def test_rows_gigabytes_apart(name: str) -> None:
     ("name", "header", "old", "new"),
     [
         ("tiles", "geometry.cuh", "index * dimension.stride[a]", "int32(index * dimension.stride[a])"),
-        ("rows-of-far-elements", "vectors.cuh", "(char*)item + index * step", "(char*)item + int32(index * step)"),
-        ("strips", "strip_tile.cuh", "(first_row + row) * along", "int32((first_row + row) * along)"),
+        pytest.param(
+            *("rows-of-far-elements", "vectors.cuh", "(char*)item + index * step", "(char*)item + int32(index * step)"),
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            *("strips", "strip_tile.cuh", "(first_row + row) * along", "int32((first_row + row) * along)"),
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_products_of_32_bits(name: str, header: str, old: str, new: str) -> None:
@@ -127,22 +133,23 @@ def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], 
     assert_same(simulation.run(2), expected)
 
 
-def test_places_of_a_block_that_rows_and_units_do_not_fill() -> None:
+@pytest.mark.parametrize("shape", often([(7, 50, 3), (3, 36 * 256 + 9, 3)], (7, 50, 3)), ids=str)
+def test_places_of_a_block_that_rows_and_units_do_not_fill(shape: tuple[int, ...]) -> None:
     """In blocks that take strips of their own, and in those that share them."""
-    for shape in ((7, 50, 3), (3, 36 * 256 + 9, 3)):
-        value = integers(shape)[..., ::-1]
-        simulation = planned(value, axis=1, dtype="int32")
-        plan = simulation.plan
-        places = dict(plan.config.constants)["Places"]
-        assert plan.config.family == "columns" and shape[0] % places and -(-shape[1] // 256) % places
-        assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
+    value = integers(shape)[..., ::-1]
+    simulation = planned(value, axis=1, dtype="int32")
+    plan = simulation.plan
+    places = dict(plan.config.constants)["Places"]
+    assert plan.config.family == "columns" and shape[0] % places and -(-shape[1] // 256) % places
+    assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
 
 
-def test_a_row_initial_of_strips() -> None:
-    shape = (2, 700, 12)
-    decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (2, 12)))
+@pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("columns", (7, 50, 64))])
+def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
+    """Threads of the family columns have two columns each."""
+    decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (shape[0], shape[2])))
     simulation = planned((decay, value), LINEAR_RECURRENCE, axis=1, initial=initial)
-    assert simulation.plan.config.family == "strips"
+    assert simulation.plan.config.family == family
     expected, state = np.empty_like(value), initial
     for t in range(shape[1]):
         expected[:, t] = state = decay[:, t] * state + value[:, t]
@@ -162,7 +169,7 @@ def test_more_than_a_section_of_units(columns: int, arch: int) -> None:
     assert_same(simulation.run(0), np.maximum.accumulate(value, 0))
 
 
-@pytest.mark.parametrize("family", often(FAMILIES, "warp_rows", "strips"))
+@pytest.mark.parametrize("family", often(FAMILIES, "strips"))
 def test_mask_bytes_that_are_neither_0_nor_1(family: str) -> None:
     shape, axis, cluster = FAMILIES[family]
     value, mask = integers(shape), np.random.default_rng(1).choice(np.array([0, 2, 255, 128], np.uint8), shape)
@@ -184,11 +191,11 @@ def test_masked_extrema_of_narrow_integers(dtype: str) -> None:
         assert_same(planned(value, op, mask=mask).run(1), expected)
 
 
-def test_zeros_of_both_signs() -> None:
-    """The earlier one of equal numbers stays."""
+@pytest.mark.parametrize("op", often(["max", "min"], "max"))
+def test_zeros_of_both_signs(op: str) -> None:
+    """As the host has it, bit for bit."""
     value = np.random.default_rng(0).choice(np.array([0.0, -0.0], np.float32), (37, 100))
-    for op in ("max", "min"):
-        assert_same(planned(value, op).run(1), cuscan.scan(value, op))
+    assert_same(planned(value, op).run(1), cuscan.scan(value, op))
 
 
 @pytest.mark.parametrize("dtype", often(["float16", "bfloat16", "float32", "float64"], "bfloat16"))

@@ -44,7 +44,7 @@ SHAPES = {
     "strips-own": ((300, 128), 0, 1),
     "whole-rows": ((3, 700, 37), 1, 4),
 }
-OFTEN = ("warp-rows", "tiles", "columns")  # in every run of the tests
+OFTEN = ("tiles", "columns")  # in every run of the tests
 
 
 def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -75,7 +75,7 @@ def expect_notice(pattern: str, simulation: Simulation, code: DeviceCode, seeds:
 ONE_BY_ONE = "        if (i < count) vector.item[i] = *advance<kAccess>(item, step, i);"
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_plain_reads_beyond_an_array(reverse: bool) -> None:
     """Nothing that is stored depends on them. Every other seed has the array at the other end of its pages."""
     broken = CODE.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("if (i < count) ", ""))
@@ -151,8 +151,19 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
             "        const uint32 share = this->share();\n        const bool early",
             "        target::admit_successor();\n        const uint32 share = this->share();\n        const bool early",
         ),
-        ("tiles", "workspace.cuh", "ticket.number + 1 != tickets ||", "ticket.number != 0 ||"),
-        ("tiles", "workspace.cuh", "if (!tags_wrap(tag)) target::admit_successor();", "target::admit_successor();"),
+        pytest.param(
+            *("tiles", "workspace.cuh", "ticket.number + 1 != tickets ||", "ticket.number != 0 ||"),
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            *(
+                "tiles",
+                "workspace.cuh",
+                "if (!tags_wrap(tag)) target::admit_successor();",
+                "target::admit_successor();",
+            ),
+            marks=pytest.mark.full,
+        ),
     ],
     ids=["admitted-before-tickets-are-taken", "renewed-with-the-first-ticket", "admitted-while-tags-wrap"],
 )

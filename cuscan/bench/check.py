@@ -212,7 +212,9 @@ def _error(case: Case, xp: Any, meaning: Meaning, got: Array, expected: Array, a
     eps = float(np.finfo(DTYPES[dtype.accumulator].name).eps)
     rounding = 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype.name).eps)
     within = meaning.roundings(math.log2(case.shape[case.axis])) * eps * meaning.scale(xp, expected, absolutes)
-    tolerance = within + rounding * abs(expected) + float(np.finfo(np.float32).tiny)
+    # Below the normal numbers a rounding is half a step of theirs, whatever the number.
+    step = np.finfo(np.float16).smallest_subnormal if dtype.name == "float16" else np.finfo(np.float32).tiny
+    tolerance = within + rounding * abs(expected) + float(step) / 2
     with np.errstate(invalid="ignore"):
         off = xp.where(got == expected, 0, abs(got - expected) / tolerance)  # they may be infinite
     error = float(off.max())

@@ -56,12 +56,12 @@ Fiber* Grid::take_fiber() {
 void Grid::suspend() {
     if (!current->pending.empty()) hide(current->pending);
     if (_setjmp(current->context) == 0) _longjmp(scheduler_, 1);
-    std::for_each(current->pending.begin(), current->pending.end(), swap);
+    if (!current->pending.empty()) std::for_each(current->pending.begin(), current->pending.end(), swap);
 }
 
 void Grid::resume(Fiber& fiber) {
     current = &fiber;
-    show_stores_of(fiber.warp->block);
+    if (fiber.warp->block != shown_) show_stores_of(fiber.warp->block);
     runs_a_thread_ = true;
     if (_setjmp(scheduler_) == 0) _longjmp(fiber.context, 1);
     runs_a_thread_ = false;
@@ -179,7 +179,7 @@ void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Clu
 void Grid::retire(Block& block) {
     for (const BulkCopy& copy : on_their_way_)
         if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
-    show_stores_of(&block);
+    if (&block != shown_) show_stores_of(&block);
     shown_ = nullptr;  // they stay
     block.cluster->blocks[block.index % cluster_] = nullptr;
     Launch& launch = *block.launch;
@@ -356,8 +356,7 @@ void Grid::hide(PendingStores& pending) {
 }
 
 void Grid::show_stores_of(Block* block) {
-    if (block == shown_) return;
-    if (shown_ != nullptr) hide(shown_->pending);
+    if (shown_ != nullptr && !shown_->pending.empty()) hide(shown_->pending);
     if (block != nullptr) std::for_each(block->pending.begin(), block->pending.end(), swap);
     shown_ = block;
 }
@@ -462,13 +461,13 @@ void Grid::about_to_store(const void* address) {
 
 void Grid::await_predecessors() {
     while (!current->warp->block->launch->may_go_on) suspend();
-    maybe_suspend(2);
 }
 
 void Grid::admit_successor() {
     Block& block = *current->warp->block;
-    if (!block.admits) ++block.launch->admitting;
+    if (block.admits) return;
     block.admits = true;
+    ++block.launch->admitting;
     maybe_suspend(2);
 }
 
