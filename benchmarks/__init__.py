@@ -1,1 +1,1 @@
-"""The release matrix: `python -m benchmarks`, and `python -m benchmarks report` for the README's tables."""
+"""The release benchmark: `python -m benchmarks`, and `python -m benchmarks report` for its page and pictures."""

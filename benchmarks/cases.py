@@ -1,8 +1,4 @@
-"""The matrix as data: groups of cases, each with its floor (`must`) and aim, and the peers that it is measured beside.
-
-Peers that compile for seconds (torch.compile, JAX, cuda.compute), CuPy, and torch where a group has many cells alike,
-are measured on a few cells of each group.
-"""
+"""What is measured, in groups: those of the matrix (`matrix.py`), and those that are drawn or swept."""
 
 from __future__ import annotations
 
@@ -10,195 +6,123 @@ import dataclasses
 import importlib.util
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from benchmarks import cliffs, sample
+from benchmarks.matrix import CELLS
 from cuscan.bench.cases import Case
-from cuscan.bench.segments import KINDS, SPLITS
-
-SQUARE = (32768, 32768)
-GIB = 1 << 30
-EAGER = ("torch", "cupy")
-EVERYBODY = ("torch", "torch.compile", "cupy", "jax")
-ONE_ROW = ("torch", "cub")
-# Rows of a power of two, of vocabularies, of primes' neighbours, and of next to nothing.
-LENGTHS = [2, 3, 7, 16, 31, 32, 33, 100, 128, 255, 256, 1000, 1001, 1024, 4096, 4097, 10000, 32768, 65537, 128256]
-LENGTHS += [151936, 2**20 + 1, 2**24]
+from cuscan.bench.new_shapes import ANY_GPU
+from cuscan.bench.new_shapes import KINDS as KINDS_OF_CALL
+from cuscan.config import Target
 
 
-def _uses() -> Iterable[Case]:
-    for flags in ({}, {"reverse": True}, {"exclusive": True}, {"masked": True}):
-        yield Case(SQUARE, axis=1, must=0.85, aim=0.98, peers=("torch",), **flags)  # type: ignore[arg-type]
-    yield Case((2**28,), must=0.7, aim=0.97, peers=ONE_ROW)
-    yield Case(SQUARE, axis=0, must=0.7, aim=0.95, peers=("torch",))
-    yield Case((2**20, 2), axis=0, must=0.1, aim=0.95, peers=("torch",))
-    yield Case((2**22, 16), axis=1, must=0.1, aim=0.95, peers=("torch",))
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What drawn groups depend on: seeds, cases for each of them, the GPU, and whether arrays are small."""
 
-
-def _rows() -> Iterable[Case]:
-    floor: dict[str, Any] = {"axis": 1, "must": 0.95, "aim": 0.98}
-    for dtype, peers in (("float32", EVERYBODY), ("bfloat16", ("torch",))):
-        yield Case(SQUARE, dtype=dtype, peers=peers, **floor)
-        yield Case(SQUARE, dtype=dtype, reverse=True, peers=("torch",), **floor)
-        yield Case(SQUARE, dtype=dtype, exclusive=True, peers=("torch",), **floor)
-        yield Case(SQUARE, dtype=dtype, reverse=True, exclusive=True, peers=("torch",), **floor)
-        yield Case(SQUARE, dtype=dtype, masked=True, peers=peers, **floor)
-
-
-def _long() -> Iterable[Case]:
-    for power, must in ((26, 0.88), (28, 0.92), (30, 0.93)):
-        for dtype in ("float32", "float64", "int32", "int64", "float16", "bfloat16", "complex64"):
-            peers = ONE_ROW + (("cupy",) if power == 28 and dtype != "bfloat16" else ())
-            peers += ("jax", "cuda.compute") if power == 28 and dtype == "float32" else ()
-            yield Case((2**power,), dtype=dtype, result=dtype, must=must, aim=0.97, peers=peers)
-    for op in ("min", "max", "mul"):
-        yield Case((2**28,), op=op, must=0.92, aim=0.97, peers=ONE_ROW)
-
-
-def _items() -> Iterable[Case]:
-    for dtype in ("int8", "uint8", "int16"):
-        yield Case((2**30,), dtype=dtype, result=dtype, must=0.85, aim=0.95, peers=ONE_ROW)
-    for dtype, result in (("uint8", "int64"), ("bool", "int64"), ("int32", "int64"), ("float16", "float32")):
-        yield Case((2**28,), dtype=dtype, result=result, must=0.85, aim=0.95, peers=(*ONE_ROW, "cupy"))
-
-
-def _lengths() -> Iterable[Case]:
-    for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
-        for length in LENGTHS:
-            few = length in (16, 1000, 32768)
-            peers: tuple[str, ...] = EAGER if few and dtype == "float32" else ("torch",)
-            peers = peers if few or dtype == "float32" else ()
-            yield Case((GIB // itemsize // length, length), axis=1, dtype=dtype, must=0.85, aim=0.95, peers=peers)
-
-
-def _few() -> Iterable[Case]:
-    for rows in (1, 2, 3, 8, 64, 100):
-        for power in range(22, 28):
-            peers = ONE_ROW if rows == 1 else EAGER if power == 24 else ("torch",) if power in (22, 27) else ()
-            yield Case((rows, 2**power), axis=1, must=0.88, aim=0.95, peers=peers)
-
-
-def _axes() -> Iterable[Case]:
-    floor: dict[str, Any] = {"must": 0.85, "aim": 0.95, "slack_us": 6}
-    yield Case(SQUARE, axis=0, peers=EVERYBODY, **floor)
-    yield Case(SQUARE, axis=0, dtype="bfloat16", peers=("torch",), **floor)
-    for columns in (2, 3, 4, 8, 16, 32, 100):
-        yield Case((2**20, columns), axis=0, peers=EAGER, **floor)
-    yield Case((2**26, 2), axis=0, peers=("torch",), **floor)
-    for rows in (65536, 16384):
-        yield Case((rows, 256), axis=0, dtype="int32", result="int32", peers=EAGER, **floor)
-    yield Case((8, 4096, 4096), axis=1, dtype="bfloat16", peers=("torch",), **floor)
-    for shape in ((16, 16384, 1024), (4, 2048, 8, 1024), (29, 4099, 257)):
-        yield Case(shape, axis=1, peers=EAGER, **floor)
-
-
-def _views() -> Iterable[Case]:
-    for view in ("x.T", "x[:, ::2]", "x[:, 1:]", "x[:, ::-1]", "broadcast"):
-        peers = ("cupy",) if "-1" in view else EAGER
-        yield Case((16384, 16384), axis=1, view=view, must=0.7, aim=0.9, peers=peers)
-
-
-def _operators() -> Iterable[Case]:
-    row = (2**28,)
-    for case in (Case(row, peers=ONE_ROW), Case(SQUARE, axis=1, peers=("torch", "jax"))):
-        yield dataclasses.replace(case, op="max", must=0.9, aim=0.97)
-    yield Case(row, op="max with indices", must=0.85, aim=0.95, peers=("torch",))
-    for shape in (row, (4096, 65536)):
-        yield Case(shape, op="logaddexp", must=0.6, aim=0.85, peers=("torch", "jax"))
-    floor: dict[str, Any] = {"must": 0.85, "aim": 0.95}
-    yield Case(row, masked=True, peers=("torch",), **floor)
-    yield Case(row, skipna=True, peers=("torch",), **floor)
-    yield Case(row, include_initial=True, peers=("torch",), **floor)
-    for op in ("and", "or", "xor"):
-        yield Case(row, op=op, dtype="int32", peers=(), **floor)
-    yield Case((2**27,), op="mul", dtype="complex64", peers=("torch",), **floor)
-    for op in ("affine", "matrix_product"):
-        yield Case((2**26,), op=op, must=0.8, aim=0.93, peers=())
-
-
-def _recurrence() -> Iterable[Case]:
-    everybody = ("accelerated-scan", "torch.compile")
-    for shape in ((8, 1536, 4096), (8, 1536, 65536)):
-        for dtype, must in (("float32", 0.93), ("bfloat16", 0.9)):
-            peers = everybody if shape[2] == 4096 else everybody[:1]
-            yield Case(shape, op="linear_recurrence", dtype=dtype, must=must, aim=0.97, peers=peers)
-    yield Case((1, 512, 131072), op="linear_recurrence", must=0.93, aim=0.97, peers=everybody)
-    yield Case((1, 2**27), axis=1, op="linear_recurrence", must=0.9, aim=0.97, peers=())
-    yield Case((8, 4096, 2048), axis=1, op="linear_recurrence", dtype="bfloat16", must=0.9, aim=0.97, peers=())
-
-
-def _segments() -> Iterable[Case]:
-    for power in (26, 28):
-        for split in SPLITS:
-            for kind in KINDS:
-                peers = ("cub",) if kind == "keys" else ()
-                yield Case((2**power,), segments=kind, split=split, must=0.8, aim=0.93, peers=peers)
-
-
-def _small() -> Iterable[Case]:
-    floor: dict[str, Any] = {"how": "replay", "must": 1.0, "aim": 0.6}
-    for power in range(8, 25):
-        yield Case((2**power,), peers=ONE_ROW, **floor)
-    yield Case((1, 151936), axis=1, peers=ONE_ROW, **floor)
-    for shape in ((64, 128256), (512, 128256), (4096, 32), (16, 80, 8, 256)):
-        yield Case(shape, peers=("torch",), **floor)
-    yield Case((8192, 64), axis=0, peers=("torch",), **floor)
-
-
-def _host() -> Iterable[Case]:
-    for call in ("torch.cumsum(x, 0, out=y)", "torch.cumsum(x, 0)"):
-        yield Case((1000,), how="queue", call=call, must=1.0, aim=0.7)
-    yield Case((1000,), how="queue", call="cupy.cumsum(x, 0, out=y)", must=0.4, aim=0.2)
-
-
-def _first() -> Iterable[Case]:
-    yield Case((1000,), how="first", must=150.0, aim=50.0)
+    seeds: tuple[int, ...] = (0,)
+    count: int = sample.CASES
+    target: Target = ANY_GPU
+    limit: int | None = None  # elements of an array, for a quick look
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A part of the matrix: its heading, what its numbers mean, and its cells."""
+    """A part of what is measured: its heading, what its numbers mean, and its cells, which may be drawn at random."""
 
     title: str
     meaning: str
-    cells: Callable[[], Iterable[Case]]
+    cells: Callable[..., Iterable[Case]]
+    drawn: bool = False
+
+
+def _sample(scope: Scope) -> Iterable[Case]:
+    moved = sample.MOVED if scope.limit is None else (scope.limit // 16, scope.limit)
+    for seed in scope.seeds:
+        yield from sample.sample(seed, scope.count, moved)
+
+
+def _shapes(scope: Scope) -> Iterable[Case]:
+    return (Case((1000,), how="shapes", label=kind) for kind in KINDS_OF_CALL)
+
+
+def _cliffs(scope: Scope) -> Iterable[Case]:
+    found = cliffs.cliffs(scope.target)
+    if scope.limit is None:
+        return found
+    return (dataclasses.replace(case, shape=shrink(case.shape, scope.limit)) for case in found)
 
 
 _OF_COPY = "Time of a copy of the same bytes / time of the scan; in no cache."
 
 GROUPS = {
-    "uses": Group("What people scan", f"{_OF_COPY} The least that every shape must reach.", _uses),
-    "rows": Group("(32768, 32768) along the rows", _OF_COPY, _rows),
-    "long": Group("One long row", _OF_COPY, _long),
-    "items": Group("Small and promoted items", _OF_COPY, _items),
-    "lengths": Group("1 GiB in rows of any length", _OF_COPY, _lengths),
-    "few": Group("A few long rows", _OF_COPY, _few),
-    "axes": Group("Other axes", f"{_OF_COPY} Where fewer than 64 MiB move, the floor is copy speed plus 6 us.", _axes),
-    "views": Group("Views", f"{_OF_COPY} The bytes are those that memory must move, in sectors of 32.", _views),
-    "operators": Group("Other operators, skipped and leading elements", _OF_COPY, _operators),
-    "recurrence": Group("Linear recurrences", f"{_OF_COPY} Both a and b are arrays.", _recurrence),
-    "segments": Group("Segments", f"{_OF_COPY} The bytes of offsets, resets and keys count.", _segments),
+    "uses": Group("What people scan", f"{_OF_COPY} The least that every shape must reach.", CELLS["uses"]),
+    "rows": Group("(32768, 32768) along the rows", _OF_COPY, CELLS["rows"]),
+    "long": Group("One long row", _OF_COPY, CELLS["long"]),
+    "items": Group("Small and promoted items", _OF_COPY, CELLS["items"]),
+    "lengths": Group("1 GiB in rows of any length", _OF_COPY, CELLS["lengths"]),
+    "few": Group("A few long rows", _OF_COPY, CELLS["few"]),
+    "axes": Group(
+        "Other axes", f"{_OF_COPY} Where fewer than 64 MiB move, copy speed plus 6 us is required.", CELLS["axes"]
+    ),
+    "views": Group("Views", f"{_OF_COPY} The bytes are those that memory must move, in sectors of 32.", CELLS["views"]),
+    "operators": Group("Other operators, skipped and leading elements", _OF_COPY, CELLS["operators"]),
+    "recurrence": Group("Linear recurrences", f"{_OF_COPY} Both a and b are arrays.", CELLS["recurrence"]),
+    "segments": Group("Segments", f"{_OF_COPY} The bytes of offsets, resets and keys count.", CELLS["segments"]),
     "small": Group(
         "Small inputs",
         "GPU time of one scan in a replayed CUDA graph of 32 that follow one another, inputs in the cache as they are "
         "in practice: over the better of CUB's and torch's.",
-        _small,
+        CELLS["small"],
     ),
-    "host": Group("Time to queue one call", "Host time on a small input over that of the library's own call.", _host),
+    "host": Group(
+        "Time to queue one call", "Host time on a small input over that of the library's own call.", CELLS["host"]
+    ),
     "first": Group(
         "The first call of a process",
         "Milliseconds of the first scan, kernels on disk, beyond those of the first CuPy elementwise kernel.",
-        _first,
+        CELLS["first"],
+    ),
+    "sample": Group(
+        "Random scans",
+        "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "
+        "reads that very layout.",
+        _sample,
+        drawn=True,
+    ),
+    "shapes": Group(
+        "New shapes",
+        "Host time of a call whose shape, strides or alignment was never seen, its kernel being there; the same calls "
+        "again; calls of other new shapes after so many more; and the kernels that random calls need.",
+        _shapes,
+        drawn=True,
+    ),
+    "cliffs": Group(
+        "Thresholds",
+        "Neighbouring sizes that get different kernels: how much the share of copy speed changes between them.",
+        _cliffs,
+        drawn=True,
     ),
 }
 
 
-def cases(groups: Iterable[str], limit: int | None = None) -> list[Case]:
-    """The cases of some groups; with `limit`, shrunk to so many elements, without floors."""
-    found = [dataclasses.replace(case, group=group) for group in groups for case in GROUPS[group].cells()]
-    if limit is not None:
-        found = [dataclasses.replace(case, shape=shrink(case.shape, limit), must=None, aim=None) for case in found]
-        found = [dataclasses.replace(case, peers=(*(case.peers or ()), "numpy")) for case in found]
+MATRIX = [name for name, group in GROUPS.items() if not group.drawn]
+
+
+def cases(groups: Iterable[str], scope: Scope = Scope()) -> list[Case]:
+    """The cases of some groups; with a limit, shrunk to so many elements, without floors."""
+    found: list[Case] = []
+    for name in groups:
+        group = GROUPS[name]
+        own = group.cells(scope) if group.drawn else _limited(group.cells(), scope.limit)
+        found += [dataclasses.replace(case, group=name) for case in own]
     return list({(case.group, case.name): case for case in found}.values())
+
+
+def _limited(found: Iterable[Case], limit: int | None) -> Iterable[Case]:
+    if limit is None:
+        return found
+    small = [dataclasses.replace(case, shape=shrink(case.shape, limit), must=None, aim=None) for case in found]
+    return [dataclasses.replace(case, peers=(*(case.peers or ()), "numpy")) for case in small]
 
 
 def runnable(case: Case, *, on_gpu: bool) -> bool:

@@ -67,7 +67,7 @@ def phrase(record: Record) -> str:
     text = f"{record['name']}: {reached(record)} {_LONG[record['how']]}"
     if record.get("must") is None:
         return text
-    return f"{text} ({'misses its floor' if below(record) else 'floor'}, {number(record, record['must'])})"
+    return f"{text} ({'less than ' * below(record)}required: {number(record, record['must'])})"
 
 
 def lowest(records: Iterable[Record], count: int = 10) -> list[str]:
@@ -88,16 +88,16 @@ def spilling(records: Iterable[Record]) -> list[str]:
 
 
 def verdict(records: Iterable[Record], named: Record | None = None) -> str:
-    """How many cells reach their floors and aims, and which is worst, unless that is named already: one sentence."""
+    """How many records reach what is required and what is wanted, and the worst, unless it is named: one sentence."""
     judged = worst_first(records)
     if not judged:
-        return "No cell has a floor."
+        return "Nothing is required."
     if len(judged) == 1:
         return f"{phrase(judged[0])}."
     missed, at_aim = sum(map(below, judged)), sum(map(aimed, judged))
     if not missed:
-        count, worst = f"All {len(judged)} cells reach their floors, {at_aim} the aim", "the nearest to its floor is"
+        count, worst = f"All {len(judged)} reach what is required, {at_aim} what is wanted", "the nearest to it is"
     else:
-        verb = "misses its floor" if missed == 1 else "miss their floors"
-        count, worst = f"{missed} of {len(judged)} cells {verb}, {at_aim} reach the aim", "the farthest is"
+        count = f"{missed} of {len(judged)} fall short of what is required, {at_aim} reach what is wanted"
+        worst = "the farthest is"
     return f"{count}." if judged[0] is named else f"{count}; {worst} {phrase(judged[0])}."

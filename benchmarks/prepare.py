@@ -11,8 +11,9 @@ from typing import Any
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import build, cub_source, nvcc
 from cuscan.bench.kernel import plan_of, resources
-from cuscan.bench.measure import one_line
+from cuscan.bench.new_shapes import counted
 from cuscan.bench.peer import UnsupportedError
+from cuscan.bench.peer_times import one_line
 from cuscan.config import Config, Target
 
 PROCESSES = 16
@@ -25,9 +26,11 @@ def jobs(cases: Sequence[Case], peers: Sequence[str], target: Target) -> list[Jo
     found: dict[Any, Job] = {}
     for case in cases:
         try:
-            if case.how in ("stream", "replay"):
+            if case.how in ("stream", "sample", "replay"):
                 config = plan_of(case, target).config
                 found[config] = (compile_kernel, config)
+            if case.how == "shapes":
+                found |= {config: (compile_kernel, config) for config in counted(case.label, target)}
             if "cub" in peers and "cub" in (case.peers or ()) and nvcc():
                 source = cub_source(case)
                 found[source] = (build, source)

@@ -1,39 +1,63 @@
-"""Result files as pictures, and as the text between the README's markers."""
+"""Result files as pictures, as `docs/benchmarks.md`, and as what the README shows of them."""
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+import textwrap
 from pathlib import Path
-from typing import Any
 
-from benchmarks import floors, plots, store
+from benchmarks import distribution, floors, plots, store, tables
 from benchmarks.cases import GROUPS
-from cuscan.bench.measure import Record
-from cuscan.bench.report import duration, ratio, spread
 
-README = Path(__file__).parent.parent / "README.md"
-MARKERS = {name: (f"<!-- {name}:begin -->", f"<!-- {name}:end -->") for name in ("headline", "benchmarks")}
+ROOT = Path(__file__).parent.parent
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+MARKERS = {name: (f"<!-- {name}:begin -->", f"<!-- {name}:end -->") for name in ("five-lines", "headline")}
+
+INTRODUCTION = """\
+# Benchmarks
+
+`python -m benchmarks report` writes this page and its pictures from the files in `benchmarks/results`, which
+`python -m benchmarks` measures. [NOTES.md](../benchmarks/NOTES.md) has what was tried for speed.
+
+A scan must read its input once and write its output once, so a copy of the same bytes is the limit. Every result is
+checked before it is timed, and that copy (our own kernel: 16-byte loads and stores) is measured in the same run. From
+sm_90 and driver 12.3 on, cuscan's launches begin while the kernel before them ends (programmatic dependent launch). The
+copy and the peers are launched as usual; this is worth 1.5 to 2 us, which shows below 64 MiB. Right after other work
+every run is timed by itself, between two events; back to back a time is the mean of many launches."""
+
+FIVE_LINES = """\
+```python
+import torch
+import cuscan
+
+x, mask = torch.randn(512, 1000), torch.rand(512, 1000) < 0.5  # on a GPU with device="cuda"
+suffix_sums = cuscan.cumsum(x, axis=1, reverse=True)  # x.flip(1).cumsum(1).flip(1){reverse}
+masked_sums = cuscan.cumsum(x, axis=1, mask=mask)  # (x * mask).cumsum(1){masked}
+```"""
 
 
 def write() -> int:
-    """Regenerate the README's tables from the result files, and the pictures beside them.
-
-    The picture and the sentence that lead them stand between markers of their own, where the README has those.
-    """
-    paths = store.published()
-    leads = [headline(path) for path in paths]
-    tables = [section(path) for path in paths]
-    text = README.read_text()
-    if MARKERS["headline"][0] in text:
-        text = replaced(text, leads[0] if leads else "", "headline")
-    else:
-        tables = [part for pair in zip(leads, tables, strict=True) for part in pair]
-    body = "\n\n".join(tables) or "No results yet: `python -m benchmarks` writes them."
-    README.write_text(replaced(text, body))
+    """Regenerate the page of benchmarks, the pictures, and the README's numbers from the result files."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
+    README.write_text(filled(README.read_text()))
     return 0
 
 
-def replaced(text: str, body: str, marker: str = "benchmarks") -> str:
+def page() -> str:
+    """The page of benchmarks."""
+    sections = [section(path) for path in store.published()]
+    return "\n\n".join([INTRODUCTION, *(sections or ["No results yet: `python -m benchmarks` writes them."])]) + "\n"
+
+
+def filled(readme: str) -> str:
+    """A README with the numbers of the first result file."""
+    path = next(iter(store.published()), None)
+    readme = replaced(readme, five_lines(path), "five-lines")
+    return replaced(readme, headline(path) if path else "", "headline")
+
+
+def replaced(text: str, body: str, marker: str) -> str:
     """A README's text with another body between two markers."""
     first, last = MARKERS[marker]
     head, begin, rest = text.partition(first)
@@ -46,130 +70,83 @@ def replaced(text: str, body: str, marker: str = "benchmarks") -> str:
 def draw(path: Path) -> dict[str, Path]:
     """The pictures of a result file, by name."""
     results = store.load(path)
-    return plots.draw(path, grouped(results), results["environment"].get("gpu") or "the CPU (NumPy)")
+    return plots.draw(path, tables.grouped(results), results["environment"].get("gpu") or "the CPU (NumPy)")
 
 
-def grouped(results: dict[str, Any]) -> dict[str, list[Record]]:
-    """The records of a result file that have times, by group, in the matrix's order."""
-    shown = [record for record in results["records"] if "time" in record]
-    groups = {group: [record for record in shown if record["group"] == group] for group in GROUPS}
-    return {group: records for group, records in groups.items() if records}
-
-
-def peers(records: list[Record]) -> list[str]:
-    """The peers that any record names."""
-    return list(dict.fromkeys(peer for record in records for peer in record["peers"]))
+def five_lines(path: Path | None) -> str:
+    """What replaces two expressions of torch, and how many times as long these took where they were measured."""
+    results = store.load(path) if path else {"environment": {}, "records": []}
+    uses = [record for record in results["records"] if record["group"] == "uses"]
+    ratios = {
+        flag: (record, record["peers"]["torch"]["ratio"])
+        for flag in ("reverse", "masked")
+        for record in uses
+        if record[flag] and "ratio" in record["peers"].get("torch", {})
+    }
+    measured = {flag: f": {times:.1f} times as fast" for flag, (_, times) in ratios.items()}
+    code = FIVE_LINES.format(**{flag: measured.get(flag, "") for flag in ("reverse", "masked")})
+    if not ratios:
+        return code
+    record, _ = next(iter(ratios.values()))
+    ways = " and ".join({tables.way(each): None for each, _ in ratios.values()})
+    facts = results["environment"]
+    where = os.path.relpath(PAGE, README.parent)
+    text = (
+        f"Time of torch {facts.get('torch')} / time of cuscan on one {facts.get('gpu')}, "
+        f"{record['array'].partition(' axis')[0]}, measured {ways} ([all numbers]({where}))."
+    )
+    return f"{code}\n\n{_wrapped(text)}"
 
 
 def headline(path: Path) -> str:
-    """One picture, and the honest sentence: the cell that is farthest from a copy, and what misses its floor."""
-    results = store.load(path)
-    records = [record for group in grouped(results).values() for record in group]
-    streams = [record for record in records if record["how"] == "stream"]
+    """One picture, and the honest sentence under it."""
+    results, pictures = store.load(path), draw(path)
+    groups = tables.grouped(results)
+    if "sample" in groups:
+        text = "Random scans, as a share of a copy of the same bytes: how many are no faster"
+        return f"{_picture(pictures['sample'], text, README)}\n\n{_wrapped(distribution.headline(groups['sample']))}"
+    streams = [record for group in groups.values() for record in group if record["how"] == "stream"]
     if not streams:
-        return floors.verdict(records)
+        return tables.left_out(results)
     farthest = min(streams, key=lambda record: float(record["value"]))
-    picture = _picture(draw(path)["of-copy"], "Share of copy speed of every cell, by group")
-    verdict = f"The farthest from a copy is {floors.phrase(farthest)}. {floors.verdict(records, farthest)}"
-    return f"{picture}\n\n{verdict}{_left_out(results)}"
-
-
-def _left_out(results: dict[str, Any]) -> str:
-    """The groups that nobody measured: nothing is said of their cells, which may be the worst."""
-    titles = [about.title for group, about in GROUPS.items() if group not in grouped(results)]
-    return f" **Not measured, and in none of these numbers: {'; '.join(titles)}.**" if titles else ""
+    text = (
+        f"The farthest from a copy is {farthest['name']}: {floors.reached(farthest)} of copy speed. These are sizes "
+        "that cuscan was tuned for; random ones are not measured yet, and some of them are far slower."
+    )
+    return f"{_picture(pictures['of-copy'], 'Share of copy speed of scans, by group', README)}\n\n{_wrapped(text)}"
 
 
 def section(path: Path) -> str:
     """One GPU's tables and pictures."""
     results, pictures = store.load(path), draw(path)
-    facts, groups = results["environment"], grouped(results)
     failed = [record for record in results["records"] if "error" in record]
-    names = ("driver", "nvrtc", "nvcc", "cupy", "torch", "jax")
-    versions = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
-    parts = [
-        f"**{facts['gpu'] or 'NumPy on the CPU'}** ({versions}; {_commits(results['records'])}; "
-        "`python -m benchmarks`). A peer's column says how many times as long it takes. "
-        f"{_coverage([record for records in groups.values() for record in records])}",
-    ]
+    groups = tables.grouped(results)
+    parts = [f"## {results['environment'].get('gpu') or 'NumPy on the CPU'}", tables.about_all(results)]
+    parts += filter(None, [tables.left_out(results)])
     if failed:
         parts.append("Failed: " + "; ".join(f"{record['name']}: {record['error']}" for record in failed) + ".")
-    for name, text in (("over-torch", "Speed-up over torch, by group"), ("small", "Time of small scans")):
+    for name, text in PICTURES.items():
         if name in pictures:
-            parts.append(_picture(pictures[name], text))
+            parts.append(_picture(pictures[name], text, PAGE))
+    parts.append(floors.verdict([record for records in groups.values() for record in records]))
     for group, records in groups.items():
-        about = GROUPS[group]
-        body = f"{about.meaning} {floors.verdict(records)}\n\n{markdown(records)}"
-        parts.append(f"<details><summary>{about.title}</summary>\n\n{body}\n\n</details>")
+        parts.append(f"### {GROUPS[group].title}\n\n{tables.body(group, records)}")
     return "\n\n".join(parts)
 
 
-def _commits(records: list[dict[str, Any]]) -> str:
-    """The commits that cells were measured at, and of how many cells of each group where there are several."""
-    groups: dict[str, Counter[str]] = {}
-    for record in records:
-        groups.setdefault(record.get("commit") or "unknown", Counter())[record["group"]] += 1
-    if len(groups) < 2:
-        return f"commit {next(iter(groups), 'unknown')}"
-    all_of = sum(groups.values(), Counter())
-
-    def named(group: str, count: int) -> str:
-        return group if count == all_of[group] else f"{count} of {all_of[group]} {group}"
-
-    return "; ".join(
-        f"commit {commit}: {', '.join(named(*item) for item in counts.items())}" for commit, counts in groups.items()
-    )
+PICTURES = {
+    "sample": "Random scans, as a share of copy speed",
+    "of-copy": "Share of copy speed, by group",
+    "over-torch": "Speed-up over torch, by group",
+    "small": "Time of small scans",
+}
 
 
-def _picture(path: Path, text: str) -> str:
-    """A picture's Markdown."""
-    return f"![{text}]({path.relative_to(README.parent).as_posix()})"
+def _wrapped(text: str) -> str:
+    """A paragraph in lines that a README has."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _coverage(records: list[Record]) -> str:
-    """On how many cells each peer was measured, and what the marks in the tables mean."""
-    counts = [f"{peer} on {sum('ratio' in r['peers'].get(peer, {}) for r in records)}" for peer in peers(records)]
-    text = f"An empty cell was not measured: of {len(records)} cells, {', '.join(counts)}." if counts else ""
-    if any(_off(result) for record in records for result in record["peers"].values()):
-        text += " A result marked * is less exact than the check asks of cuscan."
-    return text
-
-
-def _off(result: dict[str, Any]) -> bool:
-    return bool(result.get("error_of_tolerance", 0) > 1)
-
-
-def markdown(records: list[Record]) -> str:
-    """A table of one group; a value below its floor is bold."""
-    how, names = records[0]["how"], peers(records)
-    scans = how in ("stream", "replay")
-    middle = ["median", "spread", *(["copy", "GB/s"] if scans else [])]
-    heads = ["array", "scan", *middle, floors.heading(how), "floor", *names]
-    lines = [heads, ["---", "---"] + ["---:"] * (len(heads) - 2)]
-    for record in records:
-        value, must = floors.reached(record), floors.number(record, record["must"])
-        lines.append(
-            [
-                record["array"],
-                record["call"].replace("|", "\\|") or record["scan"],
-                *_times(record, scans),
-                f"**{value}**" if floors.below(record) else value,
-                must,
-                *(_peer(record["peers"].get(name)) for name in names),
-            ]
-        )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _times(record: Record, scans: bool) -> list[str]:
-    time = record["time"]
-    shown = [duration(time["median_us"]), spread(time)]
-    return [*shown, duration(record["copy"]["median_us"]), f"{record['gb_per_s']:.0f}"] if scans else shown
-
-
-def _peer(result: dict[str, Any] | None) -> str:
-    if result is None:
-        return ""
-    if "ratio" not in result:
-        return "failed" if "error" in result else "none"
-    return ratio(result["ratio"]) + ("\\*" if _off(result) else "")
+def _picture(path: Path, text: str, of: Path) -> str:
+    """A picture's Markdown, on a page."""
+    return f"![{text}]({Path(os.path.relpath(path, of.parent)).as_posix()})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +33,23 @@ Cell = tuple[str, str]  # group and name
 
 
 def merge(
-    path: Path, facts: dict[str, Any], command: str, records: list[Record], known: Container[Cell] | None = None
+    path: Path,
+    facts: dict[str, Any],
+    command: str,
+    records: list[Record],
+    keeps: Callable[[Record], bool] = lambda record: True,
 ) -> None:
-    """Put records into a result file; one of the same name and group is replaced.
-
-    All others stay, but for cells that are not among the `known` any more.
-    """
-    kept = {(record["group"], record["name"]): record for record in load(path)["records"]}
-    kept = {cell: record for cell, record in kept.items() if known is None or cell in known}
+    """Put records into a result file; one of the same name and group is replaced, others stay where `keeps` says so."""
+    kept = {(record["group"], record["name"]): record for record in load(path)["records"] if keeps(record)}
     kept.update({(record["group"], record["name"]): record for record in records})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, facts, command, list(kept.values()))
 
 
-def measured(path: Path, commit: str | None) -> set[Cell]:
-    """The cells that a result file holds from a commit, without an error: group and name."""
+def measured(path: Path, code: str) -> dict[Cell, Record]:
+    """The records without an error that a result file holds from the same device and planning code."""
     records = load(path)["records"]
-    return {(r["group"], r["name"]) for r in records if r.get("commit") == commit and "error" not in r}
+    return {(r["group"], r["name"]): r for r in records if r.get("code") == code and "error" not in r}
 
 
 def published() -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import subprocess
@@ -17,7 +16,8 @@ from typing import IO, Any
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import find_machine
-from cuscan.bench.measure import Record, describe, measure, one_line
+from cuscan.bench.measure import Record, describe, measure
+from cuscan.bench.peer_times import one_line
 from cuscan.bench.providers import COMPILING, PEERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +80,7 @@ def _steps(cases: Sequence[Case], peers: Sequence[str], errors: IO[str]) -> Iter
         guard = _guard(child, "start")
         try:
             with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
-                pipe.write("".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases))
+                pipe.write("".join(json.dumps(case.as_json()) + "\n" for case in cases))
             for line in child.stdout:
                 if line.startswith('{"step"'):  # else a library's own output
                     guard.cancel()

@@ -1,20 +1,19 @@
 """cuscan: prefix scans on the GPU, on any axis, dtype and operator, from any framework."""
 
-from cuscan.api import (
+from cuscan.api import linear_recurrence, scan, total
+from cuscan.custom import Operator
+from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan.functions import (
     cummax,
     cummin,
     cumprod,
     cumsum,
     cumulative_prod,
     cumulative_sum,
-    linear_recurrence,
     logcumsumexp,
     nancumprod,
     nancumsum,
-    scan,
 )
-from cuscan.custom import Operator
-from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
 
 __version__ = "0.1.0"
 
@@ -36,4 +35,5 @@ __all__ = [
     "nancumprod",
     "nancumsum",
     "scan",
+    "total",
 ]

@@ -1,43 +1,81 @@
-"""The public functions. Each takes the whole way of an array: adopt, request, run, hand back."""
+"""The functions that all others call. Each takes the whole way of an array: adopt, request, run, hand back."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from cuscan import autograd
-from cuscan.call import SEGMENTS, Operands, find_dtype, make_flags
+from cuscan.call import CARRY, SEGMENTS, Operands, choose_extremum, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.initial import check_initial
 from cuscan.interop import adopt
 from cuscan.interop.view import ArrayView, number_like
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE, Monoid
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.signatures import (
+    LAST,
+    Array,
+    No,
+    OfScan,
+    OfTotal,
+    OfTotals,
+    OneNumber,
+    Op,
+    Pair,
+    PairWithCarry,
+    Recurrence,
+    RecurrenceWithLast,
+    Ties,
+    WithCarry,
+    Yes,
+    choose_axis,
+)
 
-Array = Any
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cuscan.signatures import NumPy
 
 
+@overload
+def scan(x: NumPy, op: Op = ..., *, return_carry: No = ..., **keywords: Unpack[OfScan]) -> NumPy: ...
+@overload
+def scan(x: NumPy, op: Op = ..., *, return_carry: Yes, **keywords: Unpack[OfScan]) -> WithCarry[NumPy]: ...
+@overload
+def scan(x: Array, op: Op = ..., *, return_carry: No = ..., **keywords: Unpack[OfScan]) -> Array: ...
+@overload
+def scan(x: Array, op: Op = ..., *, return_carry: Yes, **keywords: Unpack[OfScan]) -> WithCarry[Array]: ...
+@overload
 def scan(
-    x: Array,
-    op: str | Monoid = "add",
+    x: tuple[Array, ...], op: Operator, *, return_carry: No = ..., **keywords: Unpack[OfScan]
+) -> tuple[Array, ...]: ...
+@overload
+def scan(x: tuple[Array, ...], op: Operator, *, return_carry: Yes, **keywords: Unpack[OfScan]) -> tuple[Any, ...]: ...
+def scan(
+    x: Any,
+    op: Op = "add",
     *,
-    axis: int = -1,
+    axis: int = LAST,
+    dim: int | None = None,
     reverse: bool = False,
     exclusive: bool = False,
     include_initial: bool = False,
-    mask: Array | None = None,
+    mask: Any = None,
     skipna: bool = False,
     initial: Any = None,
-    reset: Array | None = None,
-    offsets: Array | None = None,
-    keys: Array | None = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     dtype: Any = None,
-    out: Array | None = None,
-) -> Array:
+    out: Any = None,
+) -> Any:
     """Prefix scan along one axis: out[i] = x[0] op x[1] op ... op x[i].
 
     Args:
@@ -46,8 +84,10 @@ def scan(
             with a `state` of several fields a tuple of arrays that broadcast against each other, one a field
             in its order, or a NumPy structured array with those fields.
         op: "add", "mul", "min", "max"; on floating point "logaddexp", log(exp(x) + exp(y)); on bool and
-            integers "and", "or", "xor"; or an `Operator` of your own.
-        axis: the axis to scan along.
+            integers "and", "or", "xor"; or an `Operator` of your own. Other names of the built-in ones: "sum", "prod",
+            and the functions of NumPy, `operator` and Python that do the same (`np.add`, `operator.mul`, `max`).
+        axis: the axis to scan along, by default the last.
+        dim: another name of axis, as in torch.
         reverse: scan from the end: exactly flip(scan(flip(x))).
         exclusive: out[i] combines the elements strictly before i in scan order; the first one is
             `initial`, or the operator's identity (0, 1, the end of the dtype's range, -inf).
@@ -55,20 +95,28 @@ def scan(
             identity), then the inclusive results. With `exclusive`, the exclusive results, then the total;
             that differs only where there are segments.
         mask: bool array of x's library and device that broadcasts to `x.shape`. Where it is False
-            the element counts as the operator's identity, whatever it holds (NaN too).
+            the element counts as the operator's identity, whatever it holds (NaN too). One of one dimension that
+            has the length of the scanned axis, and not of the last one, lies along the scanned axis.
         skipna: whether NaN counts as the identity (of complex numbers either part, of a state any field).
             No effect on bool and integers.
-        initial: a number that the result's dtype can hold, combined before the first element, of every segment
-            if there are any; for a state of several fields a tuple of numbers.
+        initial: a number that the result's dtype can hold, or an array without dimensions, whose value is fetched;
+            combined before the first element, of every segment if there are any. For a state of several fields a
+            tuple of numbers.
         reset: where segments start; at most one of `reset`, `offsets` and `keys`. A bool array of x's library
-            and device that broadcasts to `x.shape`: where it is True, the element is the first of a segment
-            in scan order (with `reverse`, of one that goes on to lower positions).
-        offsets: int32 or int64, one dimension of segments + 1 elements, for all rows: segment k is
+            and device that broadcasts to `x.shape`, or lies along the axis as `mask` may: where it is True, the
+            element is the first of a segment in scan order (with `reverse`, of one that goes on to lower positions).
+        offsets: int32 or int64 (or a list), one dimension of segments + 1 elements, for all rows: segment k is
             [offsets[k], offsets[k + 1]) along the axis. From 0 to the size of the axis, never decreasing;
             segments may be empty. On a GPU that is not checked: those inside the axis are boundaries as long as they
             ascend, and whatever they hold, nothing outside of the arrays is touched.
         keys: a real array of one dimension along the axis (whichever that is), or one that broadcasts to
             `x.shape`: a segment starts where the key differs from the one before. NaN differs from NaN.
+        carry: what precedes the first element of each line in scan order (with `reverse`: what follows the last), as
+            `return_carry` gives it: see Carries below. It enters what is open where x begins, so with segments the
+            first one, unless it starts anew at the first element: where `reset` is True there, where `keys` has another
+            key than the last one so far, or where the first segment of `offsets` in scan order is empty. `initial` is
+            then before the segments that start in x alone.
+        return_carry: also return the carry behind the last element: the `carry` of the next chunk.
         validate: check offsets that are on a GPU, and wait for it. Those on the CPU are always checked.
         dtype: of the result. By default that of out, else that of x; for add and mul, bool and integers
             become int64 (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
@@ -79,9 +127,11 @@ def scan(
             structured array.
 
     Returns:
-        An array of x's library on x's device, of x's shape (one more along the axis with `include_initial`);
+        An array of x's library on x's device (of a library without the array API standard, see
+        `x.__array_namespace__`, a CuPy or NumPy array), of x's shape (one more along the axis with `include_initial`);
         for a state of several fields a tuple of arrays, or a structured array if x is one. `out` if it was
-        given. On a GPU the work is queued on the library's current stream, and nothing waits for it. The bits
+        given. With `return_carry` the tuple (result, carry), or (result, ..., carry) where there are several. On a GPU
+        the work is queued on the library's current stream, and nothing waits for it. The bits
         of a floating-point result depend on the element's position, the dtypes, the operator and the memory
         layout alone (`cuscan.order`); those of logaddexp also on the exp and log of the machine.
 
@@ -92,105 +142,100 @@ def scan(
         MissingDependencyError: x is on a GPU and CuPy is not installed (also an ImportError).
         CompileError: an operator of your own that does not compile; the message shows your line.
 
+    Carries: a line is a row of x along the axis. A carry is an array of the other axes' shape, or a tuple of such
+    arrays, in the types in which the kernels carry states along the axis:
+
+        add, mul                   float64 (complex128 if complex); of integers int64, uint64, or 32 bits if narrower
+        min, max                   the result's dtype; float32 for float16 and bfloat16, 32 bits for narrow integers
+        and, or, xor               the result's dtype; 32 bits for bool and narrow integers
+        logaddexp                  (greatest, sum of exponentials relative to it), float64 of float64, else float32
+        cummax, cummin of indices  (value, position, elements so far): as max; int64; int64
+        linear_recurrence          (product of a, h): float64, complex128 if complex
+        an `Operator`              the fields of its state, or one number as for max
+        with `keys`                the last key as one more, in the dtype of keys
+
+    A sequence in chunks gives what it gives in one call: exactly where the operator is exact (integers, extrema, bits),
+    else but for rounding. Sums of either way are within eps * (32 + i / 2**20) * (|x[0]| + ... + |x[i]|) of the exact
+    ones, to first order in the eps of the accumulator (float32, float64); each chunk adds one rounding in float64.
+    Positions go on counting from chunk to chunk: they are those in all chunks so far, joined in the order of the axis.
+    With `reverse`, where each chunk lies before those of earlier calls, the positions of these move up by its length.
+
     The GPU algorithm is a single-pass scan, after decoupled look-back (Merrill & Garland 2016).
     """
-    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate)
+    axis = choose_axis(axis, dim)
+    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
     if isinstance(op, Operator) or isinstance(x, tuple):
         views, roles, structure = _adopt_values(x, op)
     else:
         views, roles, structure = (adopt(x, "x"),), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
         views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     outs = None if out is None else _adopt_outs(out)
     results = autograd.run(flags, Operands(views, roles, outs), initial)
+    behind = ()
+    if return_carry:
+        results, behind = results[:-1], results[-1:]
     if out is not None:
-        return out
-    if structure is not None:
-        return _as_structure(results, structure)
-    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
+        results = out if isinstance(out, tuple) else (out,)
+    elif structure is not None:
+        results = (_as_structure(results, structure),)
+    results += behind
+    as_tuple = isinstance(x, tuple) or isinstance(out, tuple)
+    return results if len(results) > 1 or as_tuple else results[0]
 
 
-def cumsum(x: Array, **keywords: Any) -> Array:
-    """Cumulative sum: `scan(x, "add", ...)`; see `scan` for the keywords."""
-    return scan(x, "add", **keywords)
-
-
-def cumprod(x: Array, **keywords: Any) -> Array:
-    """Cumulative product: `scan(x, "mul", ...)`; see `scan` for the keywords."""
-    return scan(x, "mul", **keywords)
-
-
-def nancumsum(x: Array, **keywords: Any) -> Array:
-    """Cumulative sum in which NaN counts as 0: `scan(x, "add", skipna=True, ...)`; see `scan` for the keywords."""
-    return scan(x, "add", skipna=True, **keywords)
-
-
-def nancumprod(x: Array, **keywords: Any) -> Array:
-    """Cumulative product in which NaN counts as 1: `scan(x, "mul", skipna=True, ...)`; see `scan` for the keywords."""
-    return scan(x, "mul", skipna=True, **keywords)
-
-
-def logcumsumexp(x: Array, **keywords: Any) -> Array:
-    """log(cumsum(exp(x))) without overflow: `scan(x, "logaddexp", ...)`; see `scan` for the keywords.
-
-    For floating point (pass `dtype` for integers). Infinities and NaN as in `numpy.logaddexp.accumulate`. What is
-    carried along is the greatest element and the sum of the exponentials relative to it (Milakov & Gimelshein 2018).
-    """
-    return scan(x, "logaddexp", **keywords)
-
-
-def cummax(x: Array, *, return_indices: bool = False, ties: str = "first", **keywords: Any) -> Array:
-    """Running maximum: `scan(x, "max", ...)`; see `scan` for the keywords.
-
-    With `return_indices`, the tuple (values, indices): indices are int64 positions along the axis, in x (with `reverse`
-    too). Of equal values it is the `ties` one in scan order: "first", or "last" as in torch. NaN goes before all
-    numbers. Where no element of x is in a value yet (it is the identity, or `initial`), the index is -1. `out` is then
-    a tuple of two arrays. Without `return_indices`, `ties` makes no difference.
-    """
-    return scan(x, _extremum("max", return_indices, ties), **keywords)
-
-
-def cummin(x: Array, *, return_indices: bool = False, ties: str = "first", **keywords: Any) -> Array:
-    """Running minimum: `scan(x, "min", ...)`; see `cummax` for `return_indices` and `ties`."""
-    return scan(x, _extremum("min", return_indices, ties), **keywords)
-
-
-def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The cumulative sum of the array API standard: `axis` may be left out for one dimension only.
-
-    By default bool and signed integers become int64, unsigned integers uint64 (torch tensors too), all else stays. With
-    `include_initial` the result begins with 0 and is one longer.
-    """
-    return _cumulative(x, "add", axis, dtype, include_initial)
-
-
-def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The cumulative product of the array API standard: as `cumulative_sum`, and begins with 1."""
-    return _cumulative(x, "mul", axis, dtype, include_initial)
-
-
+@overload
+def linear_recurrence(a: Any, b: NumPy, *, return_carry: No = ..., **keywords: Unpack[Recurrence]) -> NumPy: ...
+@overload
+def linear_recurrence(a: Any, b: NumPy, *, return_carry: Yes, **keywords: Unpack[Recurrence]) -> WithCarry[NumPy]: ...
+@overload
 def linear_recurrence(
-    a: Array,
-    b: Array,
+    a: Any, b: NumPy, *, return_carry: No = ..., **keywords: Unpack[RecurrenceWithLast]
+) -> Pair[NumPy]: ...
+@overload
+def linear_recurrence(
+    a: Any, b: NumPy, *, return_carry: Yes, **keywords: Unpack[RecurrenceWithLast]
+) -> PairWithCarry[NumPy]: ...
+@overload
+def linear_recurrence(a: Any, b: Array, *, return_carry: No = ..., **keywords: Unpack[Recurrence]) -> Array: ...
+@overload
+def linear_recurrence(a: Any, b: Array, *, return_carry: Yes, **keywords: Unpack[Recurrence]) -> WithCarry[Array]: ...
+@overload
+def linear_recurrence(
+    a: Any, b: Array, *, return_carry: No = ..., **keywords: Unpack[RecurrenceWithLast]
+) -> Pair[Array]: ...
+@overload
+def linear_recurrence(
+    a: Any, b: Array, *, return_carry: Yes, **keywords: Unpack[RecurrenceWithLast]
+) -> PairWithCarry[Array]: ...
+def linear_recurrence(
+    a: Any,
+    b: Any,
     *,
-    axis: int = -1,
+    axis: int = LAST,
+    dim: int | None = None,
     reverse: bool = False,
     initial: Any = None,
-    reset: Array | None = None,
-    offsets: Array | None = None,
-    keys: Array | None = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     return_last: bool = False,
     dtype: Any = None,
-    out: Array | None = None,
-) -> Array:
+    out: Any = None,
+) -> Any:
     """The recurrence h[t] = a[t] * h[t - 1] + b[t] along one axis.
 
     Args:
         a: an array of b's library and device that broadcasts to `b.shape`, or a number. What does not vary costs no
             memory traffic.
         b: floating point or complex (or pass such a `dtype`), of at least one dimension.
-        axis: the axis of b that t runs along.
+        axis: the axis of b that t runs along, by default the last.
+        dim: another name of axis, as in torch.
         reverse: run from the end: h[t] = a[t] * h[t + 1] + b[t].
         initial: the state that comes in, h[-1]: a number, or an array that broadcasts to b's shape without the axis.
             0 by default.
@@ -198,6 +243,8 @@ def linear_recurrence(
             at its first element. A reset at the first element (in scan order) drops `initial`.
         offsets: as for `scan`. `initial` comes into what begins with the first element, and into no other segment.
         keys: as for `scan`; `initial` as for `offsets`.
+        carry: as for `scan`: the product of a so far, which changes no h, and h[-1]; in place of `initial`.
+        return_carry: also return the carry behind the last element, as for `scan`.
         validate: as for `scan`.
         return_last: also return the state behind the last element (in scan order): the `initial` of the next chunk.
         dtype: of h; by default that of `out`, else that of b. float16 and bfloat16 are computed in float32.
@@ -205,8 +252,8 @@ def linear_recurrence(
 
     Returns:
         h, of b's shape; with `return_last` the tuple (h, last), where last has b's shape without the axis, and h's
-        dtype (float32 for float16 and bfloat16). A sequence in chunks gives what it gives in one call, but for
-        rounding.
+        dtype (float32 for float16 and bfloat16). With `return_carry` the carry comes last. A sequence in chunks gives
+        what it gives in one call, but for rounding.
 
     Raises: as `scan`.
 
@@ -223,17 +270,103 @@ def linear_recurrence(
     tile in the state's dtype, along the axis in float64), and h becomes inf or NaN even if the loop's does not. Where
     a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
     """
-    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, return_last=return_last, validate=validate)
+    axis = choose_axis(axis, dim)
+    flags = make_flags(
+        LINEAR_RECURRENCE,
+        axis,
+        reverse,
+        dtype=dtype,
+        return_last=return_last,
+        validate=validate,
+        return_carry=return_carry,
+    )
+    if initial is not None and carry is not None:
+        raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
     value = adopt(b, "b")
     number = initial if initial is None or _is_number(initial) else None
-    carry = None if number is initial else initial
+    before = None if number is initial else initial
     views, roles = _adopt_beside(
-        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=carry
+        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
     )
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
     results = autograd.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
-    if return_last:
-        return results
-    return results[0]
+    return results if len(results) > 1 else results[0]
+
+
+@overload
+def total(x: NumPy, op: OneNumber = ..., **keywords: Unpack[OfTotal]) -> NumPy: ...
+@overload
+def total(x: Array, op: OneNumber = ..., **keywords: Unpack[OfTotal]) -> Array: ...
+@overload
+def total(x: Array, op: Op = ..., **keywords: Unpack[OfTotals]) -> Any: ...
+@overload
+def total(x: tuple[Any, ...], op: Operator | Literal["linear_recurrence"], **keywords: Unpack[OfTotals]) -> Any: ...
+def total(
+    x: Any,
+    op: Op | Literal["linear_recurrence"] = "add",
+    *,
+    axis: int = LAST,
+    dim: int | None = None,
+    reverse: bool = False,
+    mask: Any = None,
+    skipna: bool = False,
+    initial: Any = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    carry: Any = None,
+    return_indices: bool = False,
+    ties: Ties = "first",
+    validate: bool = False,
+    dtype: Any = None,
+) -> Any:
+    """What each line adds up to: the carry of a scan alone, without its results. On a GPU x is read and not more.
+
+    Args:
+        x: as for `scan`; of a linear recurrence the tuple (a, b).
+        op: as for `scan`, or "linear_recurrence".
+        axis: the axis to go along, by default the last.
+        dim: another name of axis, as in torch.
+        reverse: go from the end.
+        mask: as for `scan`.
+        skipna: as for `scan`.
+        initial: as for `scan`: before every segment.
+        reset: as for `scan`; with segments a total is that of the last one, which is open at the end.
+        offsets: as for `scan`.
+        keys: as for `scan`.
+        carry: what precedes the first element of each line, as for `scan`.
+        return_indices: of "max" and "min": with positions, as `cummax` has them.
+        ties: as for `cummax`.
+        validate: as for `scan`.
+        dtype: of the scan's result, as for `scan`: the carry's dtypes follow from it.
+
+    Returns:
+        What `scan(x, op, ..., return_carry=True)` returns as its carry, to the bit: an array of x's library and device,
+        of x's shape without the axis, or a tuple of them (see `scan`). The `carry` of a scan of what follows x; pieces
+        of a sequence can so be added up side by side, and scanned afterwards.
+
+    Raises: as `scan`.
+    """
+    axis = choose_axis(axis, dim)
+    combined = choose_extremum(LINEAR_RECURRENCE if op == "linear_recurrence" else op, return_indices, ties)
+    flags = make_flags(
+        combined, axis, reverse, skipna=skipna, dtype=dtype, validate=validate, return_carry=True, only_carry=True
+    )
+    views: tuple[ArrayView, ...]
+    if combined is LINEAR_RECURRENCE:
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ScanTypeError(
+                f"x must be a tuple of 2 arrays (a, b) for op='linear_recurrence'; got {type(x).__name__}"
+            )
+        value = adopt(x[1], "b")
+        views, roles = (_adopt_like(x[0], value, dtype), value), LINEAR_RECURRENCE.inputs
+    else:
+        views, roles, _ = _adopt_values(x, combined)
+    views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if carry is not None:
+        views, roles = _adopt_carry(views, roles, carry)
+    return autograd.run(flags, Operands(views, roles), initial)[-1]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -242,7 +375,7 @@ def linear_recurrence(
 _X = ("x",)  # what errors call a single array of elements
 
 
-def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
+def _adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
     """The arrays of elements and what errors call them; and the result's dtype, if they are one structured array."""
     fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
     structure = None
@@ -250,11 +383,14 @@ def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, 
         if len(x) != len(fields):
             one = "a CuPy or NumPy array, a torch tensor or another array with __dlpack__"
             wanted = f"a tuple of {len(fields)} arrays" if fields else one
-            raise ScanTypeError(f"x must be {wanted} for op={op!r}; got tuple of {len(x)}")
+            advice = "" if fields else "; np.asarray(x) makes one array of numbers"
+            name = getattr(op, "name", op)
+            raise ScanTypeError(f"x must be {wanted} for op={name!r}; got tuple of {len(x)}{advice}")
         named = {f"x[{i}]": array for i, array in enumerate(x)}
     elif fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):
-            raise ScanTypeError(f"x has fields {', '.join(x.dtype.names)}; the state of op={op!r} {', '.join(fields)}")
+            named_so = ", ".join(x.dtype.names)
+            raise ScanTypeError(f"x has fields {named_so}; the state of op={op.name!r} {', '.join(fields)}")
         named = {f"x[{name!r}]": _whole_strides(x[name]) for name in fields}
         structure = np.dtype(list(fields.items()), align=x.dtype.isalignedstruct)
     else:
@@ -262,7 +398,7 @@ def _adopt_values(x: Array, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, 
     return tuple(adopt(array, name) for name, array in named.items()), tuple(named), structure
 
 
-def _whole_strides(field: Array) -> Array:
+def _whole_strides(field: Any) -> Any:
     """A field whose strides are no multiples of its item size, as they are in packed structures, is copied."""
     return field.copy() if any(stride % field.itemsize for stride in field.strides) else field
 
@@ -275,11 +411,37 @@ def _adopt_beside(
     segments = [name for name in SEGMENTS if name in given]
     if len(segments) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
+    if isinstance(given.get("offsets"), list | tuple):
+        given["offsets"] = _integers_like(views[-1], given["offsets"], "offsets")
     adopted = tuple(adopt(array, name) for name, array in given.items())
     return views + adopted, roles + tuple(given)
 
 
-def _as_structure(results: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
+def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: str) -> Any:
+    """A list of integers as an array beside `value`."""
+    try:
+        integers = np.asarray(listed)
+    except ValueError:  # lists of several lengths
+        integers = np.asarray(None)
+    if integers.dtype.kind not in "iu" and integers.size:
+        raise ScanTypeError(f"{name} must be integers; got {listed!r}")
+    return value.library.from_numpy(integers.astype(np.int64), value.device)
+
+
+def _adopt_carry(
+    views: tuple[ArrayView, ...], roles: tuple[str, ...], carry: Any
+) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
+    """The views so far, and the fields of the carry that comes in. NumPy's numbers are its arrays of no dimension."""
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    if not fields:
+        raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
+    names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
+    arrays = (np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
+    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=False))
+    return views + adopted, roles + names
+
+
+def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
     whole = np.empty(results[0].shape, dtype)
     for name, part in zip(dtype.names or (), results, strict=True):
         whole[name] = part
@@ -305,22 +467,3 @@ def _adopt_like(a: Any, value: ArrayView, dtype: Any) -> ArrayView:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Number | np.generic)
-
-
-def _extremum(op: str, indices: bool, ties: str) -> str | Monoid:
-    if not isinstance(indices, bool | np.bool_):
-        raise ScanTypeError(f"return_indices must be True or False; got {indices!r}")
-    if ties not in ("first", "last"):
-        raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
-    return INDEXED[op, ties] if indices else op
-
-
-def _cumulative(x: Array, op: str, axis: int | None, dtype: Any, include_initial: bool) -> Array:
-    value = adopt(x, "x")
-    if axis is None:
-        if len(value.shape) != 1:
-            raise ScanValueError(f"axis must be given for x of {len(value.shape)} dimensions")
-        axis = 0
-    if dtype is None and value.dtype.kind is Kind.UNSIGNED:
-        dtype = "uint64"
-    return scan(x, op, axis=axis, dtype=dtype, include_initial=include_initial)

@@ -48,7 +48,7 @@ def assemble(
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
-    index = "int64" if op.indexed and layout.axis.size >= 2**32 else "uint32"
+    index = index_dtype(request)
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
@@ -57,7 +57,12 @@ def assemble(
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
     values, results = len(request.values), len(request.results)
-    mask, segment_port, row_initial, last = ports[values + results :]
+    if request.only_carry:
+        ports[values : values + results] = [Port(port.type) for port in ports[values : values + results]]
+    mask, segment_port, row_initial, last = ports[values + results : values + results + 4]
+    carry_in, carry_out = (
+        tuple(Port(s.dtype.cpp, "Uniform") for s in c) for c in (request.carry_in, request.carry_out)
+    )
     kind = segments.kind.capitalize() if segments else "None"
     if kind == "Offsets":
         kind, segment_port = "Bits", Port("uint32", "Element")
@@ -74,8 +79,10 @@ def assemble(
         segment_port=segment_port,
         row_initial=row_initial,
         last=last,
+        carry_in=carry_in,
+        carry_out=carry_out,
         segments=kind,
-        segments_have_initial=segments is not None and op.segments_have_initial and request.has_initial,
+        segments_have_initial=request.segments_have_initial,
         reverse=request.reverse and op.indexed,
         exclusive=exclusive,
         includes_initial=request.include_initial,
@@ -116,6 +123,13 @@ def _port(spec: ArraySpec | None, access: str, sent: bool) -> Port:
 
 def _unit_dimension(layout: Layout) -> Dimension:
     return Dimension(1, (0,) * len(layout.arrays))
+
+
+def index_dtype(request: ScanRequest) -> str:
+    """The type of positions in kernels. Those of carries come from anywhere."""
+    carries = request.carry_in or request.carry_out
+    wide = request.op.indexed and (carries or request.shape[request.axis] + request.include_initial >= 2**32)
+    return "int64" if wide else "uint32"
 
 
 def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.operators import OPERATORS, Monoid
+from cuscan.operators import INDEXED, OPERATORS, Monoid
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
@@ -28,6 +31,8 @@ class Flags(NamedTuple):
     dtype: Any = None
     return_last: bool = False
     validate: bool = False
+    return_carry: bool = False
+    only_carry: bool = False
 
 
 def make_flags(
@@ -40,6 +45,8 @@ def make_flags(
     dtype: Any = None,
     return_last: Any = False,
     validate: Any = False,
+    return_carry: Any = False,
+    only_carry: bool = False,
 ) -> Flags:
     """The flags of a call; raises `ScanTypeError` where a type does not fit.
 
@@ -49,27 +56,30 @@ def make_flags(
         axis = _to_index(axis)
     if not (
         type(reverse) is type(exclusive) is type(include_initial) is type(skipna) is bool
-        and type(return_last) is type(validate) is bool
+        and type(return_last) is type(validate) is type(return_carry) is bool
     ):
-        flags = (reverse, exclusive, include_initial, skipna, return_last, validate)
-        names = ("reverse", "exclusive", "include_initial", "skipna", "return_last", "validate")
-        reverse, exclusive, include_initial, skipna, return_last, validate = map(_to_bool, names, flags)
+        flags = (reverse, exclusive, include_initial, skipna, return_last, validate, return_carry)
+        names = ("reverse", "exclusive", "include_initial", "skipna", "return_last", "validate", "return_carry")
+        reverse, exclusive, include_initial, skipna, return_last, validate, return_carry = map(_to_bool, names, flags)
     # What Flags(...) does takes twice as long.
-    return _new_tuple(Flags, (op, axis, reverse, exclusive, include_initial, skipna, dtype, return_last, validate))
+    fields = op, axis, reverse, exclusive, include_initial, skipna, dtype, return_last, validate
+    return _new_tuple(Flags, (*fields, return_carry, only_carry))
 
 
 _new_tuple = tuple.__new__
 
 
 SEGMENTS = ("reset", "offsets", "keys")
-BESIDE = frozenset({"mask", "initial", *SEGMENTS})  # what an array can be beside a value
+CARRY = ("carry", *(f"carry[{i}]" for i in range(18)))  # one array, or so many fields: 16 of a user's state at most
+BESIDE = frozenset({"mask", "initial", *SEGMENTS, *CARRY})  # what an array can be beside a value
 
 
 @dataclass(slots=True, eq=False)
 class Operands:
     """The arrays of a call: those that are read, in the order of the kernels' arguments, each by its role.
 
-    The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial".
+    The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial", and those of
+    `CARRY`.
     """
 
     views: tuple[ArrayView, ...]
@@ -85,27 +95,67 @@ class Operands:
         return next((view for name, view in zip(self.roles, self.views, strict=True) if name in roles), None)
 
     @property
+    def carry(self) -> tuple[ArrayView, ...]:
+        """The fields of the carry that comes in."""
+        return tuple(view for name, view in zip(self.roles, self.views, strict=True) if name in CARRY)
+
+    @property
     def segments(self) -> str | None:
         """How segments are given."""
         return next((name for name in self.roles if name in SEGMENTS), None)
 
 
-def find_operator(op: object) -> Monoid:
+def one_or_all(arrays: Sequence[Any]) -> Any:
+    """The array of one field, or those of several as a tuple: what users see of a carry."""
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+# What else the built-in operators are called: names of reductions, functions that combine two numbers alike.
+_ALIASES: dict[str, tuple[Any, ...]] = {
+    "add": ("sum", np.add, operator.add),
+    "mul": ("prod", np.multiply, operator.mul),
+    "min": (np.minimum, min),
+    "max": (np.maximum, max),
+    "and": (np.bitwise_and, operator.and_),
+    "or": (np.bitwise_or, operator.or_),
+    "xor": (np.bitwise_xor, operator.xor),
+    "logaddexp": (np.logaddexp,),
+}
+_NAMED: dict[Any, Monoid] = OPERATORS | {alias: OPERATORS[name] for name, row in _ALIASES.items() for alias in row}
+
+
+def find_operator(op: Any) -> Monoid:
     """The row of the operator table that the user's `op` names."""
     if isinstance(op, Monoid):
         return op
-    if isinstance(op, str) and op in OPERATORS:
-        return OPERATORS[op]
-    raise ScanValueError(f"op must be one of {', '.join(map(repr, OPERATORS))}; got {op!r}")
+    with contextlib.suppress(TypeError, KeyError):  # what cannot be hashed names none
+        return _NAMED[op]
+    raise ScanValueError(
+        f"op must be one of {', '.join(map(repr, OPERATORS))}, a function that does the same, such as np.add, or a "
+        f"cuscan.Operator; got {op!r}"
+    )
+
+
+def choose_extremum(op: Any, return_indices: Any, ties: Any) -> Any:
+    """The `op` of a call that may ask for the positions of extrema."""
+    if ties not in ("first", "last"):
+        raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
+    if not _to_bool("return_indices", return_indices):
+        return op
+    name = find_operator(op).name
+    if (name, ties) not in INDEXED:
+        raise ScanValueError(f"return_indices is for 'max' and 'min'; got op={name!r}")
+    return INDEXED[name, ties]
 
 
 def find_dtype(dtype: object) -> DType:
-    """The row of the dtype table for a name, a NumPy or CuPy dtype or type, or a torch dtype."""
+    """The row of the dtype table for a name, or a dtype or type of any library: torch.float32."""
     if isinstance(dtype, DType):
         return dtype
     text = str(dtype)
-    if text.startswith("torch."):
-        name = text.removeprefix("torch.")
+    library, _, named = text.rpartition(".")
+    if named in DTYPES and library in sys.modules:
+        name = named
     elif isinstance(dtype, str) and dtype in DTYPES:
         name = dtype
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 
 # An `out` may choose the result dtype within a rank, or in a higher one.
 _RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
+
+
+class Elements(NamedTuple):
+    """What a call is about: the array that results and all other arrays must fit, by the name that the user gave it."""
+
+    name: str
+    view: ArrayView
+
+
+def elements_of(op: Monoid, view: ArrayView) -> Elements:
+    """An array of elements under the name of them all."""
+    return Elements("x" if op.dtypes else op.inputs[-1], view)
 
 
 def check_offsets(offsets: Any, length: int) -> None:
@@ -35,12 +47,12 @@ def check_address(name: str, view: ArrayView | None) -> None:
         )
 
 
-def check_axis(axis: int, shape: tuple[int, ...]) -> int:
-    """The axis, counted from 0."""
+def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
+    """The axis of the elements of that name, counted from 0."""
     if not shape:
-        raise ScanValueError("x has no dimensions; a scan needs at least one axis")
+        raise ScanValueError(f"{name} has no dimensions; a scan needs at least one axis: pass {name}.reshape(1)")
     if not -len(shape) <= axis < len(shape):
-        raise ScanValueError(f"axis={axis} is out of range for x of shape {shape} ({len(shape)} dimensions)")
+        raise ScanValueError(f"axis={axis} is out of range for {name} of shape {shape} ({len(shape)} dimensions)")
     return axis % len(shape)
 
 
@@ -51,7 +63,7 @@ def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
         raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
     for name, view in zip(op.inputs, values, strict=True):
         check_address(name, view)
-        check_place(name, view, values[-1])
+        check_place(name, view, elements_of(op, values[-1]))
 
 
 def elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]:
@@ -88,12 +100,13 @@ def results_of(
             raise ScanTypeError(f"op={op.name!r} has the dtypes of its state; dtype= cannot change them")
         first = DTYPES[op.dtypes[0]]
     else:
-        first = _result_dtype(op, values[-1], dtype, outs[0] if outs else None)
+        first = _result_dtype(op, elements_of(op, values[-1]), dtype, outs[0] if outs else None)
         if first.kind is Kind.BOOL and op.on_bool is not None:
             op = OPERATORS[op.on_bool]
         if first.kind not in op.kinds:
             allowed = ", ".join(sorted(kind.value for kind in op.kinds))
             raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}")
+        op.identity(first)  # a user's may not fit
     for name, view in zip(op.inputs, values, strict=True):
         check_real(name, view, first)
     dtypes = op.results(first)
@@ -103,12 +116,15 @@ def results_of(
     return op, dtypes
 
 
-def _result_dtype(op: Monoid, value: ArrayView, dtype: object, out: ArrayView | None) -> DType:
+def _result_dtype(op: Monoid, elements: Elements, dtype: object, out: ArrayView | None) -> DType:
+    name, value = elements
     if dtype is not None:
         return find_dtype(dtype)
     if out is not None:
         if _RANK[out.dtype.kind] < _RANK[value.dtype.kind]:
-            raise ScanTypeError(f"out has dtype {out.dtype} and x {value.dtype}; pass dtype= to convert on purpose")
+            raise ScanTypeError(
+                f"out has dtype {out.dtype} and {name} {value.dtype}; pass dtype= to convert on purpose"
+            )
         return out.dtype
     if not op.promotes or value.dtype.kind not in EXACT:
         return value.dtype
@@ -125,14 +141,15 @@ def check_real(name: str, view: ArrayView, result: DType) -> None:
         )
 
 
-def check_place(name: str, view: ArrayView, value: ArrayView) -> None:
+def check_place(name: str, view: ArrayView, elements: Elements) -> None:
     """Arrays are of one library and on one device."""
+    of, value = elements
     if view.library is not value.library:
         raise ScanTypeError(
-            f"{name} is of {view.library.name} and x of {value.library.name}; they must be of one library"
+            f"{name} is of {view.library.name} and {of} of {value.library.name}; they must be of one library"
         )
     if view.device != value.device:
-        raise ScanValueError(f"{name} is on {view.device} and x on {value.device}; they must be on one device")
+        raise ScanValueError(f"{name} is on {view.device} and {of} on {value.device}; they must be on one device")
 
 
 def out_names(dtypes: tuple[DType, ...]) -> list[str]:
@@ -140,7 +157,7 @@ def out_names(dtypes: tuple[DType, ...]) -> list[str]:
     return ["out"] if len(dtypes) == 1 else [f"out[{i}]" for i in range(len(dtypes))]
 
 
-def check_out(name: str, main: ArrayView, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
+def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
     """An array for a result: of its shape and dtype, writable, no two elements in one place."""
     check_address(name, out)
     check_place(name, out, main)
@@ -157,42 +174,55 @@ def check_out(name: str, main: ArrayView, out: ArrayView, dtype: DType, shape: t
         reach += stride * (size - 1)
 
 
-def check_bool(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...]) -> ArraySpec:
-    """A mask or flags, broadcast."""
+def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
+    """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
     if view.dtype.kind is not Kind.BOOL:
         raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}")
-    return broadcast(name, view, main, shape)
+    if len(view.shape) != 1 or view.shape == (1,) or axis == len(shape) - 1 or view.shape[0] != shape[axis]:
+        return broadcast(name, view, main, shape)
+    if view.shape[0] == shape[-1]:
+        along = ", ".join(["-1", *["1"] * (len(shape) - 1 - axis)])
+        raise ScanValueError(
+            f"{name} of shape {view.shape} fits the scanned axis and the last one of {main.name} of shape {shape}: "
+            f"pass {name}.reshape({along}) for axis {axis}, or {name}.reshape(1, -1) for the last"
+        )
+    return _along(name, view, main, shape, axis)
 
 
-def broadcast(name: str, view: ArrayView, main: ArrayView, shape: tuple[int, ...], of: str = "x") -> ArraySpec:
+def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
+    """An array of one dimension along the scanned axis, whichever that is."""
+    spec = broadcast(name, view, main, shape[axis : axis + 1])
+    strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
+    return ArraySpec(spec.dtype, shape, strides, spec.address)
+
+
+def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], of: str = "") -> ArraySpec:
     """An array as it looks when it is broadcast to `shape`."""
     check_address(name, view)
     check_place(name, view, main)
     missing = len(shape) - len(view.shape)
     aligned = shape[max(missing, 0) :]
     if missing < 0 or any(m not in (1, n) for m, n in zip(view.shape, aligned, strict=True)):
-        raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of} of shape {shape}")
+        raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of or main.name} of shape {shape}")
     strides = [0 if m == 1 < n else s for m, n, s in zip(view.shape, aligned, view.strides, strict=True)]
     address = view.pointer % ALIGNMENT
     return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), address, view.kind.is_number)
 
 
 def check_segments(
-    kind: str | None, view: ArrayView | None, main: ArrayView, shape: tuple[int, ...], axis: int
+    kind: str | None, view: ArrayView | None, main: Elements, shape: tuple[int, ...], axis: int
 ) -> Segments | None:
     """Flags, keys or offsets."""
     if kind is None or view is None:
         return None
     if kind == "reset":
-        return Segments(kind, check_bool(kind, view, main, shape))
+        return Segments(kind, check_bool(kind, view, main, shape, axis))
     if kind == "keys":
         if view.dtype.kind is Kind.COMPLEX:
             raise ScanTypeError(f"keys must be real; got {view.dtype}")
         if len(view.shape) != 1 or len(shape) == 1:
             return Segments(kind, broadcast(kind, view, main, shape))
-        spec = broadcast(kind, view, main, shape[axis : axis + 1])
-        strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
-        return Segments(kind, ArraySpec(spec.dtype, shape, strides, spec.address))
+        return Segments(kind, _along(kind, view, main, shape, axis))
     check_address(kind, view)
     check_place(kind, view, main)
     if view.dtype.name not in ("int32", "int64"):

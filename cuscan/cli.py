@@ -193,7 +193,9 @@ def _report(options: argparse.Namespace, records: list[Record], against: list[st
     console = Console() if sys.stdout.isatty() else Console(width=max(120, wide))
     console.print(report.table(records, against, f"cuscan {cuscan.__version__} on {where}"))
     console.print(
-        "of copy: time of a copy of the same bytes / time of the scan. Peers: their time / ours.", style="dim"
+        "of copy: time of a copy of the same bytes / time of the scan, both right after other work. "
+        "Peers: their time / ours.",
+        style="dim",
     )
     for line in report.failures(records):
         console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -54,6 +54,8 @@ class Config:
     segment_port: Port
     row_initial: Port
     last: Port
+    carry_in: tuple[Port, ...]
+    carry_out: tuple[Port, ...]
     segments: str
     segments_have_initial: bool
     reverse: bool
@@ -77,7 +79,8 @@ class Config:
     @property
     def ports(self) -> tuple[Port, ...]:
         """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
-        return (*self.values, *self.results, self.mask, self.segment_port, self.row_initial, self.last)
+        beside = (self.mask, self.segment_port, self.row_initial, self.last)
+        return (*self.values, *self.results, *beside, *self.carry_in, *self.carry_out)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class StartsConfig:
 
     offset: str
     warps: int = 8  # of a block
+    carries: bool = False  # a carry comes in, which only the first segment has
     chunk: int = 256  # words of bits that a warp works on at a time
     blocks_per_sm: int = 8
     family: ClassVar[str] = "segment_starts"

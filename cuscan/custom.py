@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.initial import check_initial
 from cuscan.operators import KEYED, Monoid
 from cuscan.states import SCALAR, Fields, States, make_states
+from cuscan.trials import check_operator, compile_operator
 
 Array = np.ndarray[Any, Any]
 
@@ -70,6 +72,10 @@ struct UserOperator {{
     }}
     static CUSCAN_DEVICE State start(State initial) {{ return initial; }}
 {lowers}
+    template <int kField>
+    static CUSCAN_DEVICE auto field(State state, Number<kField> k) {{
+        return lower(state, k);
+    }}
 }};
 }}  // namespace cuscan
 """
@@ -84,20 +90,22 @@ class Operator(Monoid):
             function. Scan order is kept, so it need not commute, but nobody checks that it is associative. The types
             have NumPy's names, `int32 matched = ...`. Without fused multiply-adds: write `fmaf` where you want one.
         identity: what changes no other value: what masked elements count as, and what comes first in an exclusive scan.
-            A number that every dtype of x can hold; with `state` a tuple of numbers, one a field, or a dict by field.
+            A number that the scan's dtype can hold; with `state` a tuple of numbers, one a field, or a dict by field.
         state: names and dtypes (int8 to uint64, float32, float64) of the fields of a struct of 16 bytes at most, in C's
             alignment: `earlier.a`, `later.a`, and `return State{a, b}` with the fields in this order. Elements are then
             tuples of arrays. Without it elements are real numbers; bool and narrow integers are computed in 32 bits,
             float16 and bfloat16 in float32; results have x's dtype, or the scan's `dtype`.
         numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array. With `state` they are
-            structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. Without it scans of CPU
-            arrays are a ScanTypeError.
+            structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. What it returns has the
+            shape that its arguments broadcast to, and is no floating point where they are integers. Without it scans of
+            CPU arrays are a ScanTypeError.
         vjp: the derivative of `combine`, for scans of tensors that require grad: vjp(earlier, later, g) -> (g times the
             derivative by earlier, g times that by later), in differentiable operations of the tensors' library, element
             by element. For elements that are one number; without it such scans are a ScanTypeError.
 
-    Operators are equal, and share compiled kernels, where name, combine, identity and state are. The kernel is compiled
-    when a GPU array comes that needs it.
+    Operators are equal where all of these are; equal ones share what is prepared for a call, so make one and keep it.
+    They pickle where `numpy` does, as functions of a module do. The kernel is compiled when a GPU array comes that
+    needs it; `compile` and `check` find mistakes before.
 
     Raises:
         ScanTypeError: an argument of a wrong type, or an unknown dtype in `state`.
@@ -105,6 +113,8 @@ class Operator(Monoid):
 
     What does not compile is a CompileError of the scan; it shows your line.
     """
+
+    _made_of: dict[str, Any]  # the arguments of the constructor
 
     def __init__(
         self,
@@ -126,6 +136,10 @@ class Operator(Monoid):
             raise ScanTypeError(f"vjp must be callable, and state one number; got vjp={vjp!r}, state={state!r}")
         fields = _fields(state)
         parts = _identity_parts(identity, fields)
+        kept = dict(zip(fields, parts, strict=True)) if fields else parts[0]
+        dtypes = {field: dtype.name for field, dtype in fields.items()} or None
+        object.__setattr__(self, "_made_of", {"name": name, "combine": combine, "identity": kept, "state": dtypes})
+        self._made_of.update(numpy=numpy, vjp=vjp)
         body = combine if re.search(r"\breturn\b", _COMMENT.sub("", combine)) else f"return {combine}\n;"
         states: States
         if fields:
@@ -140,8 +154,8 @@ class Operator(Monoid):
             kinds=REAL,
             promotes=False,
             wide_carry=False,
-            combine=None if numpy is None else _on_states(numpy, bool(fields)),
-            identity=lambda _: parts,
+            combine=None if numpy is None else _on_states(numpy, name),
+            identity=lambda dtype: parts if fields else (check_initial(parts[0], dtype, "identity"),),
             states=states,
             inputs=tuple(f"x.{field}" for field in fields) or ("x",),
             dtypes=tuple(dtype.name for dtype in fields.values()),
@@ -156,6 +170,43 @@ class Operator(Monoid):
     def key(self) -> str:
         key: str = self._key  # type: ignore[attr-defined]
         return key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        name, combine, identity, *others = self._made_of.values()
+        keywords = zip(("state", "numpy", "vjp"), others, strict=True)
+        given = [f"{keyword}={value!r}" for keyword, value in keywords if value is not None]
+        return f"Operator({', '.join([repr(name), repr(combine), repr(identity), *given])})"
+
+    def __reduce__(self) -> Any:
+        return functools.partial(Operator, **self._made_of), ()
+
+    def _parts(self) -> tuple[Any, ...]:
+        """All that an operator is made of, the identity to the bit."""
+        callables = self._made_of["numpy"], self.vjp
+        return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *callables
+
+    def compile(self, *, arch: int = 90, dtype: str = "float32") -> None:
+        """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU: what it finds is a CompileError.
+
+        `dtype` is that of x where there is no `state`. Nothing is kept: the scan compiles its own kernel.
+        Raises MissingDependencyError where CuPy is not installed.
+        """
+        compile_operator(self, arch, dtype)
+
+    def check(self, *samples: Any, tolerance: float | None = None) -> None:
+        """Look for samples with (a . b) . c != a . (b . c), or that the identity changes: a ScanValueError shows them.
+
+        `samples`: an array of elements, or one for each field of the state; better some than many, since all triples
+        of up to 40 are tried (of more 65,536 triples). Integers must be equal. Floating-point fields may differ by
+        `tolerance` (64 eps by default) times the largest number in sight, squared where it is above 1. Needs `numpy`.
+        """
+        check_operator(self, samples, tolerance)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -232,12 +283,31 @@ def _literal(number: Any) -> str:
     return f"{number}{'ULL' if number >= 2**63 else 'LL'}"
 
 
-def _on_states(numpy: Callable[[Array, Array], Any], structured: bool) -> Callable[[Array, Array], Array]:
+def _on_states(numpy: Callable[[Array, Array], Any], name: str) -> Callable[[Array, Array], Array]:
     def combine(earlier: Array, later: Array) -> Array:
         result = numpy(earlier, later)
-        if structured and not (isinstance(result, tuple) and len(result) == len(earlier.dtype.names or ())):
-            raise ScanTypeError(f"numpy= must give a tuple of {len(earlier.dtype.names or ())} arrays; got {result!r}")
-        parts = result if structured else (result,)
-        return make_states(earlier.dtype, parts, np.broadcast(earlier, later).shape)
+        fields = earlier.dtype.names
+        if fields and not (isinstance(result, tuple) and len(result) == len(fields)):
+            raise ScanTypeError(f"numpy= of op={name!r} must return a tuple of {len(fields)} arrays; got {result!r}")
+        parts = result if fields else (result,)
+        shape = np.broadcast(earlier, later).shape
+        for field, part in zip(fields or ("",), parts, strict=True):
+            _check_returned(name, field, part, shape, earlier.dtype[field] if field else earlier.dtype)
+        return make_states(earlier.dtype, parts, shape)
 
     return combine
+
+
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2}  # of kinds of numbers; what C++ assigns, but for floating point to integers
+
+
+def _check_returned(name: str, field: str, part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse what `numpy=` returns if it would be broadcast, or lose its fractions."""
+    of = f"numpy= of op={name!r}" + (f", in field {field!r}," if field else "")
+    if not isinstance(part, np.ndarray | np.generic | int | float):
+        raise ScanTypeError(f"{of} must return an array; got {type(part).__name__}")
+    returned = np.asarray(part)
+    if returned.shape != shape and type(part) not in (int, float, bool):  # a number of Python is a constant
+        raise ScanValueError(f"{of} must return an array of shape {shape}, as its arguments; got {returned.shape}")
+    if _RANK.get(returned.dtype.kind, 3) > _RANK[dtype.kind]:
+        raise ScanTypeError(f"{of} must return an array of dtype {dtype}; got {returned.dtype}")

@@ -42,10 +42,14 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
     return "Element" in accesses_of(layout, layout.axis, layout.others, order.items)
 
 
-def is_plain(request: ScanRequest) -> bool:
-    """Whether a scan is of one value to one result, with nothing beside but a mask and a number to begin with."""
+def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
+    """Whether a scan is of one value to one result, with nothing beside but a mask and a number to begin with.
+
+    And carries, if they do not matter.
+    """
     beside = (request.segments, request.row_initial, request.last)
-    return request.op.states is SCALAR and beside == (None, None, None) and not request.include_initial
+    plain = request.op.states is SCALAR and beside == (None, None, None) and not request.include_initial
+    return plain and (carries or not (request.carry_in or request.carry_out))
 
 
 def stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int) -> Stretches:

@@ -1,8 +1,18 @@
 """What a call can raise. Each error is also the built-in that NumPy users would catch."""
 
+from __future__ import annotations
+
+from types import TracebackType
+
+_PUBLIC = {"cuscan.api", "cuscan.functions"}  # the modules of the functions that users call
+
 
 class ScanError(Exception):
-    """Base of every error that cuscan raises."""
+    """Base of every error that cuscan raises; the message ends with the function that the user called."""
+
+    def __str__(self) -> str:
+        function = _called(self.__traceback__)
+        return f"{super().__str__()} (cuscan.{function})" if function else super().__str__()
 
 
 class ScanValueError(ScanError, ValueError):
@@ -19,3 +29,15 @@ class MissingDependencyError(ScanError, ImportError):
 
 class CompileError(ScanError, RuntimeError):
     """A kernel did not compile; the message holds the compiler's log."""
+
+    __str__ = Exception.__str__  # the log speaks of lines
+
+
+def _called(trace: TracebackType | None) -> str:
+    """The first public function on the way to an error: found when it is printed, so that calls do not pay for it."""
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_globals.get("__name__") in _PUBLIC:
+            return frame.f_code.co_name
+        trace = trace.tb_next
+    return ""

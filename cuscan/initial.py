@@ -9,6 +9,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.interop import adopt
 from cuscan.operators import Monoid
 from cuscan.states import make_states
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
     """The user's `initial` as a Python number that the result dtype can hold."""
-    if isinstance(initial, np.ndarray) and initial.ndim == 0:
-        initial = initial[()]
-    item = initial.item() if isinstance(initial, np.generic) else initial
+    item = _item(initial, name)
     if not isinstance(item, numbers.Number):
         raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
     number: Any = item
@@ -46,6 +45,20 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
     return value
 
 
+def _item(value: Any, name: str) -> Any:
+    """What is in a scalar or an array without dimensions of any library."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
+        view = adopt(value, name)
+        if view.traced:
+            raise ScanTypeError(
+                f"{name} requires grad or is traced, and a scan fetches its value: pass {name}.detach()"
+            )
+        value = view.owner
+    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+
+
 def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] | None:
     """The user's `initial` as numbers, one for each field of a user's state; None if there is none."""
     if initial is None:
@@ -64,6 +77,13 @@ def initial_argument(request: ScanRequest, initial: Any) -> Any:
         return np.dtype(request.carry).type(0 if start is None else start[0])
     numbers = request.op.identity(request.result.dtype) if start is None else start
     return make_states(request.op.states.dtype(""), numbers, (1,))
+
+
+def carry_start(request: ScanRequest, initial: Any) -> tuple[complex, ...]:
+    """The fields of the carry behind no elements, where none came in."""
+    start, op = check_start(initial, request.op, request.result.dtype), request.op
+    parts = op.identity(request.result.dtype) if start is None else op.states.start(*start)
+    return (*parts, *(0,) * (len(request.carry_out) - len(parts)))  # nothing is counted, and there is no key
 
 
 def _int_range(dtype: DType) -> tuple[int, int]:

@@ -37,6 +37,7 @@ def layout_of(request: ScanRequest) -> Layout:
     segments = request.segments
     flags = segments.array if segments and segments.kind != "offsets" else None
     arrays = (*request.values, *request.results, request.mask, flags, request.row_initial, request.last)
+    arrays += request.carry_in + request.carry_out
     first = len(request.values)  # of the results
     rank = len(request.shape)
     strides = [tuple(s * a.dtype.itemsize for s in a.strides) if a else (0,) * rank for a in arrays]

@@ -200,7 +200,7 @@ def _in_turn(
 ) -> _Clusters | None:
     """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
-    plain = is_plain(request) and request.op.exact and request.values[0].dtype == dtype
+    plain = is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype
     quick = dtype.kind in EXACT or dtype.name == "float32"
     aligned = "Element" not in accesses_of(layout, layout.axis, batch, order.items)
     if not (plain and aligned and 2 <= row_units <= min(TURN_UNITS[quick], target.cluster)):
@@ -352,6 +352,8 @@ def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanP
     turns = rows * -(-units // places) * side_by_side if shared else strips
     carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
     carries = threads * items * CARRY_LEVELS * carry if units > 1 else carry * CARRY_LEVELS
+    if request.carry_out:
+        carries += threads * items * 2 * round_up(carry, VECTOR_BYTES)
     if shared:
         _check_tickets(turns)
     return assemble(

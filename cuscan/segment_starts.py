@@ -29,7 +29,7 @@ def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
     if segments is None or segments.kind != "offsets":
         return None
     offsets, length = segments.array, request.shape[request.axis]
-    config = StartsConfig(offsets.dtype.cpp)
+    config = StartsConfig(offsets.dtype.cpp, carries=bool(request.carry_in))
     pieces = max(-(-length // PIECE), 1)
     run = -(-pieces // (target.sm_count * config.blocks_per_sm * config.warps))  # pieces of a warp
     step = offsets.strides[0] * offsets.dtype.itemsize

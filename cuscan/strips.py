@@ -58,7 +58,8 @@ class Strips(NamedTuple):
 
 def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int) -> Strips | None:
     """A scan with nothing beside its values, of columns that are aligned; else None."""
-    if request.mask or request.segments or request.include_initial:
+    counts = request.op.indexed and request.carry_in  # positions from another number on in each column
+    if request.mask or request.segments or request.include_initial or counts:
         return None
     sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
     return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)
@@ -142,7 +143,8 @@ def _make(
     exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
-    stage = round_up(elements * sum(values) + totals * state + prefix + _STAGE_REST, aligned)
+    behind = columns * carry + aligned if request.carry_out else 0
+    stage = round_up(elements * sum(values) + totals * state + prefix + behind + _STAGE_REST, aligned)
     rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cuscan.bench.cases import VIEWS, Case
+from cuscan.bench.cases import Case
+from cuscan.bench.layouts import VIEWS, Layout
 from cuscan.bench.machine import Host
 from cuscan.bench.segments import KINDS, SPLITS
 from cuscan.config import Target
@@ -18,7 +19,7 @@ CASES = [
     Case((20, 30), dtype="uint8", op="and", masked=True),
     Case((20, 30), dtype="bool", op="xor"),
     Case((20, 30), dtype="float16"),
-    *(Case((16, 24), axis=1, view=view) for view in VIEWS),
+    *(Case((16, 24), axis=1, view=view) for view in VIEWS.values()),
     Case((3, 5000), op="max with indices"),
     Case((40, 90), op="max with indices", axis=0, reverse=True),
     Case((3, 300), op="logaddexp", dtype="float16"),
@@ -35,4 +36,13 @@ CASES = [
     Case((2, 9000, 2), axis=1, segments="reset", split="4096 even", exclusive=True),
     Case((2, 9000), segments="keys", split="2^18 skewed", op="max", masked=True),
     Case((9000,), segments="offsets", split="4096 even", op="linear_recurrence"),
+    Case((4, 500), axis=1, segments="reset", split="60 tiny", full_reset=True),
+    *(Case((500,), segments=kind, split="60 tiny", reverse=True, exclusive=True) for kind in KINDS),
+    Case((4, 500), axis=1, op="linear_recurrence", decay="broadcast"),
+    Case((500, 3), axis=0, op="linear_recurrence", decay="scalar", dtype="bfloat16"),
+    Case((300,), op="modular_product", dtype="int64"),
+    Case((3, 300), op="min with indices", dtype="int16"),
+    Case((3, 300), op="max with indices", dtype="uint8"),
+    Case((20, 30), axis=0, view=Layout(ahead=(0, 3), behind=(1, 5)), out=Layout(order=(1, 0))),
+    Case((4, 5, 60), axis=1, view=Layout(order=(2, 0, 1), shift=3), out=Layout(shift=1)),
 ]

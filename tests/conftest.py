@@ -1,4 +1,7 @@
-"""What all tests share: tests marked `gpu` run where CuPy finds a GPU, and are skipped elsewhere."""
+"""What all tests share.
+
+Tests marked `gpu` run where CuPy finds a GPU, and are skipped elsewhere. Tests marked `full` run with `pytest --full`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from kept import forget_unused
+from selection import COLLECTED
 
 
 @functools.cache
@@ -23,8 +28,25 @@ def has_gpu() -> bool:
         return False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--full`."""
+    parser.addoption("--full", action="store_true", help="run all tests; by default those marked `full` are left out")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep the folder of compiled kernels small."""
+    if not hasattr(session.config, "workerinput"):
+        forget_unused()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for `--full` alone, and skip what needs a GPU where there is none."""
+    config.stash[COLLECTED] = {item.nodeid: item.get_closest_marker("full") is not None for item in items}
+    if not config.getoption("--full"):
+        full = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=full)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not has_gpu():
         for item in marked:

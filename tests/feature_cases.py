@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+from draws import NUMBERS, Array, Draw, carried, steps
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
 from cuscan.backends.algebra import Inputs
@@ -21,10 +21,7 @@ from cuscan.backends.host import evaluate
 from cuscan.config import Target
 from cuscan.initial import check_start
 from cuscan.interop.numpy import numpy_dtype
-from cuscan.operators import Monoid
-
-Array = np.ndarray[Any, Any]
-Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"]
+from cuscan.operators import LINEAR_RECURRENCE, Monoid
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 
@@ -44,29 +41,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
 }
 SHORT = ("rows", "cluster", "tiles-shared", "columns-shared")  # one of each family
-
-
-# ---- elements ------------------------------------------------------------------------------------
-
-
-def draws(dtype: str, count: int = 1, *, nan: float = 0) -> Draw:
-    """Arrays that differ: all bits of integers; floats around 0, of which a share `nan` are no numbers."""
-
-    def one(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        if dtype == "bool":
-            return rng.choice(np.array([0, 1, 2, 255], np.uint8), shape).view(bool)
-        if dtype.startswith(("int", "uint")):
-            limits = np.iinfo(dtype)
-            return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-        value = np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
-        if dtype.startswith("complex"):
-            value = value + 1j * np.where(rng.random(shape) < nan, np.nan, rng.standard_normal(shape))
-        return value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-    return lambda rng, shape, axis: tuple(one(rng, shape) for _ in range(count))
-
-
-NUMBERS = draws("float32")
 
 
 # ---- segments ------------------------------------------------------------------------------------
@@ -145,7 +119,10 @@ def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axi
 
 @dataclass(frozen=True)
 class Case:
-    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row."""
+    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row.
+
+    `carry`: "in", "out", "both", or "total", which is both without results.
+    """
 
     name: str
     op: str | Monoid
@@ -159,6 +136,7 @@ class Case:
     masked: bool = False
     segments: str = ""
     initial: Any = None
+    carry: str = ""
     in_place: int | None = None  # number of the value whose memory takes the result
     units: tuple[int, int] | None = UNITS  # None: those of the real tuning
     seeds: int = 2
@@ -172,17 +150,21 @@ class Case:
         rows = tuple(np.delete(shape, self.axis))
         initial = rng.standard_normal(rows).astype(values[-1].dtype) if self.initial == "rows" else self.initial
         with contextlib.nullcontext() if self.units is None else small_units(*self.units):
-            simulation = prepare(
-                values,
-                self.op,
-                axis=self.axis,
-                mask=rng.random(shape) < 0.7 if self.masked else None,
-                initial=initial,
-                out=None if self.in_place is None else values[self.in_place],
-                target=Target(self.arch, self.sms, self.shared_bytes, self.cluster),
+            call = {
+                "axis": self.axis,
+                "mask": rng.random(shape) < 0.7 if self.masked else None,
+                "initial": initial,
+                "out": None if self.in_place is None else values[self.in_place],
+                "target": Target(self.arch, self.sms, self.shared_bytes, self.cluster),
                 **segments_of(self.segments, rng, shape, self.axis),
                 **self.call,
-            )
+                "return_carry": self.carry in ("out", "both", "total"),
+                "only_carry": self.carry == "total",
+            }
+            if self.carry in ("in", "both", "total"):
+                fields = prepare(values, self.op, **{**call, "return_carry": True}).request.carry_out
+                call["carry"] = tuple(carried(rng, rows, field.dtype.name) for field in fields)
+            simulation = prepare(values, self.op, **call)
             return simulation, twin(simulation, None if self.initial == "rows" else initial)
 
     def check(self, code: DeviceCode = CODE) -> None:
@@ -199,20 +181,21 @@ def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
     return Case(f"{family}-{name}", op, **{**FAMILIES[family], **fields})
 
 
+# Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
+TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
+
+
 def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     """The results of the NumPy backend, in the same order; offsets are not checked."""
     request = simulation.request
     arrays = [a if a is None or a.dtype != ml_dtypes.bfloat16 else a.view(np.uint16) for a in simulation.arrays]
     count = len(request.values)
-    mask, segments, rows = arrays[count:]
+    mask, segments, rows, *carry = arrays[count:]
     rows = None if rows is None else rows.squeeze(request.axis)
     start = check_start(initial, request.op, request.result.dtype)
-    results, last = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows), start)
-    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=True)]
-    return (*given, *([] if request.last is None else [last]))
-
-
-def build_selected(request: pytest.FixtureRequest) -> None:
-    """Compile the kernels of all selected cases of a module, side by side."""
-    here = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    CODE.build(item.callspec.params["case"].prepare()[0] for item in here if "case" in item.callspec.params)
+    fields = tuple(field.squeeze(request.axis) for field in carry)
+    results, last, behind = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows, fields), start)
+    given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=False)]
+    specs = request.carry_out
+    behind = [field.view(numpy_dtype(spec.dtype)) for field, spec in zip(behind, specs, strict=True)]
+    return (*given, *([] if request.last is None else [last]), *behind)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from draws import carried
 from gpu import Call, Seen, numbers, numpy_dtype, way_for
-from operator_examples import EXAMPLES, Example
+from operator_examples import EXAMPLES, MATRIX_PRODUCT, Example
 
 import cuscan
 
@@ -142,6 +143,29 @@ def user(
     return make
 
 
+def in_chunks(inner: Feature) -> Feature:
+    """The same with a carry in and out."""
+
+    def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
+        call, rng = inner(shape, axis, seed), np.random.default_rng(seed)
+        keywords = {**call.keywords, "return_carry": True}
+        request = Call(call.function, call.arguments, keywords).request()
+        fields = tuple(carried(rng, tuple(np.delete(shape, axis)), spec.dtype.name) for spec in request.carry_out)
+        return Call(call.function, call.arguments, {**keywords, "carry": fields})
+
+    return make
+
+
+def total(inner: Feature) -> Feature:
+    """What the lines of a scan add up to."""
+
+    def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
+        call = inner(shape, axis, seed)
+        return Call(cuscan.total, call.arguments, call.keywords)
+
+    return make
+
+
 _ALL = {"reverse": True, "exclusive": True, "masked": True, "initial": 1.5}
 _OF_USERS = [  # one example after the other
     {"segments": "offsets"},
@@ -170,6 +194,17 @@ FEATURES: dict[str, Feature] = {
     "recurrence, chunk": recurrence("bfloat16", initial="rows", segments="reset", reverse=True, return_last=True),
     "recurrence, one decay": recurrence(a=0.97, initial=0.5, return_last=True),
     "recurrence, offsets": recurrence("complex64", a="channels", segments="offsets", reverse=True, initial="rows"),
+    "carry": in_chunks(scan()),
+    "carry, all flags": in_chunks(scan(segments="reset", **_ALL)),
+    "carry, keys": in_chunks(scan("max", "float16", segments="keys of x", reverse=True)),
+    "carry, offsets": in_chunks(scan(segments="offsets", include_initial=True)),
+    "carry, positions": in_chunks(extremum(cuscan.cummax, segments="keys")),
+    "carry, positions from the end": in_chunks(extremum(cuscan.cummin, "int64", ties="last", reverse=True)),
+    "carry, recurrence": in_chunks(recurrence(return_last=True)),
+    "carry, recurrence in segments": in_chunks(recurrence("complex64", segments="offsets32", reverse=True)),
+    "carry, matrices": in_chunks(user(MATRIX_PRODUCT, reverse=True)),
+    "total": total(scan()),
+    "total, segments": total(scan("mul", "complex64", segments="keys", masked=True, reverse=True)),
     **{example.name: user(example) for example in EXAMPLES},
     **{
         f"{example.name}, flags": user(example, **flags)

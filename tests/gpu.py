@@ -247,6 +247,9 @@ def to_numpy(array: Array) -> np.ndarray:
         axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         dense = (array.view(np.uint16) if halves else array).transpose(axes)
         return cupy.asnumpy(dense).transpose([int(axis) for axis in np.argsort(axes)])
+    if hasattr(array, "__array_namespace__"):
+        elements = np.asarray(array)
+        return elements.view(np.uint16) if halves else elements
     tensor = array.detach().resolve_conj().resolve_neg()
     if halves:
         import torch
@@ -559,7 +562,8 @@ class Call:
 
 
 def _as_tuple(results: Any) -> tuple[Array, ...]:
-    return results if isinstance(results, tuple) else (results,)
+    """All arrays of a result: a carry can be a tuple in it."""
+    return tuple(array for part in results for array in _as_tuple(part)) if isinstance(results, tuple) else (results,)
 
 
 def check_call(name: str, call: Call) -> list[np.ndarray]:

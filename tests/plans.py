@@ -38,8 +38,7 @@ def tiled(*arguments, **keywords):
 
 def ports(a_plan):
     """Those of all arrays, in the order of the kernel's arguments."""
-    config = a_plan.config
-    return (*config.values, *config.results, config.mask, config.segment_port, config.row_initial, config.last)
+    return a_plan.config.ports
 
 
 def accesses(a_plan):

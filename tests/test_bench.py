@@ -16,12 +16,16 @@ from bench_cases import CASES, HOST
 from benchmarks.cases import cases, runnable
 from cuscan.bench import cub_peer, latency, timing
 from cuscan.bench.buffers import make_buffers
-from cuscan.bench.cases import Case, touched_bytes
-from cuscan.bench.check import WrongResultError, check, doubling, error_of
+from cuscan.bench.cases import Case
+from cuscan.bench.check import WrongResultError, check, error_of
+from cuscan.bench.layouts import touched_bytes
+from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import measure
 from cuscan.bench.ours import run_cuscan
+from cuscan.bench.peer import Waiting
 from cuscan.bench.providers import PACKAGES, PEERS
-from cuscan.bench.segments import SPLITS, make_segments, offsets_of, starts_of
+from cuscan.bench.reference import doubling, scan_along
+from cuscan.bench.segments import SPLITS, count_of, make_segments, offsets_of, starts_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -37,15 +41,16 @@ def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypa
         check(case, np, buffers)
 
 
-def test_doubling_is_a_scan() -> None:
-    def append(earlier: Any, later: Any) -> Any:
-        return earlier[0] * later[1] + later[0], earlier[1] * later[1]
+@pytest.mark.parametrize("scan", [doubling, scan_along])
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 32, 300])
+def test_reference_scans_keep_the_order(scan: Any, size: int) -> None:
+    def append(earlier: Any, later: Any) -> Any:  # digits modulo a prime: neither commutes nor forgives a lost one
+        return (earlier[0] * later[1] + later[0]) % 10007, earlier[1] * later[1] % 10007
 
-    for size in (1, 2, 15):
-        digits = np.random.default_rng(size).integers(1, 10, (3, size))
-        numbers, _ = doubling(append, (digits.copy(), np.full_like(digits, 10)))
-        for row, expected in zip(numbers, digits, strict=True):
-            assert row.tolist() == [int("".join(map(str, expected[: i + 1]))) for i in range(size)]
+    digits = np.random.default_rng(size).integers(1, 10, (3, size))
+    numbers, _ = scan(append, (digits.copy(), np.full_like(digits, 10)))
+    for row, expected in zip(numbers, digits, strict=True):
+        assert row.tolist() == [int("".join(map(str, expected[: i + 1]))) % 10007 for i in range(size)]
 
 
 def test_spoiled_results_are_noticed() -> None:
@@ -67,6 +72,17 @@ def test_first_and_last_rows_are_checked(monkeypatch: pytest.MonkeyPatch) -> Non
             assert error_of(case, np, buffers) <= 1
             buffers.out[row, 7] = 99
             assert error_of(case, np, buffers) > 1
+
+
+def test_rows_of_every_residue_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuscan.bench.check.BUDGET", 128 * 16)
+    case = Case((512, 16), axis=1)  # every fourth row is within the budget
+    for row in (5, 10, 15, 20, 35):
+        buffers = make_buffers(case, HOST)
+        run_cuscan(case, buffers)()
+        assert error_of(case, np, buffers) <= 1
+        buffers.out[row, 3] = 99
+        assert error_of(case, np, buffers) > 1
 
 
 def test_products_and_bits_are_exact_far_along() -> None:
@@ -95,7 +111,7 @@ def test_touched_bytes() -> None:
 
 
 def test_measure_reports_what_fails() -> None:
-    *_, (step, record) = measure(Case((10, 10), view="nonsense"), HOST, [])
+    *_, (step, record) = measure(Case((10, 10), segments="keys", split="4 nonsense"), HOST, [])
     assert step == "done"
     assert record["error"].startswith("KeyError")
 
@@ -184,7 +200,7 @@ def test_bytes_of_everything_that_is_read_and_written() -> None:
 @pytest.mark.parametrize("length", [1000, 1 << 20])
 def test_splits(split: str, length: int) -> None:
     offsets, starts = offsets_of(split, length), starts_of(np, split, length)
-    assert len(offsets) == SPLITS[split][0] + 1
+    assert len(offsets) == count_of(split) + 1
     assert offsets[0] == 0 and offsets[-1] == length and (np.diff(offsets) >= 0).all()
     assert starts.sum() == len(np.unique(offsets[offsets < length]))
     keys = make_segments(np, "keys", split, (3, length), 1)
@@ -213,12 +229,45 @@ def test_peers_of_a_case() -> None:
     assert record["peers"] == {}
 
 
+def test_runs_come_right_after_other_work_and_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(Host, "yardstick", lambda self, nbytes: Yardstick(lambda: seen.append("work")))
+    copy, scan = Host().after_work([lambda: seen.append("copy"), lambda: seen.append("scan")], budget=1e-9)
+    rounds = ["work", "copy", "work", "scan"]
+    assert seen == rounds * (len(seen) // 4) and len(copy.samples) == len(scan.samples) == 3
+
+
+def test_records_say_how_they_were_measured() -> None:
+    *_, (_, record) = measure(Case((300,), must=0.5), HOST, ["numpy"])
+    assert record["measured"] == record["peers"]["numpy"]["measured"] == "after other work"
+    for way in (record, record["back to back"]):
+        assert way["of_copy"] == pytest.approx(way["copy"]["median_us"] / way["time"]["median_us"], rel=1e-2, abs=1e-3)
+    theirs = record["peers"]["numpy"]["back to back"]
+    assert theirs["ratio"] == pytest.approx(
+        theirs["time"]["median_us"] / record["back to back"]["time"]["median_us"], rel=1e-2, abs=1e-3
+    )
+    *_, (_, record) = measure(Case((300,), how="replay"), HOST, [])
+    assert record["measured"] == "replayed" and "back to back" not in record
+
+
+def test_a_peer_with_a_stream_of_its_own_runs_back_to_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = lambda case, buffers: Waiting(PEERS["numpy"](case, buffers), lambda result: None)  # noqa: E731
+    monkeypatch.setitem(PEERS, "jax", waiting)
+    *_, (_, record) = measure(Case((300,)), HOST, ["jax"])
+    theirs, ours = record["peers"]["jax"], record["back to back"]
+    assert theirs["measured"] == "back to back"
+    assert theirs["ratio"] == pytest.approx(theirs["time"]["median_us"] / ours["time"]["median_us"], rel=1e-2, abs=1e-3)
+
+
 def test_slow_runs_are_sampled_once() -> None:
     calls: list[int] = []
     assert timing.sample(2.0, lambda launches: calls.append(launches) or 2.0, calls.clear).samples == (2e6,)
     assert calls == [1]
     assert len(timing.sample(0.5, lambda launches: 0.4, calls.clear, budget=0.1).samples) == 1
     assert len(timing.sample(0.5, lambda launches: 1e-3, calls.clear, budget=0).samples) == 3
+    calls.clear()
+    (slow,) = timing.in_turn([lambda: None], lambda run: calls.append(1) or 2.0)
+    assert slow.samples == (2e6,) and len(calls) == 1
     assert timing.Timing((4.0, 6.0), 1).divided(2) == timing.Timing((2.0, 3.0), 2)
 
 
@@ -295,3 +344,13 @@ def test_latencies_on_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     *_, (_, record) = measure(case, Gpu(), [])
     assert "error" not in record, record
     assert record["value"] is not None
+
+
+@pytest.mark.gpu
+def test_the_yardstick_after_other_work_is_no_faster_than_back_to_back() -> None:
+    from cuscan.bench.gpu import Gpu
+
+    gpu = Gpu()
+    yardstick = gpu.yardstick(1 << 30)
+    (after,) = gpu.after_work([yardstick.run])
+    assert gpu.copy(1 << 30).median < 1.1 * after.median < 1.5 * gpu.copy(1 << 30).median

@@ -12,13 +12,14 @@ from bench_cases import CASES, H200, HOST
 
 import cuscan
 from benchmarks import prepare
-from benchmarks.cases import GROUPS, cases
+from benchmarks.cases import MATRIX, cases
 from cuscan import backends
 from cuscan.bench import cub_peer, latency
 from cuscan.bench.buffers import make_buffers, untouched_buffers
 from cuscan.bench.cases import Case, short
 from cuscan.bench.check import WrongResultError, check
 from cuscan.bench.kernel import describe_kernel, parse, plan_of, request_of
+from cuscan.bench.layouts import Layout
 from cuscan.bench.measure import largest_fitting, measure
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer import UnsupportedError
@@ -56,6 +57,11 @@ def test_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, (_, record) = measure(Case((100,), how="first"), HOST, [])
     kernel = record["peers"]["numpy"]["time"]["median_us"]
     assert record["value"] == pytest.approx((record["time"]["median_us"] - kernel) / 1e3, abs=1e-2)
+    assert record["cold"]["samples"] == 1
+    with_cache: list[bool] = []
+    monkeypatch.setattr(latency, "first_call", lambda **k: with_cache.append(bool(k["cache"])) or 0.1)
+    list(measure(Case((100,), how="first"), HOST, []))
+    assert with_cache == [False, False, True] * 2  # the scan, another library's kernel, the scan with no kernel on disk
 
 
 def test_a_failing_process_says_why() -> None:
@@ -73,7 +79,7 @@ def test_plans_need_no_memory(case: Case) -> None:
     real, planned = make_buffers(case, HOST), untouched_buffers(case)
     for one, other in zip(real.arrays(), planned.arrays(), strict=True):
         assert (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
-    assert adopt(planned.out).pointer % 256 == 0 or case.view != "dense"
+    assert adopt(planned.out).pointer % 256 == 0 or case.view != Layout()
 
 
 def test_plans_are_those_of_the_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +113,7 @@ def test_a_planned_call_is_not_run() -> None:
 
 
 def test_plans_of_the_whole_matrix() -> None:
-    families = {plan_of(case, H200).config.family for case in cases(GROUPS) if case.how in ("stream", "replay")}
+    families = {plan_of(case, H200).config.family for case in cases(MATRIX) if case.how in ("stream", "replay")}
     assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "strips", "whole_rows"}
 
 
@@ -135,15 +141,16 @@ ptxas info    : Used 80 registers, used 1 barriers, 16 bytes cumulative stack si
 def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "nvcc", lambda: "nvcc")
     chosen = [Case((2**power,), peers=("cub",)) for power in (26, 27)] + [Case((9,), how="first")]
-    chosen.append(Case((9,), view="nonsense"))
+    chosen.append(Case((9,), segments="nonsense", split="4 even"))
     functions = [function.__name__ for function, _ in prepare.jobs(chosen, ["cub"], H200)]
     assert functions[0] == "build" and sorted(functions) == ["build", "compile_kernel", "fail"]
-    chosen = [case for case in cases(GROUPS) if "cub" in (case.peers or ())]
+    chosen = [case for case in cases(MATRIX) if "cub" in (case.peers or ())]
     sources = [what for function, what in prepare.jobs(chosen, ["cub"], H200) if function is cub_peer.build]
     types = {(case.dtype, case.result_dtype, case.op, case.segments) for case in chosen}
     assert len(sources) == len(types)
 
 
+@pytest.mark.full  # nvcc takes seconds for each
 @pytest.mark.parametrize(
     "case",
     [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"), BY_KEY],

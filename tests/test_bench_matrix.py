@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -15,7 +14,8 @@ import pytest
 
 import benchmarks.__main__ as main
 from benchmarks import report, store, worker
-from benchmarks.cases import GROUPS, cases, runnable, shrink
+from benchmarks.cases import GROUPS, MATRIX, Scope, cases, runnable, shrink
+from cuscan.bench import environment
 from cuscan.bench.cases import Case
 from cuscan.bench.measure import describe
 from cuscan.bench.providers import PEERS
@@ -24,21 +24,21 @@ from cuscan.bench.providers import PEERS
 
 
 def test_matrix_has_no_twins() -> None:
-    everything = cases(GROUPS)
-    assert len(everything) == sum(len(list(group.cells())) for group in GROUPS.values())
-    assert {case.group for case in everything} == set(GROUPS)
+    everything = cases(MATRIX)
+    assert len(everything) == sum(len(list(GROUPS[name].cells())) for name in MATRIX)
+    assert {case.group for case in cases(GROUPS, Scope(count=1))} == set(GROUPS)
 
 
 def test_every_cell_has_a_floor_and_known_peers() -> None:
-    for case in cases(GROUPS):
+    for case in cases(MATRIX):
         assert case.must is not None and case.aim is not None, case.name
         assert case.aim >= case.must if case.how == "stream" else case.aim <= case.must
         assert set(case.peers or ()) <= set(PEERS)
-        assert Case.from_json(json.loads(json.dumps(dataclasses.asdict(case)))) == case
+        assert Case.from_json(json.loads(json.dumps(case.as_json()))) == case
 
 
 def test_quick_cells_have_no_floors() -> None:
-    quick = [case for case in cases(GROUPS, 1 << 12) if runnable(case, on_gpu=False)]
+    quick = [case for case in cases(MATRIX, Scope(limit=1 << 12)) if runnable(case, on_gpu=False)]
     assert not [case for case in quick if case.must or np.prod(case.shape) > 1 << 12 or "cupy" in case.call]
 
 
@@ -109,7 +109,7 @@ def test_a_worker_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_the_run_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich", reason="rich is not installed")
     monkeypatch.setattr(report, "draw", lambda path: None)
-    monkeypatch.setattr(main, "environment", lambda: {"gpu": None, "commit": "abc"})
+    monkeypatch.setattr(main, "environment", lambda: {"gpu": None, "commit": "abc", "code": "def"})
     monkeypatch.setattr(main, "devices", list)
     few = ["benchmarks", "--quick", "--group", "items", "--against", "none", "--results", str(tmp_path / "new")]
 
@@ -140,15 +140,33 @@ def test_results_merge_by_cell(tmp_path: Path) -> None:
     store.merge(path, {}, "first", [one, two])
     store.merge(path, {}, "second", [{**one, "value": 2}])
     assert [(r["name"], r["value"]) for r in json.loads(path.read_text())["records"]] == [("a", 2), ("b", 1)]
-    store.merge(path, {}, "third", [{**one, "value": 3}], {("rows", "a")})
+    store.merge(path, {}, "third", [{**one, "value": 3}], lambda record: record["name"] == "a")
     assert [(r["name"], r["value"]) for r in json.loads(path.read_text())["records"]] == [("a", 3)]
 
 
 def test_cells_that_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
-    records = [{"group": "rows", "name": name, "commit": "abc"} for name in ("a", "b")]
-    store.merge(path, {}, "", [records[0], {**records[1], "error": "x"}, {**records[1], "name": "c", "commit": "d"}])
-    assert store.measured(path, "abc") == {("rows", "a")}
+    records = [{"group": "rows", "name": name, "code": "abc"} for name in ("a", "b")]
+    store.merge(path, {}, "", [records[0], {**records[1], "error": "x"}, {**records[1], "name": "c", "code": "d"}])
+    store.merge(path, {}, "", [{"group": "rows", "name": "old"}])  # from before records had a code
+    assert store.measured(path, "abc") == {("rows", "a"): records[0]}
+
+
+def test_code_is_what_decides_results_and_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "cuscan"
+    for name in ("__init__.py", "plan.py", "cli.py", "cuda/types.cuh", "bench/timing.py", "notes.txt"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("first")
+    monkeypatch.setattr(environment.cuscan, "__file__", str(package / "__init__.py"))
+    digests = [environment.code()]
+    for name in ("cli.py", "bench/timing.py", "notes.txt"):
+        (package / name).write_text("second")
+        assert environment.code() == digests[0]
+    for name in ("plan.py", "cuda/types.cuh"):
+        (package / name).write_text("second")
+        digests.append(environment.code())
+    (package / "plan.py").rename(package / "order.py")
+    assert len({*digests, environment.code()}) == 4
 
 
 def test_the_model_tells_designs_apart() -> None:

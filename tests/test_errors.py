@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 from views import of_another_kind
 
 import cuscan
-from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError, backends, interop
 from cuscan.interop.dlpack import Overheard, is_readonly
 from cuscan.interop.view import Device
+from cuscan.versions import OLDEST, check_version
 
 
 def refused(kind, *texts, **call):
@@ -44,8 +46,76 @@ def test_x_is_no_array(x):
     refused(ScanTypeError, "^x must be", "CuPy", "NumPy", "torch", "__dlpack__", f"got {type(x).__name__}", x=x)
 
 
-def test_x_has_no_dimensions():
-    refused(ScanValueError, "^x has no dimensions", "at least one", x=np.array(3.0))
+@pytest.mark.parametrize(
+    "x, advice",
+    [
+        ([1, 2], r"; pass np\.asarray\(x\)"),
+        ((1, 2), r"; np\.asarray\(x\) makes one array"),
+        (range(4), r"; pass np\.asarray\(x\)"),
+        (5.0, r"; pass np\.asarray\(x\)"),
+        (iter([1, 2]), r"; pass np\.array\(list\(x\)\)"),
+        (SimpleNamespace(to_numpy=None), r"; pass x\.to_numpy\(\)"),  # a Series or a frame
+        (SimpleNamespace(toarray=None), r"; pass x\.toarray\(\)"),  # a sparse matrix
+        (np.array(["2020-01-01"], "datetime64[D]"), r"; pass x\.view\(np\.int64\)"),
+        (np.array([1], "timedelta64[s]"), r"; pass x\.view\(np\.int64\), and view the result as the dtype of x"),
+        (np.array([1], ">f4"), r"; pass x\.astype\(x\.dtype\.newbyteorder\('='\)\)"),
+        (np.array([1, None]), r"; pass x\.astype\(\) of a dtype"),
+        (np.array(3.0), r": pass x\.reshape\(1\)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_errors_say_what_to_do(x, advice):
+    refused(ScanError, advice, x=x)
+
+
+def test_what_the_advice_says_works():
+    days = np.array(["2020-01-03", "2020-01-01"], "datetime64[D]")
+    assert cuscan.cummax(days.view(np.int64)).view(days.dtype).tolist() == [days[0], days[0]]
+    swapped = np.array([1, 2], ">f4")
+    assert cuscan.cumsum(swapped.astype(swapped.dtype.newbyteorder("="))).tolist() == [1, 3]
+    assert cuscan.cumsum(np.array(3.0).reshape(1)).tolist() == [3]
+
+
+@pytest.mark.parametrize("name", [name for name in cuscan.__all__ if name[0] in "cln" or name == "scan"])
+def test_errors_name_the_function_that_was_called(name):
+    function = getattr(cuscan, name)
+    arrays = [0.5, [1.0]] if name == "linear_recurrence" else [[1.0]]
+    with pytest.raises(ScanTypeError, match=rf"; got list; pass np\.asarray.* \(cuscan\.{name}\)$"):
+        function(*arrays)
+    with pytest.raises(ScanValueError, match=rf" \(cuscan\.{name}\)$"):
+        function(*([0.5] * (len(arrays) - 1)), np.ones(2), axis=3)
+    assert str(ScanValueError("of its own")) == "of its own"
+
+
+@pytest.mark.parametrize(
+    "text, call",
+    [
+        (r"^b has no dimensions.* b\.reshape\(1\)", dict(b=np.array(1.0))),
+        (r"^axis=1 is out of range for b of shape \(6,\)", dict(axis=1)),
+        (r"^reset of shape \(5,\) does not broadcast to b of shape \(6,\)", dict(reset=np.ones(5, bool))),
+        (r"^out has dtype int64 and b float64", dict(out=np.empty(6, int))),
+        (r"^out has shape", dict(out=np.empty(5))),
+    ],
+)
+def test_errors_of_recurrences_speak_of_b(text, call):
+    with pytest.raises(ScanError, match=text) as caught:
+        cuscan.linear_recurrence(0.5, **{"b": np.ones(6)} | call)
+    assert not re.search(r"\bx\b", str(caught.value))
+
+
+def test_libraries_of_a_recurrence_do_not_mix(torch):
+    with pytest.raises(ScanTypeError, match=r"^reset is of numpy and b of torch; they must"):
+        cuscan.linear_recurrence(0.5, torch.ones(3), reset=np.ones(3, bool))
+
+
+def test_initial_may_be_an_array_without_dimensions(torch):
+    for initial in (torch.tensor(2), torch.tensor(2.0, dtype=torch.bfloat16), Stranger(np.array(2.0))):
+        for x in (torch.ones(2), torch.ones(2, dtype=torch.int32)):
+            assert cuscan.cumsum(x, initial=initial).tolist() == [3, 4]
+    refused(ScanValueError, "^initial=1.5 does not fit", x=torch.ones(2).int(), initial=torch.tensor(1.5))
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        refused(ScanTypeError, "^initial requires grad", x=x, initial=torch.tensor(1.0, requires_grad=True))
+    assert cuscan.cumsum(torch.ones(2, requires_grad=True), initial=torch.tensor(2)).tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +151,9 @@ def test_x_has_strides_between_elements():
 # ---- op, axis, flags -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", ["sum", "ADD", "", None, 3, np.add, ["add"]], ids=repr)
+@pytest.mark.parametrize("op", ["plus", "ADD", "", None, 3, np.subtract, ["add"], np.add.reduce])
 def test_op_is_unknown(op):
-    names = "^op must be one of 'add', 'mul', 'min', 'max', 'and', 'or', 'xor'"
+    names = "^op must be one of 'add', 'mul', 'min', 'max', 'and', 'or', 'xor'.*np.add.*cuscan.Operator"
     refused(ScanValueError, names, re.escape(repr(op)), op=op)
 
 
@@ -299,6 +369,10 @@ class Stranger:
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
 
+    @property
+    def shape(self):
+        return self.array.shape
+
 
 class Elsewhere:
     """Claims a device in DLPack's terms; nobody may ask for its memory."""
@@ -477,6 +551,50 @@ def test_torch_errors_name_torch_dtypes(torch):
     refused(ScanTypeError, "^mask must have dtype bool", "uint8", x=torch.ones(3), mask=mask)
     refused(ScanTypeError, "^initial must be a scalar", "Tensor", x=torch.ones(3), initial=torch.ones(3))
     refused(ScanValueError, "^out overlaps itself", x=torch.ones(2, 3), out=torch.ones(3).expand(2, 3))
+
+
+# ---- versions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", ["1.24.4", "1.9", "0.99.0rc1"])
+def test_numpy_is_too_old(monkeypatch, found):
+    monkeypatch.setattr(np, "__version__", found)
+    monkeypatch.setattr(interop, "_libraries", {})
+    with pytest.raises(
+        MissingDependencyError, match=rf"need numpy 1.25 or later, and version {found} is installed: pip"
+    ):
+        cuscan.scan(np.ones(3))
+
+
+def test_torch_is_too_old(monkeypatch, torch):
+    monkeypatch.setattr(torch, "__version__", "1.13.1+cpu")
+    monkeypatch.setattr(interop, "_libraries", {})
+    with pytest.raises(
+        MissingDependencyError, match=r"need torch 2\.1 or later, and version 1\.13\.1\+cpu is installed"
+    ):
+        cuscan.scan(torch.ones(3))
+
+
+def test_cupy_is_too_old(monkeypatch):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    for module in ("cuscan.interop.cupy", "cuscan.backends.cuda"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(cupy, "__version__", "12.3.0")
+    with pytest.raises(MissingDependencyError, match=r"need cupy 13\.0 or later, and version 12\.3\.0 is installed"):
+        cuscan.scan(Elsewhere(2))
+    with pytest.raises(MissingDependencyError, match=r"need cupy 13\.0 or later"):
+        backends._load("cuda")
+
+
+@pytest.mark.parametrize("found", ["1.25.0", "1.26.4", "2.0.0", "10.1", "2.1.0a0+git123", "of a fork"])
+def test_versions_that_are_new_enough(found):
+    check_version("numpy", found)
+
+
+def test_packages_ask_for_the_same_versions():
+    project = (Path(__file__).resolve().parent.parent / "pyproject.toml").read_text()
+    assert f'"numpy>={OLDEST["numpy"][0]}.{OLDEST["numpy"][1]}"' in project
+    assert f'"cupy-cuda12x>={OLDEST["cupy"][0]}"' in project
 
 
 # ---- out chooses the dtype, within reason --------------------------------------------------------------

@@ -226,14 +226,12 @@ def test_jax_arrays(jax):
     assert adopt(x).pointer == x.unsafe_buffer_pointer()
     for axis in (0, 1):
         got = cuscan.scan(x, axis=axis, mask=mask, reverse=True)
-        assert isinstance(got, cupy.ndarray)
+        assert isinstance(got, jax.Array) and got.device == x.device
         assert_same(got, cuscan.scan(host, axis=axis, mask=kept, reverse=True))
     with pytest.raises(ScanValueError, match=r"^out is read-only"):
         cuscan.scan(x, out=x)
     computed = cuscan.scan(x * 2 + 1)  # JAX may still be at work on it
     assert_same(computed, cuscan.scan(host * np.float32(2) + 1))
-    back = jax.numpy.from_dlpack(computed)
-    assert back.unsafe_buffer_pointer() == computed.data.ptr
 
 
 def test_jax_arrays_of_other_dtypes(jax):

@@ -547,3 +547,49 @@ def test_large_floats_become_large_integers():
     assert got == [2**63, 2**64 - 2**12, 2**64 - 1, 2**64 - 1, 2**63, 2**63]
     got = [int(cuscan.cummax(numbers[i : i + 1], dtype="int64")[0]) for i in range(6)]
     assert got == [2**63 - 1] * 4 + [-(2**63)] * 2
+
+
+# ---- masks and flags of one dimension ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mask", "reset"])
+@pytest.mark.parametrize(
+    "shape, axis", [((5, 3), 0), ((5, 3), -2), ((2, 5, 3), 1), ((2, 5, 3), 0), ((5, 1), 0), ((5, 0), 0)]
+)
+def test_one_dimension_lies_along_the_scanned_axis_or_the_last(name, shape, axis):
+    """Along the axis whose length it has, if the other has another one."""
+    x = np.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    flags = np.random.default_rng(0).random(shape[axis]) < 0.5
+    column = flags.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
+    for call in ({}, {"reverse": True}, {"exclusive": True}):
+        got = cuscan.cumsum(x, axis, **{name: flags}, **call)
+        expected = cuscan.cumsum(x, axis, **{name: np.ascontiguousarray(np.broadcast_to(column, shape))}, **call)
+        np.testing.assert_array_equal(got, expected)
+    last = np.random.default_rng(1).random(shape[-1]) < 0.5
+    wide = np.ascontiguousarray(np.broadcast_to(last, shape))
+    np.testing.assert_array_equal(cuscan.cumsum(x, axis, **{name: last}), cuscan.cumsum(x, axis, **{name: wide}))
+    one = np.ones(1, bool)
+    np.testing.assert_array_equal(
+        cuscan.cumsum(x, axis, **{name: one}), cuscan.cumsum(x, axis, **{name: np.ones(shape, bool)})
+    )
+
+
+@pytest.mark.parametrize("name", ["mask", "reset"])
+@pytest.mark.parametrize(
+    "shape, axis, along", [((4, 4), 0, "-1, 1"), ((2, 4, 4), 1, "-1, 1"), ((4, 2, 4), -3, "-1, 1, 1")]
+)
+def test_one_dimension_that_fits_both_axes_is_an_error_with_both_spellings(name, shape, axis, along):
+    x, flags = np.ones(shape), np.array([True, False, False, True])
+    both = rf"{name}\.reshape\({along}\) for axis {axis % len(shape)}, or {name}\.reshape\(1, -1\) for the last"
+    with pytest.raises(
+        cuscan.ScanValueError, match=rf"^{name} of shape \(4,\) fits the scanned axis and the last.*{both}"
+    ):
+        cuscan.cumsum(x, axis, **{name: flags})
+    spelled = flags.reshape([int(number) for number in along.split(",")])
+    wide = np.ascontiguousarray(np.broadcast_to(spelled, shape))
+    np.testing.assert_array_equal(cuscan.cumsum(x, axis, **{name: spelled}), cuscan.cumsum(x, axis, **{name: wide}))
+    np.testing.assert_array_equal(
+        cuscan.cumsum(x, axis, **{name: flags.reshape(1, -1)}),
+        cuscan.cumsum(x, axis, **{name: np.ascontiguousarray(np.broadcast_to(flags, shape))}),
+    )
+    assert cuscan.cumsum(x, -1, **{name: flags}).shape == shape  # the last axis is the scanned one

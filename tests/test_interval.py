@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 import simulator
+from chains import AHEAD, CHAINS_ALONE, look_ahead
 from feature_cases import segments_of
-from interval import CARRY, INTERVAL, SHORT, Example, ShortExample
-from simulator import CODE, HEADERS, DeviceCode, Simulation, prepare, small_units
+from interval import CARRY, INTERVAL, Example
+from selection import covering, of_flags
+from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
 import cuscan
 from cuscan.config import Target
-from cuscan.order import GROUP, SECTION
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -60,6 +61,10 @@ def name_of(options: tuple[bool, ...]) -> str:
     return "-".join(name for name, on in zip(names, options, strict=True) if on) or "plain"
 
 
+def id_of_parameter(value: object) -> str | None:
+    return name_of(value) if isinstance(value, tuple) else None
+
+
 def example(family: str, options: tuple[bool, ...]) -> tuple[Example, dict[str, Any]]:
     """The array, and the keywords of the call."""
     (shape, axis, _), (reverse, exclusive, masked, initial) = FAMILIES[family], options
@@ -77,22 +82,20 @@ def test_host(family: str, options: tuple[bool, ...]) -> None:
     np.testing.assert_array_equal(result, scan.scanned(exclusive=options[1]))
 
 
+def option_facets(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
+    return of_flags(family, dict(enumerate(options)))
+
+
 def planned(family: str, options: tuple[bool, ...]) -> Simulation:
     scan, call = example(family, options)
     with small_units(2, 2):
         return prepare(scan.value, INTERVAL, target=gpu(family), **call)
 
 
-@pytest.fixture(scope="module")
-def compiled() -> None:
-    """The kernels, compiled side by side."""
-    CODE.build(planned(family, options) for family in FAMILIES for options in OPTIONS)
-
-
 @needs_compiler
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("options", OPTIONS, ids=name_of)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family, options", covering(itertools.product(FAMILIES, OPTIONS), option_facets), ids=id_of_parameter
+)
 def test_simulated(family: str, options: tuple[bool, ...]) -> None:
     scan, _ = example(family, options)
     simulation = planned(family, options)
@@ -169,10 +172,10 @@ def planned_segments(family: str, kind: str, options: set[str]) -> Simulation:
         return prepare(scan.value, op, target=gpu(family), return_last="carry" in options, **call)
 
 
-def segment_cases() -> list[Any]:
+def segment_cases() -> list[tuple[str, str, set[str]]]:
     """All options for the short shapes; of the long ones every kind has others."""
     return [
-        pytest.param(family, kind, set(options), id="-".join([family, kind, *sorted(options)]))
+        (family, kind, set(options))
         for f, family in enumerate(FAMILIES)
         for k, kind in enumerate(SEGMENTS)
         for o, options in enumerate(SEGMENT_OPTIONS)
@@ -180,14 +183,14 @@ def segment_cases() -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module")
-def compiled_segments() -> None:
-    CODE.build(planned_segments(*case.values) for case in segment_cases())
+def segment_facets(family: str, kind: str, options: set[str]) -> Iterable[Hashable]:
+    yield family, kind
+    yield from ((family in LONG, option) for option in options)
+    yield from ((kind, *two) for two in itertools.combinations(sorted(options), 2))
 
 
 @needs_compiler
-@pytest.mark.usefixtures("compiled_segments")
-@pytest.mark.parametrize("family, kind, options", segment_cases())
+@pytest.mark.parametrize("family, kind, options", covering(segment_cases(), segment_facets), ids=id_of_parameter)
 def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
     scan, _, _ = segmented(family, kind, options)
     simulation = planned_segments(family, kind, options)
@@ -197,36 +200,6 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
 
 
 # ---- chains and nothing else ---------------------------------------------------------------------
-
-
-def alone(simulation: Simulation, units: int, words: int) -> Simulation:
-    """A launch of look_ahead_only.cuh, made from the plan of a scan of the same types."""
-    plan = simulation.plan
-    levels = (units > 1) + (units > GROUP) + (units > SECTION)
-    config = replace(
-        plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
-    )
-    spans = 2 * (len(config.ports) - 2)
-    *dimensions, _, _ = plan.geometry[:-spans]
-    geometry = (*dimensions, units, words, *plan.geometry[-spans:])
-    return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
-
-
-CHAINS_ALONE = DeviceCode(
-    {**HEADERS, "kernels/look_ahead_only.cuh": (simulator.HERE / "look_ahead_only.cuh").read_text()}
-)
-
-
-# Of the intervals' 16 bytes for aggregate and carry, a walk takes four groups at a time; of the short ones', eight.
-AHEAD = {"interval": (INTERVAL, Example), "short": (SHORT, ShortExample)}
-
-
-def look_ahead(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulation, np.ndarray[Any, Any]]:
-    op, example_of = AHEAD[kind]
-    scan = example_of((rows, units), initial=initial)
-    simulation = prepare(scan.value, op, initial=scan.initial)
-    words = rows * units * scan.value.itemsize // 4
-    return alone(simulation, units, words), scan.scanned(exclusive=True)
 
 
 @needs_compiler

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import itertools
 import threading
 import weakref
 from types import SimpleNamespace
@@ -361,10 +362,16 @@ def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
 
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):
+    """The oldest goes, and no other: the next of a kept shape plans nothing."""
     monkeypatch.setattr(cuda, "_MAX_LAUNCHES", 3)
     for n in range(1, 9):
         check(gpu, values(n))
-        assert len(cuda._launches) <= 3
+        assert len(cuda._launches) == min(n, 3)
+    monkeypatch.setattr(cuda, "make_plan", None)
+    for n in (6, 7, 8):
+        check(gpu, values(n))
+    with pytest.raises(TypeError, match="NoneType"):
+        check(gpu, values(5))
 
 
 def test_a_lookup_does_not_pass_what_the_first_call_refused(gpu):
@@ -628,6 +635,20 @@ def test_captured_calls_have_workspaces_of_their_own(gpu):
     assert len(workspace._captured) == 2  # for as long as the graphs may live
     plan_bytes = workspace._captured[0].nbytes
     assert abs(pointers[1] - pointers[0]) >= plan_bytes and all(pointer % 16 == 0 for pointer in pointers)
+
+
+def test_captured_workspaces_of_odd_sizes_lie_apart(gpu):
+    gpu.current_stream = 5
+    sizes = [20_000, 20_600, 24_000]
+    for n in sizes:
+        cuscan.scan(on_gpu(values(n)))
+    for n in sizes:
+        captured(gpu, on_gpu(values(n)), 1)
+    taken = workspace._captured
+    assert len(taken) == 3 and all(one.nbytes % 256 for one in taken)
+    assert len({one.pointer % 128 for one in taken}) == 1  # lines stay lines
+    for one, following in itertools.pairwise(taken):
+        assert one.pointer + one.nbytes <= following.pointer < one.pointer + one.nbytes + 256
 
 
 def test_a_reserve_that_is_not_cleared_yet_is_not_used(gpu, monkeypatch):

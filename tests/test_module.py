@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
-from test_nvrtc import plan  # noqa: E402
+from nvrtc_plans import plan  # noqa: E402
 
 from cuscan.compile import module  # noqa: E402
 

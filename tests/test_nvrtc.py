@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from selection import covering, each
 from views import operands, view
 
 from cuscan.call import Flags
@@ -15,63 +16,11 @@ from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
 from cuscan.plan import make_plan
 from cuscan.request import make_request
-from cuscan.tuning import CONTIGUOUS
 
-cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
-module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import")
-from cuscan.compile.source import headers, make_source  # noqa: E402
+pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
+from nvrtc_plans import ARCHS, H200, LAYOUTS, compiled, figures, plan, report, resources
 
-ARCHS = (75, 80, 90, 100)
-H200 = Target(90, 132)
-BARRIERS = 64  # of an SM of sm_90
-
-# A shape and axis for each family, and for each way in which its blocks share the work.
-LAYOUTS = {
-    "rows-short": ((1000, 16), 1),
-    "rows-long": ((1000, 1000), 1),
-    "thread-rows": ((2**20, 31), 1),
-    "warp-rows": ((2**20, 501), 1),
-    "cluster-one": ((100, 8192), 1),
-    "cluster": ((2**14,), 0),
-    "cluster-pairs": ((18,), 0),  # units, which are shorter of wide items
-    "cluster-odd": ((7, 3 * 8192 + 5), 1),
-    "tiles-one": ((10000, 8192), 1),
-    "tiles-block": ((32768, 32768), 1),
-    "tiles-grid": ((2**28,), 0),
-    "tiles-odd": ((2**14, 65537), 1),
-    "columns-one": ((1000, 7, 64), 1),
-    "columns-block": ((32768, 32768), 0),
-    "columns-grid": ((2**18, 641), 0),
-    "strips-own": ((32768, 32768), 0),
-    "strips-shared": ((65536, 256), 0),
-    "strips-two": ((2**22, 2), 0),
-    "strips-three": ((7, 2**20, 3), 1),
-    "strips-fifteen": ((2**22, 15), 0),
-    "whole-rows": ((2**22, 41), 0),
-    "whole-rows-short": ((29, 4099, 257), 1),
-    "whole-rows-sixteen": ((2**22, 16), 0),
-}
-
-
-def plan(
-    layout,
-    dtype="float32",
-    op="add",
-    *,
-    target=H200,
-    mask=False,
-    initial=False,
-    pointer=0,
-    strides=None,
-    result=None,
-    **call,
-):
-    shape, axis = LAYOUTS[layout]
-    if layout == "cluster-pairs":
-        shape = (shape[0] * CONTIGUOUS[DTYPES[dtype].itemsize].unit,)
-    arrays = operands(view(shape, dtype, strides, pointer), view(shape, "bool") if mask else None)
-    request = make_request(Flags(op, axis, dtype=result, **call), arrays, has_initial=initial)
-    return make_plan(request, target)
+from cuscan.compile.source import headers, make_source
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,60 +29,33 @@ def test_pairs_of_units_are_what_they_are_called(dtype):
     assert (config.family, config.cluster, dict(config.constants)["Units"]) == ("cluster", 16, 2)
 
 
-def report(config, arch):
-    """What the compiler says of a configuration that it has compiled."""
-    cubin, log = module.compile_source(make_source(config), arch, ("--ptxas-options=-v",))
-    assert cubin[:4] == b"\x7fELF"
-    barriers = re.search(r"used (\d+) barriers", log)
-    taken = config.blocks_per_sm * int(barriers[1] if barriers else 0)
-    assert taken <= BARRIERS, "an SM has few barriers to share out among its blocks"
-    return log
-
-
-def figures(log):
-    """Registers, and bytes of spilled registers."""
-    registers = re.search(r"Used (\d+) registers", log)
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    assert registers and spills, log
-    return int(registers[1]), int(spills[1]) + int(spills[2])
-
-
-def resources(config, arch):
-    """The figures of a compiled configuration."""
-    return figures(report(config, arch))
-
-
 def spread():
     """Layouts, dtypes, operators, flags: each pair of layout and dtype once, the rest in turn."""
-    flags = itertools.cycle(
-        [
-            {},
-            {"reverse": True},
-            {"exclusive": True},
-            {"mask": True, "initial": True},
-            {"reverse": True, "exclusive": True},
-        ]
-    )
+    flags = itertools.cycle(("", "reverse", "exclusive", "mask initial", "reverse exclusive"))
     names = itertools.cycle(OPERATORS)
     for layout, dtype in itertools.product(LAYOUTS, DTYPES.values()):
         op = next(name for name in names if dtype.kind in OPERATORS[name].kinds)
-        yield pytest.param(layout, dtype.name, op, next(flags), id=f"{layout}-{dtype.name}-{op}")
+        yield layout, dtype.name, op, next(flags)
 
 
-@pytest.mark.parametrize("layout, dtype, op, flags", list(spread()))
+@pytest.mark.parametrize(
+    "layout, dtype, op, flags", covering(spread(), lambda layout, dtype, op, flags: each(dtype, op, flags))
+)
 def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
     arch = ARCHS[sum(map(ord, layout + dtype)) % len(ARCHS)]
-    config = plan(layout, dtype, op, target=Target(arch, 132), **flags).config
+    config = plan(layout, dtype, op, target=Target(arch, 132), **dict.fromkeys(flags.split(), True)).config
     registers, _ = resources(config, arch)
     assert registers * config.block * config.blocks_per_sm <= 65536
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout, arch", covering(itertools.product(LAYOUTS, ARCHS), lambda layout, arch: each(layout.split("-")[0], arch))
+)
 def test_every_layout_compiles_for_every_architecture(layout, arch):
     resources(plan(layout, target=Target(arch, 132), mask=True).config, arch)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", OPERATORS)
 def test_every_operator_compiles(op):
     kinds = OPERATORS[op].kinds
@@ -142,6 +64,7 @@ def test_every_operator_compiles(op):
             resources(plan("tiles-grid", dtype, op).config, 90)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "dtype, result",
     [
@@ -184,15 +107,7 @@ SPILLS_100 = {
 }
 
 
-@pytest.mark.parametrize("arch", [90, 100])
-@pytest.mark.parametrize(
-    "flags",
-    [{}, {"reverse": True}, {"exclusive": True}, {"mask": True}, {"pointer": 1}],
-    ids=["plain", "reverse", "exclusive", "masked", "misaligned"],
-)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
-@pytest.mark.parametrize(
-    "layout",
+HOT = itertools.product(
     [
         "rows-short",
         "rows-long",
@@ -215,10 +130,16 @@ SPILLS_100 = {
         "whole-rows",
         "whole-rows-sixteen",
     ],
+    ["float32", "bfloat16", "float64", "int64"],
+    ["plain", "reverse", "exclusive", "mask", "misaligned"],
+    [90, 100],
 )
-def test_hot_kernels_do_not_spill(layout, dtype, flags, arch):
+
+
+@pytest.mark.parametrize("layout, dtype, flag, arch", covering(HOT, each))
+def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
     itemsize = DTYPES[dtype].itemsize
-    flags = {name: itemsize if name == "pointer" else flag for name, flag in flags.items()}
+    flags = {"plain": {}, "misaligned": {"pointer": itemsize}}.get(flag, {flag: True})
     config = plan(layout, dtype, target=Target(arch, 132), **flags).config
     log = report(config, arch)
     registers, spilled = figures(log)
@@ -240,6 +161,7 @@ def test_rows_of_every_second_element_do_not_spill():
 SHARED = {"strips": "StripsShared", "tiles": "TilesShared", "whole_rows": "WholeRowsShared"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
 def test_blocks_take_no_more_shared_memory_than_they_ask_for(dtype):
     """What a block takes depends on the shape most of all: so many shapes, and of each the size alone."""
@@ -257,16 +179,22 @@ def test_blocks_take_no_more_shared_memory_than_they_ask_for(dtype):
         shared = f"sizeof(cuscan::{SHARED[config.family]}<cuscan::Config>)"
         fits = f'static_assert({shared} <= cuscan::Config::kSharedBytes, "too little shared memory");'
         source = make_source(config)
-        module.compile_source(source[: source.rindex("CUSCAN_KERNEL(")] + fits, 90)
+        compiled(source[: source.rindex("CUSCAN_KERNEL(")] + fits, 90)
         seen[config.family] += 1
     assert seen["strips"] > 10 and seen["whole_rows"] > 30 and seen["tiles"] > 2
 
 
-@pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}, {"mask": True, "initial": True}])
-@pytest.mark.parametrize("dtype", ["uint8", "int16"])
-@pytest.mark.parametrize("layout", ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"])
+PACKED = itertools.product(
+    ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"],
+    ["uint8", "int16"],
+    ["", "reverse", "exclusive", "mask initial"],
+)
+
+
+@pytest.mark.parametrize("layout, dtype, flags", covering(PACKED, each))
 def test_packed_sums_do_not_spill(layout, dtype, flags):
-    registers, spilled = resources(plan(layout, dtype, result=dtype, **flags).config, 90)
+    config = plan(layout, dtype, result=dtype, **dict.fromkeys(flags.split(), True)).config
+    registers, spilled = resources(config, 90)
     allowed = 32 if layout.startswith("tiles") and "mask" in flags else 0  # as above
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
@@ -274,20 +202,26 @@ def test_packed_sums_do_not_spill(layout, dtype, flags):
 def test_a_compile_error_shows_the_log_with_file_and_line():
     config = replace(plan("rows-short").config, op="NoSuchOperator")
     with pytest.raises(CompileError, match=r"(?s)cuscan_kernel\.cu\(\d+\): error.*NoSuchOperator"):
-        module.compile_source(make_source(config), 90)
+        compiled(make_source(config), 90)
 
 
 def test_a_newer_gpu_gets_ptx():
-    code, _ = module.compile_source(make_source(plan("rows-short").config), 999)
+    code, _ = compiled(make_source(plan("rows-short").config), 999)
     assert b".target sm_" in code
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-grid", "strips-two"])
+SINGLY = itertools.product(
+    ["rows-long", "cluster", "tiles-grid", "columns-grid", "strips-two"],
+    [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")],
+)
+
+
 @pytest.mark.parametrize(
-    "dtype, op", [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")]
+    "layout, dtype, op",
+    covering(((layout, *typed) for layout, typed in SINGLY), lambda layout, dtype, op: each(layout, dtype)),
 )
 def test_denormals_are_kept_and_nothing_is_fused(layout, dtype, op):
-    ptx, _ = module.compile_source(make_source(plan(layout, dtype, op).config), 999)
+    ptx, _ = compiled(make_source(plan(layout, dtype, op).config), 999)
     assert b".ftz" not in ptx and b"fma.rn" not in ptx and (b"add.rn.f" in ptx or b"mul.rn.f" in ptx)
 
 
@@ -299,7 +233,7 @@ def test_every_kernel_waits_for_those_before_it_and_lets_the_next_begin(family):
     configs = {
         config.family: config for config in (StartsConfig("int64"), *(plan(layout).config for layout in LAYOUTS))
     }
-    ptx, _ = module.compile_source(make_source(configs[family]), 999)
+    ptx, _ = compiled(make_source(configs[family]), 999)
     wait, launch = (ptx.find(b"griddepcontrol." + name) for name in (b"wait;", b"launch_dependents;"))
     assert 0 < wait < launch
     if family not in ("strips", "tiles"):  # there a warp waits for all

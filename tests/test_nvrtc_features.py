@@ -5,7 +5,7 @@ import re
 
 import pytest
 from operator_examples import BRACKETS, MATRIX_PRODUCT, MODULAR_PRODUCT
-from test_nvrtc import ARCHS, LAYOUTS, module, resources
+from selection import covering, each
 from views import operands, view
 
 import cuscan
@@ -16,6 +16,9 @@ from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.plan import make_plan
 from cuscan.request import make_request
+
+pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
+from nvrtc_plans import ARCHS, LAYOUTS, compiled, resources
 
 HOT = (
     "rows-short",
@@ -114,16 +117,19 @@ def config(layout, arch, feature, *, segments=None, still=False, rows=False, mas
     return make_plan(request, Target(arch, 132)).config
 
 
-@pytest.mark.parametrize("layout", HOT)
-@pytest.mark.parametrize("name", FLOAT32)
+@pytest.mark.parametrize("name, layout", covering(itertools.product(FLOAT32, HOT), each))
 def test_float32_does_not_spill(name, layout):
     feature, keywords = FLOAT32[name]
     registers, spilled = resources(config(layout, 90, feature, **keywords), 90)
     assert spilled <= FLOAT32_SPILLS.get((name, layout), 0), f"{registers} registers and {spilled} bytes of spills"
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-grid"])
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name, layout",
+    covering(
+        itertools.product(OTHERS, ["rows-long", "cluster", "tiles-grid", "columns-grid"]), lambda _, layout: [layout]
+    ),
+)
 def test_others_hardly_spill(name, layout):
     feature, keywords = OTHERS[name]
     registers, spilled = resources(config(layout, 90, feature, **keywords), 90)
@@ -142,10 +148,11 @@ def mixed():
     archs = itertools.cycle(ARCHS)
     for i, name in enumerate(MIXED):
         for layout in HOT[i % 2 :: 2]:
-            yield pytest.param(name, layout, next(archs))
+            yield name, layout, next(archs)
 
 
-@pytest.mark.parametrize("name, layout, arch", mixed())
+@pytest.mark.full
+@pytest.mark.parametrize("name, layout, arch", list(mixed()))
 def test_combinations_compile(name, layout, arch):
     feature, keywords = MIXED[name]
     made = config(layout, arch, feature, **keywords)
@@ -153,6 +160,7 @@ def test_combinations_compile(name, layout, arch):
     assert registers * made.block * made.blocks_per_sm <= 65536
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["bytes", "recurrence-complex128"])
 @pytest.mark.parametrize("arch, still", [(80, False), (90, False), (90, True)])
 def test_the_largest_states_have_shared_memory(name, arch, still):
@@ -162,7 +170,7 @@ def test_the_largest_states_have_shared_memory(name, arch, still):
 
 @pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-block"])
 def test_recurrences_round_products_and_sums_one_by_one(layout):
-    ptx, _ = module.compile_source(make_source(config(layout, 999, RECURRENCE)), 999)
+    ptx, _ = compiled(make_source(config(layout, 999, RECURRENCE)), 999)
     assert b".ftz" not in ptx and b"fma.rn" not in ptx and b"add.rn.f" in ptx and b"mul.rn.f" in ptx
 
 
@@ -177,7 +185,7 @@ def test_recurrences_round_products_and_sums_one_by_one(layout):
 )  # fmt: skip
 def test_a_mistake_of_the_user_is_shown_with_their_own_line(operator, dtypes):
     with pytest.raises(CompileError) as caught:
-        module.compile_source(make_source(config("rows-short", 90, (operator, *dtypes))), 90)
+        compiled(make_source(config("rows-short", 90, (operator, *dtypes))), 90)
     line = 1 if len(dtypes) == 1 else 3
     shown = str(caught.value).split("namespace cuscan")[0]  # the log, before the source
     assert re.search(rf"combine of oops\({line}\): error", shown), shown

@@ -1,4 +1,4 @@
-"""The README's snippets run and say the truth, its commands are two, its links lead somewhere."""
+"""Snippets of the README and of docs/ run and say the truth, the README's commands are two, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from conftest import has_gpu
 from operator_examples import EXAMPLES, MODULAR_PRODUCT
 
 import cuscan
+from benchmarks import report
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text()
-GRADIENTS = (ROOT / "docs/gradients.md").read_text()
-FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README + GRADIENTS, re.M | re.S)
-SNIPPETS = [text for language, text in FENCES if language == "python"]
-COMMANDS = [text.strip() for language, text in FENCES if language == "bash"]
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
+TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
+README, REFERENCE = TEXTS["README.md"], TEXTS["docs/reference.md"]
+
+
+def fences(page: str, language: str) -> list[str]:
+    """The blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXTS[page], re.M | re.S)
+
+
+SNIPPETS = {f"{page}-{i}": text for page in PAGES for i, text in enumerate(fences(page, "python"))}
+COMMANDS = [text.strip() for text in fences("README.md", "bash")]
 CLAIM = re.compile(r"^(\S.*?)  # (?:.*: )?(\[.*\])$", re.M)  # an expression, and the value that its comment shows
+SPEED_UP = re.compile(r"^\w+ = (cuscan\..*?)  # (.*?)(?:: [\d.]+ times as fast)?$", re.M)  # what torch takes longer for
 ROW = re.compile(r"^\| `(.*)`.* \| `(cuscan\..*?)`.* \|$", re.M)  # what is written today, and what with cuscan
 
 
@@ -36,7 +45,7 @@ def run(snippet: str) -> int:
     return len(claims)
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=[f"python{i}" for i in range(len(SNIPPETS))])
+@pytest.mark.parametrize("snippet", SNIPPETS.values(), ids=SNIPPETS)
 def test_snippet(snippet: str) -> None:
     if "import torch" in snippet:
         pytest.importorskip("torch", reason="torch is not installed")
@@ -46,13 +55,27 @@ def test_snippet(snippet: str) -> None:
 
 
 def test_comments_are_compared() -> None:
-    assert run(SNIPPETS[0]) == 5
+    assert run(SNIPPETS["README.md-1"]) == 5
     with pytest.raises(AssertionError):
         run("sum([1, 2])  # wrong: [4]")
 
 
 def test_every_snippet_says_what_comes_out() -> None:
-    assert all("assert" in snippet or CLAIM.search(snippet) for snippet in SNIPPETS)
+    silent = [name for name, text in SNIPPETS.items() if "assert" not in text and not CLAIM.search(text)]
+    assert silent == ["README.md-0"]  # the five lines, see below
+
+
+def test_five_lines_replace_what_they_say() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    (snippet,) = (text for text in SNIPPETS.values() if "x.flip" in text)
+    assert len(snippet.split("\n")) == 7 and README.index(snippet) < README.index("```bash")
+    names: dict[str, Any] = {}
+    exec(compile(snippet, "README.md", "exec"), names)
+    names["x"] = names["x"].double()  # in float32 torch's own sums are off by more than a tolerance that says much
+    replaced = SPEED_UP.findall(snippet)
+    assert len(replaced) == 2
+    for ours, theirs in replaced:
+        torch.testing.assert_close(eval(ours, names), eval(theirs, names), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("today, ours", ROW.findall(README))
@@ -76,27 +99,30 @@ def test_what_is_written_today_has_rows() -> None:
     assert len(ROW.findall(README)) == 11
 
 
+def parameters_of(name: str) -> list[inspect.Parameter]:
+    """What the README shows of a signature: all but `dim`, which is axis by another name."""
+    return [p for p in inspect.signature(getattr(cuscan, name)).parameters.values() if p.name != "dim"]
+
+
 def test_everything_public_is_shown() -> None:
-    shown = "\n".join([*SNIPPETS, *(ours for _, ours in ROW.findall(README))])
+    shown = "\n".join([*SNIPPETS.values(), *(ours for _, ours in ROW.findall(README))])
     names = [name for name in cuscan.__all__ if not name.endswith("Error")]
     assert [name for name in names if not re.search(rf"cuscan\.{name}\(", shown)] == []
-    assert [example.name for example in EXAMPLES if example.name not in README] == []
+    assert [example.name for example in EXAMPLES if example.name not in TEXTS["docs/examples.md"]] == []
     for name in names:
-        parameters = inspect.signature(getattr(cuscan, name)).parameters.values()
-        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        keywords = [p.name for p in parameters_of(name) if p.kind is p.KEYWORD_ONLY]
         assert [keyword for keyword in keywords if not re.search(rf"\b{keyword}=", shown)] == [], name
 
 
 def test_signatures_and_arguments() -> None:
-    blocks = "".join(text for language, text in FENCES if language == "text")
+    blocks = "".join(fences("docs/reference.md", "text"))
     shown = dict(re.findall(r"^cuscan\.(\w+)(\(.*?\))$", blocks, re.M | re.S))
     for name, text in shown.items():
-        parameters = inspect.signature(getattr(cuscan, name)).parameters.values()
-        plain = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters])
+        plain = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters_of(name)])
         assert " ".join(text.split()) == str(plain).replace("'", '"'), name
     assert list(shown) == ["scan", "linear_recurrence", "Operator"]
-    described = set(re.findall(r"^\| `(\w+)` \|", README, re.M))
-    assert described == set(inspect.signature(cuscan.scan).parameters) - {"axis"}
+    described = set(re.findall(r"^\| `(\w+)` \|", REFERENCE, re.M))
+    assert described == {p.name for p in parameters_of("scan")} - {"axis"}
 
 
 def test_two_commands_come_first() -> None:
@@ -107,12 +133,33 @@ def test_two_commands_come_first() -> None:
     assert COMMANDS[1].endswith("&& pytest")
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_the_readme_is_short_and_plain() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 250 and max(map(len, lines)) <= 120
+    assert not re.findall(r"\b(cells?|floors?|aims?)\b", README, re.I)
+    assert README.split("\n## ")[0].count("![") == 1
+
+
+def test_numbers_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.setattr("benchmarks.plots._save", lambda *picture: None)
+    assert report.filled(README) == README
+    assert TEXTS["docs/benchmarks.md"] == report.page()
+
+
+@pytest.mark.parametrize("document", [*PAGES, "CONTRIBUTING.md"])
 def test_links_and_paths_exist(document: str) -> None:
     text = (ROOT / document).read_text()
+    folder = (ROOT / document).parent
     links = {link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link}
-    headings = re.findall(r"^#+ (.*)$", text, re.M)
-    links -= {"#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-    paths = set(re.findall(r"`((?:cuscan|tests|benchmarks|\.ci)/[\w./-]*)`", text))
+    lost = []
+    for link in sorted(links):
+        path, _, anchor = link.partition("#")
+        target = folder / path if path else ROOT / document
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if anchor and target.exists() else []
+        known = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+        if not target.exists() or (anchor and anchor not in known):
+            lost.append(link)
+    paths = set(re.findall(r"`((?:cuscan|tests|benchmarks|docs|\.ci)/[\w./-]*)`", text))
     assert links | paths
-    assert [name for name in sorted(links | paths) if not (ROOT / name).exists()] == []
+    assert lost + [name for name in sorted(paths) if not (ROOT / name).exists()] == []

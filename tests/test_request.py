@@ -343,7 +343,7 @@ ELSEWHERE = {name: of_another_kind(view((3, 4), dtype), device=Device("cuda", 1)
             r"^initial of shape \(3, 1\) does not broadcast to .*\(3,\)",
             dict(x=(X, X), op=LINEAR_RECURRENCE, row_initial=view((3, 1))),
         ),
-        (ScanValueError, r"^a is on cuda:1 and x on cuda:0", dict(x=(ELSEWHERE["x"], X), op=LINEAR_RECURRENCE)),
+        (ScanValueError, r"^a is on cuda:1 and b on cuda:0", dict(x=(ELSEWHERE["x"], X), op=LINEAR_RECURRENCE)),
         (ScanValueError, r"^x\.f0 is on cuda:1", dict(x=(ELSEWHERE["x"], X), op=PAIR)),
         (ScanValueError, r"^reset is on cuda:1", dict(x=X, segments=("reset", ELSEWHERE["flags"]))),
         (ScanValueError, r"^keys is on cuda:1", dict(x=X, segments=("keys", ELSEWHERE["keys"]))),

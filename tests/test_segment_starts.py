@@ -1,38 +1,29 @@
-"""The kernel that makes bits of offsets, alone: its plan, and the simulated kernel against NumPy, mistakes included."""
+"""The kernel that makes bits of offsets, alone: its plan, and the simulated kernel against NumPy."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import simulator
 from plans import planned, request
-from simulator import CODE, DeviceCode, Memory, SimulationError, find_starts
+from segment_bits import CHUNK, ENDS, GPU, bits_of, found, sorted_offsets, starts, surrounded
+from simulator import find_starts
 from views import view
 
 from cuscan.config import StartsConfig, Target
-from cuscan.segment_starts import PIECE, StartsPlan, plan_starts
+from cuscan.segment_starts import PIECE, plan_starts
 
 Array = np.ndarray[Any, Any]
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
-GPU = Target(90, 132)
-ENDS = np.iinfo(np.int64)
-CHUNK = 32 * StartsConfig("int32").chunk  # positions
 
 
 # ---- plans ---------------------------------------------------------------------------------------
-
-
-def starts(shape: tuple[int, ...], offsets: Any, axis: int = -1, target: Target = GPU, **flags: Any) -> StartsPlan:
-    made = plan_starts(request(view(shape), axis=axis, segments=("offsets", offsets), **flags), target)
-    assert made is not None
-    return made
 
 
 def test_other_scans_have_no_such_launch():
@@ -87,64 +78,6 @@ def test_scans_are_compiled_once_for_all_offsets():
 # ---- the kernel ----------------------------------------------------------------------------------
 
 
-def bits_of(offsets: Array, length: int, reverse: bool) -> Array:
-    """Whether a segment starts, for each position; the start of the row is none."""
-    inside = offsets[(offsets > 0) & (offsets < length)].astype(np.int64)
-    marks = np.zeros(length, np.uint8)
-    marks[length - inside if reverse else inside] = 1
-    return marks
-
-
-def surrounded(offsets: Array, stride: int, length: int) -> Memory:
-    """Offsets in memory, so many entries apart, where all others would be boundaries too."""
-    margin, span = 600, (offsets.size - 1) * abs(stride) + 1
-    memory = np.random.default_rng(0).integers(1, max(length, 2), span + 2 * margin).astype(offsets.dtype)
-    first = margin + (span - 1) * (stride < 0)
-    raw = memory.view(np.uint8)
-    placed = np.ndarray(offsets.shape, offsets.dtype, raw, first * offsets.itemsize, (stride * offsets.itemsize,))
-    placed[...] = offsets
-    return Memory(raw, placed)
-
-
-def found(
-    offsets: Array, length: int, *, reverse: bool, run: int = 1, stride: int = 1, seed: int = 0, code: DeviceCode = CODE
-) -> Array:
-    """The bits of the simulated kernel, `run` pieces a warp."""
-    made = starts((length,), view(offsets.shape, offsets.dtype.name, strides=(stride,)), reverse=reverse)
-    count, step, *sizes, _, backwards = made.words
-    pieces = made.nbytes * 8 // PIECE
-    made = made._replace(
-        grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * PIECE, backwards)
-    )
-    bits = find_starts(made, surrounded(offsets, stride, length), 90, seed, code)
-    marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
-    if marks[length:].any():
-        raise SimulationError("a segment starts beyond the end")
-    return marks[:length]
-
-
-def sorted_offsets(length: int) -> dict[str, Array]:
-    """In order; those outside of the axis are none."""
-    rng = np.random.default_rng(length)
-    some = rng.integers(0, length + 1, length // 9 + 2)
-    far = [ENDS.min, ENDS.min + 1, -1, length + 1, 2**40, ENDS.max - 1, ENDS.max]
-    third = length // 3
-    return {
-        "ends": np.array([0, length]),
-        "one": np.array([length // 2]),
-        "outside": np.array(far),
-        "each": np.arange(length + 1),
-        "random": np.sort(some),
-        "random-int32": np.sort(some).astype(np.int32),
-        "far": np.sort(np.concatenate([far, some])),
-        "far-int32": np.sort(np.concatenate([np.array([-(2**31), -1, 2**31 - 1]), some])).astype(np.int32),
-        "equal": np.full(1000, length // 2),
-        "empty": np.sort(
-            np.repeat([0, min(5, length), third, third + 1, third + 3, length], [130, 1, 1000, 128, 129, 300])
-        ),
-    }
-
-
 def disordered_offsets(length: int) -> dict[str, Array]:
     rng = np.random.default_rng(length)
     return {
@@ -191,58 +124,3 @@ def test_no_elements():
     made = starts((0,), view((3,), "int64"), include_initial=True)
     bits = find_starts(made, surrounded(np.zeros(3, np.int64), 1, 0), 90, 0)
     assert not bits.array.any()
-
-
-# ---- mistakes ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """What is wrong, and what to put in the place of what."""
-
-    name: str
-    old: str
-    new: str
-
-
-MISTAKES = (
-    Mistake("first-of-a-chunk-lost", "start > 0 ? start : 1", "start + 1"),
-    Mistake("start-of-the-row-marked", "start > 0 ? start : 1", "start"),
-    Mistake("last-of-a-chunk-lost", "offset[k] < to) mark", "offset[k] < to - 1) mark"),
-    Mistake("reverse-from-too-late", "? of.length - to + 1 :", "? of.length - to + 2 :"),
-    Mistake("reverse-to-too-early", "? of.length - from + 1 :", "? of.length - from :"),
-    Mistake("reverse-is-not-mirrored", "(of.reverse ? of.length - offset : offset)", "(offset)"),
-    Mistake("reverse-is-one-off", "? of.length - offset :", "? of.length - 1 - offset :"),
-    Mistake("search-for-more", "entry(probe) < bound", "entry(probe) <= bound"),
-    Mistake("search-goes-too-far", "(found - 1) * stride + 1", "found * stride"),
-    Mistake("cursor-not-kept", "target::count_bits(~beyond & (beyond - 1));", "target::kWarp;"),
-    Mistake("cursor-one-too-far", "at += target::count_bits(", "at += 1 + target::count_bits("),
-    Mistake("cursor-stands-still", "                at += target::kWarp;", ""),
-    Mistake("run-of-empties-skipped-too-far", "seek(last + 1)", "seek(last + 2)"),
-    Mistake("read-beyond-the-entries", "ahead < left ? entry(at + ahead) : 0;", "entry(at + ahead);"),
-    Mistake("chunk-not-cleared", "words[w] = 0", ""),
-    Mistake("marked-before-all-is-cleared", "        target::sync_warp();\n        // In", "        // In"),
-    Mistake("writes-beyond-the-bits", "of.run < of.positions - begin ? of.run : of.positions - begin", "of.run"),
-)  # fmt: skip
-
-
-def check(code: DeviceCode) -> None:
-    """Chunks on both sides of each other, runs of empty segments, a last warp with nothing to do."""
-    for length, run in ((7 * PIECE - 3, 1), (2 * CHUNK + 3 * PIECE + 5, 19), (2 * CHUNK + 77, 10)):
-        for seed, (offsets, reverse) in enumerate(itertools.product(sorted_offsets(length).values(), (False, True))):
-            got = found(offsets, length, run=run, reverse=reverse, seed=seed, code=code)
-            np.testing.assert_array_equal(got, bits_of(offsets, length, reverse))
-
-
-@needs_compiler
-def test_good_code_passes():
-    check(CODE)
-
-
-@needs_compiler
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_mistake_is_noticed(mistake):
-    code = CODE.broken("kernels/segment_starts.cuh", mistake.old, mistake.new)
-    with pytest.raises(AssertionError) as caught:
-        check(code)
-    assert isinstance(caught.value, SimulationError) or "not equal" in str(caught.value)

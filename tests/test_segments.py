@@ -84,6 +84,8 @@ def segments_for(rng, kind, shape, axis):
     n = shape[axis]
     if kind == "reset":
         thin = tuple(size if rng.random() < 0.7 else 1 for size in shape)[rng.integers(len(shape)) :]
+        if thin == (n,):  # which would lie along the axis, not along the last one
+            thin = (1,) * (len(shape) - 1) + thin
         return {"reset": rng.random(thin) < 0.3}
     if kind == "offsets":
         return {"offsets": draw_offsets(rng, n, 1 + n // 3).astype(rng.choice(["int32", "int64"]))}
@@ -320,9 +322,28 @@ def test_resets_and_keys_of_another_shape_or_dtype():
         refused(ScanTypeError, "keys", keys=np.zeros(6, dtype))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["reset", "keys"])
 def test_segments_that_are_no_arrays(name):
-    refused(ScanTypeError, name, "list", **{name: GOOD[name].tolist()})
+    refused(ScanTypeError, name, "list", f"np.asarray({name})", **{name: GOOD[name].tolist()})
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_offsets_may_be_listed(kind):
+    x, offsets = np.ones(6), GOOD["offsets"]
+    expected = cuscan.cumsum(x, offsets=offsets)
+    np.testing.assert_array_equal(cuscan.cumsum(x, offsets=kind(offsets.tolist())), expected)
+    np.testing.assert_array_equal(
+        cuscan.linear_recurrence(1, x, offsets=kind(offsets.tolist())), cuscan.linear_recurrence(1, x, offsets=offsets)
+    )
+    for wrong in ([0.0, 6.0], ["0", "6"], [[0], [3, 6]], [0, None], [True, False]):
+        refused(ScanTypeError, "offsets must be integers; got", offsets=kind(wrong))
+    refused(ScanValueError, "offsets", "one axis", offsets=kind([]))
+    refused(ScanValueError, "offsets must begin with 0", offsets=kind([1, 6]))
+
+
+def test_offsets_of_tensors_may_be_listed():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert cuscan.cumsum(torch.ones(6), offsets=[0, 2, 6]).tolist() == [1, 2, 1, 2, 3, 4]
 
 
 def test_validate_is_true_or_false():

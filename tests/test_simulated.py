@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, simulate, small_units
+from selection import covering, facets_of
+from simulator import Memory, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
 from cuscan.config import Target
@@ -542,14 +543,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(request: pytest.FixtureRequest) -> None:
-    """The kernels of all selected cases, compiled side by side."""
-    here = [item for item in request.session.items if getattr(item, "originalname", "") == "test_scan"]
-    CODE.build(item.callspec.params["case"].prepare() for item in here if item.module is request.module)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
 def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):

@@ -5,14 +5,14 @@ Bit for bit against NumPy's way through the same order, but for log-sum-exp, who
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from feature_cases import FAMILIES, SHORT, UNITS, Array, Case, Draw, build_selected, draws, of_family
+from draws import Array, Draw, drawn, draws, initial_of, tied
+from feature_cases import FAMILIES, SHORT, UNITS, Case, of_family
 from operator_examples import AFFINE, BRACKETS, EXAMPLES, MATRIX_PRODUCT
+from selection import covering, facets_of
 from simulator import prepare, small_units
 
 import cuscan
@@ -25,25 +25,6 @@ pytestmark = pytest.mark.skipif(
 
 
 # ---- indices -------------------------------------------------------------------------------------
-
-
-def tied(dtype: str, nan: float = 0) -> Draw:
-    """Many equal values, which rise along the axis in one row and fall in the next; NaN late in a row, if any."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-        place = np.indices(shape)
-        along = place[axis] / shape[axis]
-        rising = np.where((place.sum(0) - place[axis]) % 2 == 0, along, 1 - along)
-        value = np.floor(rising * 20) + rng.integers(0, 3, shape)
-        if dtype == "bool":
-            return (value > 18,)
-        if not dtype.startswith("uint"):
-            value -= 11
-        if nan:
-            value = np.where((rng.random(shape) < nan) & (along > 0.3), np.nan, np.where(value == 0, -value, value))
-        return (value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype),)
-
-    return draw
 
 
 def indices() -> list[Case]:
@@ -123,27 +104,6 @@ def leading_values() -> list[Case]:
 # ---- operators of the user -----------------------------------------------------------------------
 
 
-def drawn(example: Any, layout: str = "c") -> Draw:
-    """Elements of an example, in arrays that lie in memory in different ways."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-        arrays = list(example.draw(rng, shape))
-        if layout == "mixed":  # one stands still along the axis, one runs backwards, one lies in another order
-            arrays[0] = arrays[0].take([0], axis)
-            arrays[1] = np.flip(np.flip(arrays[1]).copy())
-            arrays[2:] = [np.asfortranarray(array) for array in arrays[2:]]
-        if layout == "one-row":
-            arrays[-1] = arrays[-1][(slice(1),) * (axis % len(shape))]
-        return tuple(arrays)
-
-    return draw
-
-
-def initial_of(example: Any) -> Any:
-    numbers = tuple(part.item() for part in example.draw(np.random.default_rng(1), ()))
-    return numbers if example.state else numbers[0]
-
-
 def user_operators() -> list[Case]:
     cases = []
     for example in EXAMPLES:
@@ -207,18 +167,12 @@ LOG_SUMS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(request: pytest.FixtureRequest) -> None:
-    """The kernels, compiled side by side."""
-    build_selected(request)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
 def test_feature(case: Case) -> None:
     case.check()
 
 
-@pytest.mark.parametrize("case", LOG_SUMS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", covering(LOG_SUMS, lambda case: facets_of(case, FAMILIES)))
 def test_log_sums(case: Case) -> None:
     """Within twice eps (|result| + 2.5 DEPTH), the bound of either way, and a rounding of the result."""
     simulation, (expected,) = case.prepare()

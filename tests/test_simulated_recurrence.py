@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from feature_cases import FAMILIES, SHORT, UNITS, Array, Case, Draw, build_selected, of_family
+from draws import Draw, steps
+from feature_cases import FAMILIES, SHORT, TURNS, UNITS, Case, of_family
+from selection import covering, facets_of
 from simulator import prepare, small_units
 
 from cuscan.config import Target
@@ -17,25 +18,6 @@ from cuscan.operators import LINEAR_RECURRENCE
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
-
-
-def steps(dtype: str = "float32", decay: str = "full", decay_dtype: str = "") -> Draw:
-    """a and b. `decay` says where a is as large as b: in all axes, in none, in all but the scanned one, in it."""
-
-    def one(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, low: float) -> Array:
-        value = np.where(rng.random(shape) < 0.01, 0, rng.uniform(low, 1, shape))
-        if dtype.startswith("complex"):
-            value = value * np.exp(1j * rng.uniform(0, 2 * np.pi, shape))
-        return value.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-        along = [a == axis % len(shape) for a in range(len(shape))]
-        kept = {"full": [True] * len(shape), "scalar": [False] * len(shape), "channel": [not a for a in along]}
-        there = kept.get(decay, along)
-        narrow = tuple(n if keep else 1 for n, keep in zip(shape, there, strict=True))
-        return one(rng, narrow, decay_dtype or dtype, 0.9), one(rng, shape, dtype, -1)
-
-    return draw
 
 
 def recurrence(family: str, name: str, draw: Draw, **fields: Any) -> Case:
@@ -93,17 +75,12 @@ def in_place() -> list[Case]:
 
 
 def before() -> list[Case]:
-    """Exclusive ones, with and without the total: what derivatives ask for."""
-    total = {"exclusive": True, "include_initial": True}
-    return [
+    """Exclusive ones, and those with the total in segments: what derivatives ask for."""
+    exclusive, total = {"exclusive": True, "reverse": True}, {"exclusive": True, "include_initial": True}
+    return [recurrence(family, "before", steps(), initial="rows", call=exclusive) for family in FAMILIES] + [
         recurrence(family, "before-in-segments", steps(), segments="reset", initial="rows", call=total)
         for family in SHORT
     ]
-
-
-def before_everywhere() -> list[Case]:
-    call = {"exclusive": True, "reverse": True}
-    return [recurrence(family, "before", steps(), initial="rows", call=call) for family in FAMILIES]
 
 
 def lengths() -> list[Case]:
@@ -118,25 +95,10 @@ def lengths() -> list[Case]:
     ]
 
 
-# Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
-TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
-
 CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *lengths(), TURNS]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(request: pytest.FixtureRequest) -> None:
-    """The kernels, compiled side by side."""
-    build_selected(request)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", before_everywhere(), ids=lambda case: case.name)
-def test_what_precedes_each_step(case: Case) -> None:
-    case.check()
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
 def test_recurrence(case: Case) -> None:
     case.check()
 

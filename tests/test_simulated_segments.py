@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import simulator
-from feature_cases import FAMILIES, SHORT, Case, build_selected, draws, of_family, twin
+from draws import draws
+from feature_cases import FAMILIES, SHORT, Case, of_family, twin
+from selection import covering, facets_of
 from simulator import assert_same, prepare, small_units
 
 from cuscan.config import Target
@@ -128,13 +130,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(request: pytest.FixtureRequest) -> None:
-    """The kernels, compiled side by side."""
-    build_selected(request)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
 def test_segments(case: Case) -> None:
     case.check()
 

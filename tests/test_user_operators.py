@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -345,10 +346,11 @@ def test_other_arguments_of_the_constructor():
 
 
 def test_operators_are_values():
-    one, same = AFFINE.operator(), AFFINE.operator(numpy=None, state=dict(AFFINE.state))
+    one, same = AFFINE.operator(), AFFINE.operator(state=dict(AFFINE.state))
     assert one == same and hash(one) == hash(same) and len({one, same}) == 1
     turned = dict(reversed(AFFINE.state.items()))  # the order of the fields is that of the arrays
     changes = [{"name": "g"}, {"combine": "earlier"}, {"identity": (1, 1)}, {"state": turned}]
+    changes += [{"numpy": None}, {"numpy": functools.partial(AFFINE.numpy)}]
     assert all(AFFINE.operator(**change) != one for change in changes)
     assert MODULAR_PRODUCT.operator() != one and MODULAR_PRODUCT.operator() != "modular_product"
     with pytest.raises(AttributeError):
@@ -396,6 +398,21 @@ def test_other_wrong_calls():
     refused(ScanTypeError, "complex64", x=(np.ones(3, "complex64"), x[1]), op=affine)
 
 
+def test_out_of_four_arrays():
+    """They may lie between each other, element by element; two that share one are refused, whichever they are."""
+    rng = np.random.default_rng(0)
+    x = tuple(MATRIX_PRODUCT.draw(rng, (5,)))
+    product = MATRIX_PRODUCT.operator()
+    memory = np.empty((9, 4), np.float32)
+    between = tuple(memory[:5, field] for field in range(4))
+    for got, expected in zip(cuscan.scan(x, product, out=between), cuscan.scan(x, product), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for one, other in itertools.combinations(range(4), 2):
+        out = list(between)
+        out[other] = memory[4:, one]  # its first element is the last of out[one]
+        refused(ScanValueError, "arrays of out overlap", x=x, op=product, out=tuple(out))
+
+
 def test_what_is_no_text_of_an_operator():
     commented = cuscan.Operator("f", "earlier + later  // we return the sum", 0, numpy=np.add)
     assert "return earlier + later  // we return the sum\n;" in commented.source
@@ -404,5 +421,5 @@ def test_what_is_no_text_of_an_operator():
     short = cuscan.Operator(
         "f", "return earlier;", (0, 0), state={"a": "int32", "b": "int32"}, numpy=lambda e, _: (e["a"],)
     )
-    with pytest.raises(cuscan.ScanTypeError, match="a tuple of 2 arrays"):
+    with pytest.raises(cuscan.ScanTypeError, match="return a tuple of 2 arrays"):
         cuscan.scan((np.ones(3, np.int32), np.ones(3, np.int32)), short)

@@ -7,14 +7,24 @@ from typing import Any
 
 from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
-from cuscan.interop import CUPY_MISSING
+from cuscan.interop import CUPY_MISSING, hand_back
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
     device = operands.views[0].kind.device.type
     backend = _backends.get(device) or _load(device)
-    return backend(flags, operands, initial)
+    results = backend(flags, operands, initial)
+    for view in operands.views:
+        if view.lender is not None:
+            return _handed_back(results, operands)
+    return results
+
+
+def _handed_back(results: tuple[Any, ...], operands: Operands) -> tuple[Any, ...]:
+    """The results as arrays of the library that lent the values; those of `outs` are the user's own already."""
+    lender, given = operands.values[-1].lender, len(operands.outs or ())
+    return results if lender is None else results[:given] + hand_back(results[given:], lender)
 
 
 _backends: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by device type, those that were needed so far
@@ -27,6 +37,8 @@ def _load(device_type: str) -> Callable[..., tuple[Any, ...]]:
     else:
         try:
             from cuscan.backends.cuda import run as backend
+        except MissingDependencyError:  # of another version
+            raise
         except ImportError as error:
             raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error
     _backends[device_type] = backend

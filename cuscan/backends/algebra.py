@@ -28,6 +28,7 @@ class Inputs(NamedTuple):
     mask: Array | None = None
     segments: Array | None = None
     row_initial: Array | None = None
+    carry: tuple[Array, ...] = ()
 
 
 class Algebra:
@@ -58,13 +59,40 @@ class Algebra:
     def row_start(self, inputs: Inputs, first: int, count: int) -> Array:
         """What rows start from."""
         rows, start = slice(first, first + count), self._start
+        shape = inputs.values[0][rows].shape[:1]
+        if inputs.carry:
+            return self._marked(make_states(self._carry, self._carried(inputs, rows), shape), False)
         if inputs.row_initial is not None:
             assert self._request.row_initial is not None
             spec = self._request.row_initial.dtype
             start = (to_accumulator(inputs.row_initial[rows], spec, DTYPES[self._request.carry]),)
         states = self._request.op.states
         parts = self._identity() if start is None else states.start(*start)
-        return self._marked(make_states(self._carry, parts, inputs.values[0][rows].shape[:1]), False)
+        return self._marked(make_states(self._carry, parts, shape), False)
+
+    def _carried(self, inputs: Inputs, rows: slice) -> tuple[Array, ...]:
+        """The fields of a state that comes in; what is counted from the present elements moves by them."""
+        fields = [field[rows] for field in inputs.carry[: len(self._carry.names or ("",))]]
+        if self._request.op.indexed and self._request.reverse:
+            fields[1] = np.where(fields[1] < 0, fields[1], fields[1] + self._length)
+        return tuple(fields)
+
+    def carry_out(self, inputs: Inputs, rows: slice, states: Array) -> list[Array]:
+        """The fields of a carry, from the states that lines end with."""
+        states = self.shown(states)
+        fields = [states[name] for name in self._carry.names or ()] or [states]
+        if self._request.op.indexed:
+            fields.append(self._length + self._counted(inputs, rows))
+        return fields
+
+    @property
+    def _length(self) -> int:
+        return self._request.shape[self._request.axis]
+
+    @staticmethod
+    def _counted(inputs: Inputs, rows: slice) -> Any:
+        """The elements before the present ones."""
+        return inputs.carry[2][rows] if inputs.carry else 0
 
     def _identity(self) -> tuple[complex, ...]:
         return self._request.op.identity(self._request.result.dtype)
@@ -89,7 +117,8 @@ class Algebra:
         states = make_states(self._state, parts, values[0].shape)
         if request.op.indexed:
             index = np.arange(window[1].start, window[1].start + states.shape[1])
-            states["index"] = request.shape[request.axis] - 1 - index if request.reverse else index
+            counted = np.reshape(self._counted(inputs, window[0]), (-1, 1))
+            states["index"] = self._length - 1 - index if request.reverse else counted + index
         if inputs.mask is not None:
             states = np.where(inputs.mask[window].view(np.uint8) != 0, states, self.identity())
         if request.skip_nan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+from collections.abc import Iterable
 from typing import Any, cast
 
 import cupy
@@ -12,18 +13,20 @@ import numpy as np
 
 from cuscan.backends import workspace
 from cuscan.backends.kernel import Kernel
-from cuscan.call import Flags, Operands
+from cuscan.call import Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
-from cuscan.initial import initial_argument
+from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import ArrayView, DeviceLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
+from cuscan.versions import check_version
 
+check_version("cupy", cupy.__version__)
 _MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
 _get_device = cupy.cuda.runtime.getDevice
@@ -56,20 +59,25 @@ class _Launch:
         self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
         self.checks_offsets = checks_offsets
-        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in request.results]
-        if request.last is not None:
-            made.append(_without(request.last, request.axis))
+        results = () if request.only_carry else request.results
+        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
+        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
+        made += [_without(spec, request.axis) for spec in behind]
         self.makers = [self.library.maker(*spec, device) for spec in made]
-        self.empty = 0 in request.result.shape
+        self.has_elements = 0 not in request.shape
+        self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
-        values, read, results = len(request.values), len(operands.views), len(request.results)
-        count = read + results + (request.last is not None)
-        order = [*range(values), *range(read, read + results), *range(values, read), *range(read + results, count)]
+        values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
+        written = read + len(results)
+        count, last = written + len(behind), written + (request.last is not None)
+        beside, carry_in = range(values, read - carried), range(read - carried, read)
+        written_behind = (*range(written, last), *carry_in, *range(last, count))
+        order = [*range(values), *range(read, written), *beside, *written_behind]
         offsets = dict(zip(order, plan.present_offsets, strict=True))
         self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
         self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
@@ -120,16 +128,30 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         number = None if initial is None else initial_argument(launch.request, initial)
         if not launch.empty:
             _queue(launch, views, pointers, number)
-        elif launch.request.last is not None:  # what comes in goes out
-            row_initial = operands.get("initial")
-            owners[-1][...] = (initial or 0) if row_initial is None else row_initial.owner
+        if not launch.has_elements:
+            _hand_on(launch.request, operands, initial, owners)
         if outs is not None:
             for out in outs:
                 library.written(out.owner)
+        fields = len(launch.request.carry_out)
+        if fields:
+            owners[-fields:] = [one_or_all(owners[-fields:])]
         return tuple(owners)
     finally:
         if current != wanted:
             _set_device(current)
+
+
+def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
+    """Of no elements: what comes in goes out. `owners` end with the last states and the carry, if there are any."""
+    fields, row_initial = len(request.carry_out), operands.get("initial")
+    if request.last is not None:
+        owners[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial.owner
+    carry: Iterable[Any] = [view.owner for view in operands.carry] or carry_start(request, initial)
+    if row_initial is not None:
+        carry = request.op.states.start(row_initial.owner)
+    for out, field in zip(owners[len(owners) - fields :], carry, strict=False):
+        out[...] = field
 
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:
@@ -148,9 +170,10 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_
         pass
     except TypeError:  # an argument that cannot be hashed
         return _prepare(flags, operands, has_initial), pointers
-    if len(_launches) >= _MAX_LAUNCHES:
-        _launches.clear()
     launch = _launches[key] = _prepare(flags, operands, has_initial)
+    while len(_launches) > _MAX_LAUNCHES:
+        with contextlib.suppress(RuntimeError, StopIteration):  # another thread adds or drops one meanwhile
+            _launches.pop(next(iter(_launches)), None)  # the oldest
     return launch, pointers
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from cuscan.backends.algebra import Algebra, Inputs, Part
 from cuscan.backends.convert import storage, to_accumulator, to_result
-from cuscan.backends.walk import block, carry_of, prefixes, unblock, walk
-from cuscan.call import SEGMENTS, Flags, Operands
+from cuscan.backends.walk import behind, block, carry_of, prefixes, unblock, walk
+from cuscan.call import SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
@@ -23,6 +23,7 @@ from cuscan.interop.view import ArrayView, HostLibrary
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
+from cuscan.specs import ArraySpec
 
 Array = np.ndarray[Any, Any]
 
@@ -45,108 +46,160 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         return library.as_numpy(view)
 
     segments, row_initial = seen(operands.get(*SEGMENTS)), seen(operands.get("initial"))
-    inputs = Inputs(tuple(map(seen, operands.values)), seen(operands.get("mask")), segments, row_initial)
+    carry = tuple(map(seen, operands.carry))
+    inputs = Inputs(tuple(map(seen, operands.values)), seen(operands.get("mask")), segments, row_initial, carry)
     if operands.segments == "offsets":
         check_offsets(segments, request.shape[request.axis])
-    outs = operands.outs
-    if outs is None:
-        makers = [library.maker(s.shape, s.strides, s.dtype, main.device) for s in request.results]
-        outs = tuple(library.adopt(make(), "out") for make in makers)
-    else:
-        check_overlap(operands)
-    results, last = evaluate(request, inputs, start)
-    for out, result in zip(outs, results, strict=True):
+
+    def made(spec: ArraySpec, strides: tuple[int, ...], result: Array) -> Any:
+        out = library.adopt(library.maker(result.shape, strides, spec.dtype, main.device)(), "out")
         library.as_numpy(out)[...] = result
-        library.written(out.owner)
-    owners = tuple(out.owner for out in outs)
-    if request.last is None:
-        return owners
-    make_last = library.maker(last.shape, _c_strides(last.shape), request.last.dtype, main.device)
-    state = library.adopt(make_last(), "last")
-    library.as_numpy(state)[...] = last
-    return (*owners, state.owner)
+        return out.owner
+
+    outs = operands.outs
+    if outs is not None:
+        check_overlap(operands)
+    results, last, behind_all = evaluate(request, inputs, start)
+    if outs is None:
+        owners = [made(spec, spec.strides, result) for spec, result in zip(request.results, results, strict=False)]
+    else:
+        for out, result in zip(outs, results, strict=True):
+            library.as_numpy(out)[...] = result
+            library.written(out.owner)
+        owners = [out.owner for out in outs]
+    if request.last is not None:
+        owners.append(made(request.last, _c_strides(last.shape), last))
+    if request.carry_out:
+        fields = zip(request.carry_out, behind_all, strict=True)
+        owners.append(one_or_all([made(spec, _c_strides(field.shape), field) for spec, field in fields]))
+    return tuple(owners)
 
 
-def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> tuple[list[Array], Array]:
-    """The results of a request on NumPy arrays, and the last states; bfloat16 comes and goes as uint16."""
+class Evaluated(NamedTuple):
+    """What a request gives: bfloat16 as uint16; `last` without a meaning where it is not asked for."""
+
+    results: list[Array]
+    last: Array
+    carry: list[Array]
+
+
+def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Evaluated:
+    """The results of a request on NumPy arrays, the last states and the carry; bfloat16 comes and goes as uint16."""
     if request.op.combine is None:
         raise ScanTypeError(f"op={request.op.name!r} has no numpy= callable, which scans of CPU arrays need")
     shape, axis = request.shape, request.axis
-    others = shape[:axis] + shape[axis + 1 :]
-    rows, length = math.prod(others), shape[axis] + request.include_initial
-    results = [np.empty((rows, length), storage(result.dtype)) for result in request.results]
-    last = np.zeros(rows, storage((request.last or request.result).dtype))
+    others = _lines(request)
+    rows, elements = math.prod(others), shape[axis]
+    length = elements + request.include_initial
 
     def as_rows(array: Array) -> Array:
         moved = np.moveaxis(np.broadcast_to(array, shape), axis, -1)
-        return (moved[..., ::-1] if request.reverse else moved).reshape(rows, shape[axis])
+        return (moved[..., ::-1] if request.reverse else moved).reshape(rows, elements)
 
-    if not shape[axis] and request.last is not None:  # what comes in goes out
-        last[...] = _initial_rows(request, inputs, start, others, rows)
-    if rows * length:
-        arranged = Inputs(
-            tuple(map(as_rows, inputs.values)),
-            None if inputs.mask is None else as_rows(inputs.mask),
-            None if inputs.segments is None else _restarts(request, inputs.segments, as_rows, rows),
-            None if inputs.row_initial is None else np.broadcast_to(inputs.row_initial, others).reshape(rows),
-        )
-        with np.errstate(all="ignore"):
-            _scan_rows(request, Algebra(request, start), arranged, results, last)
+    def one_a_row(array: Array) -> Array:
+        return np.broadcast_to(array, others).reshape(rows)
+
+    arranged = Inputs(
+        tuple(map(as_rows, inputs.values)),
+        None if inputs.mask is None else as_rows(_standing(inputs.mask, request.mask)),
+        None if inputs.segments is None else _restarts(request, inputs, as_rows, rows),
+        None if inputs.row_initial is None else one_a_row(inputs.row_initial),
+        tuple(map(one_a_row, inputs.carry)),
+    )
+    outputs = Evaluated(
+        [np.empty((rows, length), storage(result.dtype)) for result in request.results if not request.only_carry],
+        np.zeros(rows, storage((request.last or request.result).dtype)),
+        [np.empty(rows, storage(field.dtype)) for field in request.carry_out],
+    )
+    algebra = Algebra(request, start)
+    with np.errstate(all="ignore"):
+        if not elements:  # what comes in goes out
+            outputs.last[...] = _initial_rows(request, arranged, start)
+            _keep_carry(algebra, arranged, slice(None), algebra.row_start(arranged, 0, rows), outputs.carry)
+        if rows * length:
+            _scan_rows(request, algebra, arranged, outputs)
+    if request.carry_out and inputs.segments is not None and request.segments and request.segments.kind == "keys":
+        keys = as_rows(_standing(inputs.segments, request.segments.array))[:, -1:]
+        outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
 
     def as_asked(array: Array) -> Array:
         moved = array.reshape(*others, length)
         return np.moveaxis(moved[..., ::-1] if request.reverse else moved, -1, axis)
 
-    return [as_asked(result) for result in results], last.reshape(others)
+    results = [as_asked(result) for result in outputs.results]
+    return Evaluated(results, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
 
-def _initial_rows(
-    request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None, others: tuple[int, ...], rows: int
-) -> Any:
+def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:
     if inputs.row_initial is None:
         return 0 if start is None else start[0]
     assert request.row_initial is not None
-    initial = np.broadcast_to(inputs.row_initial, others).reshape(rows)
-    return to_accumulator(initial, request.row_initial.dtype, DTYPES[request.carry])
+    return to_accumulator(inputs.row_initial, request.row_initial.dtype, DTYPES[request.carry])
 
 
-def _restarts(request: ScanRequest, segments: Array, as_rows: Callable[[Array], Array], rows: int) -> Array:
-    """Where segments start, in scan order; the start of a row counts only where a flag says so."""
-    assert request.segments is not None
-    length = request.shape[request.axis]
+def _keep_carry(algebra: Algebra, inputs: Inputs, rows: slice, states: Array, carry: list[Array]) -> None:
+    """Put the states that lines end with where the carry goes."""
+    for field, part in zip(carry, algebra.carry_out(inputs, rows, states), strict=False):  # the last keys have no part
+        field[rows] = part
+
+
+def _restarts(request: ScanRequest, inputs: Inputs, as_rows: Callable[[Array], Array], rows: int) -> Array:
+    """Where segments start, in scan order; the start of a row counts where a flag says so, or a carry."""
+    assert request.segments is not None and inputs.segments is not None
+    segments, length = inputs.segments, request.shape[request.axis]
     if request.segments.kind == "reset":
-        return np.not_equal(as_rows(segments).view(np.uint8), 0)
+        return np.not_equal(as_rows(_standing(segments, request.segments.array)).view(np.uint8), 0)
     if request.segments.kind == "offsets":
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
         starts[length - inside if request.reverse else inside] = True
+        if request.carry_in:  # a first segment without elements takes the carry
+            starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
         return np.broadcast_to(starts[:length], (rows, length))
-    if segments.ndim == 1:
-        segments = segments.reshape([-1 if i == request.axis else 1 for i in range(len(request.shape))])
-    keys = as_rows(segments)
-    keys = to_accumulator(keys, request.segments.array.dtype, request.segments.array.dtype)
+    dtype = request.segments.array.dtype
+    keys = to_accumulator(as_rows(_standing(segments, request.segments.array)), dtype, dtype)
     starts = np.zeros(keys.shape, np.bool_)
     starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
+    if request.carry_in and length:
+        last_key = np.broadcast_to(inputs.carry[-1], _lines(request)).reshape(rows)
+        starts[:, 0] = keys[:, 0] != to_accumulator(last_key, dtype, dtype)
     return starts
 
 
-def _scan_rows(request: ScanRequest, algebra: Algebra, inputs: Inputs, results: list[Array], last: Array) -> None:
+def _standing(array: Array, spec: ArraySpec | None) -> Array:
+    """An array as the request has it: broadcast, along the last axis or the scanned one."""
+    assert spec is not None
+    return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])
+
+
+def _lines(request: ScanRequest) -> tuple[int, ...]:
+    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
+
+
+def _scan_rows(request: ScanRequest, algebra: Algebra, inputs: Inputs, outputs: Evaluated) -> None:
     order = order_of(request)
-    rows, length = results[0].shape
-    span = order.unit * order.group
+    rows, elements = len(inputs.values[0]), request.shape[request.axis]
+    length, span = elements + request.include_initial, order.unit * order.group
     step = max(BLOCK // min(span, length), 1)
     for first in range(0, rows, step):
+        lines = slice(first, first + step)
         start = Part(np.bool_(request.has_initial), algebra.row_start(inputs, first, step))
         carry = carry_of(order, algebra.combine, start)
         for position in range(0, length, span):
-            window = slice(first, first + step), slice(position, position + span)
-            shape = results[0][window].shape
+            window = lines, slice(position, position + span)
+            shape = len(start.value), min(span, length - position)
             blocked = block(algebra.lift(inputs, window, shape), order)
-            prefix = prefixes(algebra.combine, blocked, carry)
-            states = unblock(walk(algebra, blocked, prefix), shape)
-            for result, spec, lowered in zip(results, request.results, request.op.states.lower(states), strict=True):
-                result[window] = to_result(lowered, spec.dtype)
-            last[first : first + step] = request.op.states.lower(states[:, -1])[0]
+            before = prefixes(algebra.combine, blocked, carry)
+            if request.carry_out and position < elements <= position + span:
+                ends_with = behind(algebra.combine, blocked, before, elements - 1 - position)
+                _keep_carry(algebra, inputs, lines, ends_with, outputs.carry)
+            if request.only_carry:
+                continue
+            states = unblock(walk(algebra, blocked, before.all), shape)
+            lowered = request.op.states.lower(states)
+            for result, spec, part in zip(outputs.results, request.results, lowered, strict=True):
+                result[window] = to_result(part, spec.dtype)
+            outputs.last[lines] = request.op.states.lower(states[:, -1])[0]
 
 
 def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

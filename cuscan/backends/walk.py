@@ -7,7 +7,7 @@ last, so every step of the order is one NumPy call on whole arrays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,7 +74,20 @@ def carry_of(order: Order, combine: Combine, initial: Part) -> Carry | PairedCar
     return PairedCarry(combine, initial) if order.paired else Carry(combine, initial)
 
 
-def prefixes(combine: Combine, blocked: Array, carry: Carry | PairedCarry) -> Part:
+class Prefixes(NamedTuple):
+    """What precedes each thread's items.
+
+    `all` of it; or in three steps: the `units` before, in the carry's type, the `warps` before in the unit, and the
+    `runs` before in the warp (in the unit, of a paired order, which has no warps).
+    """
+
+    all: Part
+    units: Part
+    warps: Part
+    runs: Part
+
+
+def prefixes(combine: Combine, blocked: Array, carry: Carry | PairedCarry) -> Prefixes:
     """What precedes each thread's items, for one group of units; the carry passes the group."""
     totals = blocked[0].copy()
     for item in blocked[1:]:
@@ -88,26 +101,29 @@ def prefixes(combine: Combine, blocked: Array, carry: Carry | PairedCarry) -> Pa
     units = _kogge_stone(combine, warps[-1].astype(before_group.value.dtype))
     carry.pass_group(units[-1])
 
-    carries = _join(combine, before_group, _before(units))
-    carries = Part(carries.exists, carries.value.astype(blocked.dtype))
-    return _join(
-        combine,
-        _join(combine, carries, _before(warps)),
-        _join(combine, _before(vectors), _before(lanes)),
-    )
+    before_units = _join(combine, before_group, _before(units))
+    carries = Part(before_units.exists, before_units.value.astype(blocked.dtype))
+    before_warps, runs = _before(warps), _join(combine, _before(vectors), _before(lanes))
+    return Prefixes(_join(combine, _join(combine, carries, before_warps), runs), before_units, before_warps, runs)
 
 
-def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Part:
+def _paired_prefixes(combine: Combine, totals: Array, carry: PairedCarry) -> Prefixes:
     runs = _blocks(combine, totals[:, 0, 0])  # (blocks, units, rows)
     before_section = carry.before_group()
     units = _blocks(combine, runs[-1][0].astype(before_section.value.dtype))
     carry.pass_group(units[-1][0])
 
-    before_unit = _before_in_pairs(combine, before_section, units)
-    before_unit = Part(before_unit.exists, before_unit.value.astype(totals.dtype))
-    before = _join(combine, before_unit, _before_in_pairs(combine, Part(np.False_, runs[0]), runs))
-    shape = runs[0].shape[:1] + before.value.shape[1:]
-    return Part(np.broadcast_to(before.exists, shape)[:, None, None], before.value[:, None, None])
+    before_units = _before_in_pairs(combine, before_section, units)
+    carries = Part(before_units.exists, before_units.value.astype(totals.dtype))
+    before_runs = _before_in_pairs(combine, Part(np.False_, runs[0]), runs)
+    before = _join(combine, carries, before_runs)
+    no_warps = Part(np.False_, totals)
+    parts = (
+        Part(np.broadcast_to(p.exists, p.value.shape)[:, None, None], p.value[:, None, None])
+        for p in (before, before_runs)
+    )
+    everything, of_runs = parts
+    return Prefixes(everything, before_units, no_warps, of_runs)
 
 
 def _blocks(combine: Combine, totals: Array) -> list[Array]:
@@ -140,6 +156,26 @@ def walk(algebra: Algebra, blocked: Array, prefix: Part) -> Array:
         if not algebra.shows_before:
             scanned[i] = algebra.shown(running.value)
     return scanned
+
+
+def behind(combine: Combine, blocked: Array, before: Prefixes, position: int) -> Array:
+    """What lines add up to, up to an element of the group of units: in the carry's type.
+
+    It is what the units before add up to, and then, in one step, the unit up to the element.
+    """
+    items, lanes, vectors, warps = blocked.shape[:4]
+    unit, warp, vector, lane, item = np.unravel_index(position, (blocked.shape[4], warps, vectors, lanes, items))
+    place = lane, vector, warp, unit
+
+    def at(part: Part) -> Part:
+        exists, value = (np.broadcast_to(array, blocked.shape[1:])[place] for array in part)
+        return Part(exists, value)
+
+    up_to = at(before.runs)
+    for one in blocked[: item + 1]:
+        up_to = _join(combine, up_to, Part(np.True_, one[place]))
+    of_unit = _join(combine, at(before.warps), up_to).value
+    return _join(combine, at(before.units), Part(np.True_, of_unit.astype(before.units.value.dtype))).value
 
 
 def _join(combine: Combine, earlier: Part, later: Part) -> Part:

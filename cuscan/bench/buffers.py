@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.bench.calls import CALLS
-from cuscan.bench.cases import VIEWS, Case, Shape, touched_bytes
+from cuscan.bench.cases import Case
 from cuscan.bench.fills import Fill
+from cuscan.bench.layouts import DENSE, Layout, Shape, touched_bytes
 from cuscan.bench.machine import Array, Machine
 from cuscan.bench.segments import KINDS, make_segments, segments_shape
 from cuscan.dtypes import DTYPES, INEXACT, DType
@@ -59,57 +61,60 @@ class Buffers(NamedTuple):
         return sum(map(touched_bytes, self.arrays()))
 
 
-# How the memory of an array is made: its shape, its dtype, and with what it is filled.
-Memory = Callable[[Shape, DType, Fill | None], Array]
+# How the memory of an array is made: its elements, their dtype, and with what they are filled.
+Memory = Callable[[int, DType, Fill | None], Array]
 
 
 def make_buffers(case: Case, machine: Machine, seed: int = 0) -> Buffers:
     """Allocate and fill the arrays of one run."""
 
-    def memory(shape: Shape, dtype: DType, fill: Fill | None) -> Array:
+    def memory(count: int, dtype: DType, fill: Fill | None) -> Array:
         if fill is None:
-            return machine.xp.empty(shape, numpy_dtype(dtype))
-        return _filled(shape, dtype, fill, machine, seed)
+            return machine.xp.empty(count, numpy_dtype(dtype))
+        return _filled(count, dtype, fill, machine, seed)
 
     made = _arrange(case, machine.xp, memory)
     if not case.segments:
         return made
-    return made._replace(segments=make_segments(machine.xp, case.segments, case.split, case.shape, case.axis))
+    segments = make_segments(machine.xp, case.segments, case.split, case.shape, case.axis, full=case.full_reset)
+    return made._replace(segments=segments)
 
 
 def untouched_buffers(case: Case) -> Buffers:
     """The same arrays with no memory behind them, for what depends on shapes, strides and alignment alone."""
 
-    def memory(shape: Shape, dtype: DType, fill: Fill | None) -> Array:
-        itemsize, strides = dtype.itemsize, []
-        for size in reversed(shape):
-            strides.append(itemsize)
-            itemsize *= size
-        room = np.empty(2 * ALIGNMENT, np.uint8)
+    def memory(count: int, dtype: DType, fill: Fill | None) -> Array:
+        room = np.zeros(2 * ALIGNMENT, np.uint8)
         room = room[-room.ctypes.data % ALIGNMENT :][: dtype.itemsize].view(numpy_dtype(dtype))
-        return np.lib.stride_tricks.as_strided(room, shape, strides[::-1])
+        return np.lib.stride_tricks.as_strided(room, (count,), (dtype.itemsize,))
 
     made = _arrange(case, np, memory)
     if not case.segments:
         return made
-    shape = segments_shape(case.segments, case.split, case.shape, case.axis)
-    return made._replace(segments=memory(shape, DTYPES[KINDS[case.segments]], None))
+    shape = segments_shape(case.segments, case.split, case.shape, case.axis, full=case.full_reset)
+    return made._replace(segments=memory(math.prod(shape), DTYPES[KINDS[case.segments]], None).reshape(shape))
 
 
 def _arrange(case: Case, xp: Any, memory: Memory) -> Buffers:
-    view = VIEWS[case.view]
+    def laid(layout: Layout, shape: Shape, dtype: DType, fill: Fill | None = None) -> Array:
+        return layout.of(shape, xp, lambda count: memory(count, dtype, fill))
 
-    def viewed(shape: Shape, dtype: DType, fill: Fill | None = None) -> Array:
-        return view.take(xp, memory(view.memory(shape), dtype, fill), shape)
-
-    first_fills = CALLS[case.op].fills
+    call_fills = CALLS[case.op].fills
     if case.skipna:
-        first_fills = tuple(map(_with_nan, first_fills))
-    values = tuple(viewed(case.shape, *pair) for pair in zip(case.input_dtypes, first_fills, strict=True))
-    result = viewed if view.result_alike else lambda shape, dtype: memory(shape, dtype, None)
-    outs = tuple(result(case.result_shape, dtype) for dtype in case.operator.results(case.result_dtype))
-    mask = memory(case.shape, DTYPES["bool"], _mask) if case.masked else None
+        call_fills = tuple(map(_with_nan, call_fills))
+    layouts = [case.view if case.decay == "full" else _decay_layout(case), *[case.view] * len(call_fills)]
+    inputs = zip(layouts, case.input_dtypes, call_fills, strict=False)
+    values = tuple(laid(layout, case.shape, dtype, fill) for layout, dtype, fill in inputs)
+    results = () if case.fresh else case.operator.results(case.result_dtype)
+    outs = tuple(laid(case.result_layout, case.result_shape, dtype) for dtype in results)
+    mask = laid(DENSE, case.shape, DTYPES["bool"], _mask) if case.masked else None
     return Buffers(values, outs, mask)
+
+
+def _decay_layout(case: Case) -> Layout:
+    """One number for each row, or one for all."""
+    axis, ndim = case.axis % len(case.shape), len(case.shape)
+    return Layout(steps=tuple(int(case.decay == "broadcast" and a != axis) for a in range(ndim)))
 
 
 def _mask(xp: Any, u: Array, dtype: DType) -> Array:
@@ -130,11 +135,9 @@ def _with_nan(fill: Fill) -> Fill:
     return filled
 
 
-def _filled(shape: Shape, dtype: DType, fill: Fill, machine: Machine, seed: int) -> Array:
-    array = machine.xp.empty(shape, numpy_dtype(dtype))
-    flat = array.reshape(-1)
-    if dtype.name == "bfloat16":
-        flat = flat.view(machine.xp.uint16)
+def _filled(count: int, dtype: DType, fill: Fill, machine: Machine, seed: int) -> Array:
+    array = machine.xp.empty(count, numpy_dtype(dtype))
+    flat = array.view(machine.xp.uint16) if dtype.name == "bfloat16" else array
     for start in range(0, flat.size, CHUNK):
         part = flat[start : start + CHUNK]
         values = fill(machine.xp, machine.uniform(part.size, seed + start), dtype)

@@ -14,6 +14,7 @@ import cuscan
 from cuscan.bench import fills
 from cuscan.bench.fills import Fill
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid
+from cuscan.signatures import OpName
 
 Array = Any
 State = tuple[Array, ...]
@@ -51,8 +52,8 @@ def _ufunc(name: str) -> Callable[[Any, State, State], State]:
     return lambda xp, earlier, later: (getattr(xp, name)(earlier[0], later[0]),)
 
 
-def _larger_with_index(xp: Any, earlier: State, later: State) -> State:
-    keep = earlier[0] >= later[0]
+def _kept_with_index(better: str, xp: Any, earlier: State, later: State) -> State:
+    keep = getattr(xp, better)(earlier[0], later[0]) & (earlier[1] >= 0)  # the identity, at -1, gives way to its equal
     return xp.where(keep, earlier[0], later[0]), xp.where(keep, earlier[1], later[1])
 
 
@@ -73,7 +74,10 @@ _LOG_SUM = Meaning(
 )
 # A step back costs half a rounding, see `cuscan.linear_recurrence`; what is a hundred steps back has decayed.
 _RECURRENCE = Meaning(_affine, lower=lambda state: state[1:], roundings=lambda log: 64 + 2 * log, absolute=True)
-_MAXIMUM_WITH_INDEX = Meaning(_larger_with_index, lift=lambda values, position: (*values, position.copy()))
+_MAXIMUM_WITH_INDEX, _MINIMUM_WITH_INDEX = (
+    Meaning(functools.partial(_kept_with_index, better), lift=lambda values, position: (*values, position.copy()))
+    for better in ("greater_equal", "less_equal")
+)
 
 
 # ---- operators as users write them -----------------------------------------------------------------------------------
@@ -107,17 +111,24 @@ MATRIX_PRODUCT = cuscan.Operator(
         earlier["c"] * later["b"] + earlier["d"] * later["d"],
     ),
 )
+MODULUS = 1_000_003
+MODULAR_PRODUCT = cuscan.Operator(
+    "modular_product",
+    f"earlier * later % {MODULUS}",
+    1,
+    numpy=lambda earlier, later: earlier * later % MODULUS,
+)
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def _scan(op: str, fill: Fill, meaning: Meaning) -> Call:
+def _scan(op: OpName, fill: Fill, meaning: Meaning) -> Call:
     # `cuscan.scan` is looked up at the call, so that what stands in for it in a test is called.
     return Call(OPERATORS[op], lambda x, **keywords: cuscan.scan(x, op, **keywords), (fill,), meaning)
 
 
-def _scan_tuple(op: Monoid, parts: tuple[Fill, ...], meaning: Meaning) -> Call:
+def _scan_tuple(op: cuscan.Operator, parts: tuple[Fill, ...], meaning: Meaning) -> Call:
     return Call(op, lambda *values, **keywords: cuscan.scan(values, op, **keywords), parts, meaning)
 
 
@@ -136,7 +147,19 @@ _ROWS = (
         (fills.numbers,),
         _MAXIMUM_WITH_INDEX,
     ),
+    Call(
+        INDEXED["min", "first"],
+        lambda x, **keywords: cuscan.cummin(x, return_indices=True, **keywords),
+        (fills.numbers,),
+        _MINIMUM_WITH_INDEX,
+    ),
     Call(LINEAR_RECURRENCE, cuscan.linear_recurrence, (fills.decays, fills.numbers), _RECURRENCE),
+    Call(
+        MODULAR_PRODUCT,
+        lambda x, **keywords: cuscan.scan(x, MODULAR_PRODUCT, **keywords),
+        (functools.partial(fills.residues, MODULUS),),
+        Meaning(lambda xp, earlier, later: (earlier[0] * later[0] % MODULUS,)),
+    ),
     _scan_tuple(AFFINE, (fills.signs, fills.steps), Meaning(_affine)),
     _scan_tuple(MATRIX_PRODUCT, tuple(functools.partial(fills.symmetry, i) for i in range(4)), Meaning(_matrices)),
 )

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from cuscan.bench.calls import CALLS
+from cuscan.bench.layouts import DENSE, Layout, Shape
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.operators import Monoid
-
-Array = Any
-Shape = tuple[int, ...]
-
-SECTOR = 32  # bytes: the least that the memory of a GPU hands out
-
-
-@dataclass(frozen=True)
-class View:
-    """How the scanned array looks into its memory: the shape of that memory, and the way from one to the other."""
-
-    memory: Callable[[Shape], Shape] = lambda shape: shape
-    take: Callable[[Any, Array, Shape], Array] = lambda xp, memory, shape: memory
-    result_alike: bool = False
-
-
-VIEWS = {
-    "dense": View(),
-    "x[:, ::2]": View(lambda s: (s[0], 2 * s[1]), lambda xp, m, s: m[:, ::2]),
-    "x[:, 1:]": View(lambda s: (s[0], s[1] + 1), lambda xp, m, s: m[:, 1:]),
-    "x.T": View(lambda s: s[::-1], lambda xp, m, s: m.T, result_alike=True),
-    "x[:, ::-1]": View(take=lambda xp, m, s: m[:, ::-1]),
-    "broadcast": View(lambda s: (1, *s[1:]), lambda xp, m, s: xp.broadcast_to(m, s)),
-}
 
 
 @dataclass(frozen=True)
 class Case:
     """One scan to measure. `op` names a row of `calls.CALLS`; `result` is the result's dtype, None the default.
 
-    `segments` names what says where segments start, `split` where that is (`segments.py`).
-    `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "replay" (GPU time of
-    small runs, against peers), "queue" (host time of a call, against the peer's call that `call` names) or "first"
-    (the first scan of a process, against the first CuPy kernel). `must` is the floor of what is reached, `aim` what is
-    wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at copy speed plus
-    so many microseconds. `peers` limits who is measured beside it.
+    `segments` names what says where segments start, `split` where that is (`segments.py`); `full_reset` gives a flag
+    to every element, not to every position along the axis. `decay` is what a recurrence is multiplied with: "full"
+    (an array like b), "broadcast" (a number for each row) or "scalar". `view` is how the elements lie in memory, `out`
+    how the results do: by default in the same order of axes. `fresh` results are the library's to allocate.
+    `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "sample" (the same, but
+    after other work alone), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the
+    peer's call that `call` names), "first" (the first scan of a process, against the first CuPy kernel) or "shapes"
+    (host time of shapes never seen, of a kind of call that `label` names). `must` is the floor of what is reached,
+    `aim` what is wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at
+    copy speed plus so many microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
+    alike otherwise.
     """
 
     shape: Shape
@@ -58,8 +40,12 @@ class Case:
     include_initial: bool = False
     segments: str = ""
     split: str = ""
+    full_reset: bool = False
+    decay: str = "full"
     result: str | None = None
-    view: str = "dense"
+    view: Layout = DENSE
+    out: Layout | None = None
+    fresh: bool = False
     group: str = ""
     how: str = "stream"
     call: str = ""
@@ -67,12 +53,18 @@ class Case:
     aim: float | None = None
     slack_us: float = 0
     peers: tuple[str, ...] | None = None
+    label: str = ""
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Case:
         """From the fields as JSON gives them back."""
-        peers = fields["peers"]
-        return cls(**{**fields, "shape": tuple(fields["shape"]), "peers": None if peers is None else tuple(peers)})
+        changed = {name: tuple(fields[name]) for name in ("shape", "peers") if fields[name] is not None}
+        layouts = {name: Layout.from_json(fields[name]) for name in ("view", "out") if fields[name] is not None}
+        return cls(**{**fields, **changed, **layouts})
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return dataclasses.asdict(self)
 
     @property
     def operator(self) -> Monoid:
@@ -88,8 +80,9 @@ class Case:
     @property
     def scan(self) -> str:
         """The scan in a few words: operator and flags."""
-        words = [f"by {self.segments} ({self.split})" if name == "segments" else name for name in self.features]
-        return " ".join([self.op, *words])
+        by = f"by {'full ' * self.full_reset}{self.segments} ({self.split})"
+        words = [by if name == "segments" else name for name in self.features]
+        return " ".join([self.op, *([f"{self.decay} decay"] if self.decay != "full" else []), *words])
 
     @property
     def array(self) -> str:
@@ -97,12 +90,24 @@ class Case:
         dtype = self.dtype if self.result_dtype.name == self.dtype else f"{self.dtype} to {self.result_dtype}"
         shape = ", ".join(map(short, self.shape))
         where = f" axis {self.axis % len(self.shape)}" if len(self.shape) > 1 else ""
-        return f"{dtype} ({shape}){where}" + ("" if self.view == "dense" else f" {self.view}")
+        return f"{dtype} ({shape}){where}" + ("" if self.view == DENSE else f" {self.view}")
+
+    @property
+    def result_layout(self) -> Layout:
+        """How the results lie in memory."""
+        return Layout(order=self.view.order) if self.out is None else self.out
+
+    @property
+    def transposing(self) -> bool:
+        """Whether the results' fast axis is another than the elements'."""
+        return self.result_layout.fast_axis(self.shape) != self.view.fast_axis(self.shape)
 
     @property
     def name(self) -> str:
         """Unique in a group; the key of results."""
-        return ", ".join(filter(None, (self.array, self.scan, self.call)))
+        where = "new result" if self.fresh else "" if self.out is None else f"to {self.out}"
+        words = ", ".join(filter(None, (self.array, self.scan, self.call, where)))
+        return f"{self.label}: {words}" if self.label else words
 
     @property
     def result_shape(self) -> Shape:
@@ -132,20 +137,6 @@ class Case:
 def short(size: int) -> str:
     """A size as people say it: 2^28 for large powers of two."""
     return f"2^{size.bit_length() - 1}" if size >= 1 << 17 and not size & (size - 1) else str(size)
-
-
-def touched_bytes(array: Array) -> int:
-    """Bytes of memory that reading or writing an array must move.
-
-    Broadcast elements count once; where elements lie apart, their whole sectors count.
-    """
-    itemsize = array.dtype.itemsize
-    steps = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if step and size > 1]
-    elements = 1
-    for _, size in steps:
-        elements *= size
-    apart = min((step for step, _ in steps), default=itemsize)
-    return int(elements * max(itemsize, min(apart, SECTOR)))
 
 
 def five_uses(shape: Shape) -> list[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +12,11 @@ from cuscan.bench.buffers import Buffers
 from cuscan.bench.calls import CALLS, Meaning, State
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Array
+from cuscan.bench.reference import Combine, scan_from
 from cuscan.bench.segments import starts_of
 from cuscan.dtypes import DTYPES, EXACT, INEXACT, DType, Kind
 
 BUDGET = 1 << 25  # elements checked at a time; of a larger array, evenly spaced rows or columns
-
-Combine = Callable[[State, State], State]
 
 
 class WrongResultError(AssertionError):
@@ -68,7 +67,7 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
     """The reference, part by part along the axis."""
     values = [_rows(value, case) for value in buffers.values]
     mask = None if buffers.mask is None else _rows(buffers.mask, case)
-    starts = starts_of(xp, case.split, case.shape[case.axis]) if case.segments else None
+    starts = _starts(case, xp) if case.segments else None
     rows, length = values[0].shape[:-1], values[0].shape[-1]
     combine = _combine(xp, meaning, segmented=starts is not None)
     absolute = meaning.absolute and case.result_dtype.kind in INEXACT
@@ -89,11 +88,11 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
             lifted = _where(xp, lifted[0] == lifted[0], lifted, identity)
         flags = None if starts is None else starts[part]
         sizes = _absolute(lifted) if absolute else ()
-        scanned = _scan(combine, _marked(xp, lifted, flags), carry)
+        scanned = scan_from(combine, _marked(xp, lifted, flags), carry)
         shown = _exclusive(xp, scanned, carry, flags, identity) if case.exclusive and not shift else scanned
         carry, absolutes = _last(scanned), None
         if absolute:
-            sizes = _scan(combine, _marked(xp, sizes, flags), size)
+            sizes = scan_from(combine, _marked(xp, sizes, flags), size)
             size, absolutes = _last(sizes), meaning.lower(sizes)[0]
         yield _Part(slice(start + shift, start + step + shift), meaning.lower(shown), absolutes)
 
@@ -110,8 +109,18 @@ def _rows(array: Array, case: Case) -> Array:
     if array.ndim > 1:
         largest = max(range(array.ndim - 1), key=lambda a: array.shape[a])
         kept = max(array.shape[largest] * BUDGET // math.prod(case.shape), 2)  # the first and the last at least
-        array = array[(slice(None),) * largest + (slice(None, None, max((array.shape[largest] - 1) // (kept - 1), 1)),)]
+        step = max((array.shape[largest] - 1) // (kept - 1), 1)
+        step += kept > 2 and step % 2 == 0  # an odd step visits every lane of a vector and of a warp
+        array = array[(slice(None),) * largest + (slice(None, None, step),)]
     return array
+
+
+def _starts(case: Case, xp: Any) -> Array:
+    """Where segments start, in scan direction: resets are where they are, of others the last element comes first."""
+    starts = starts_of(xp, case.split, case.shape[case.axis])
+    if not case.reverse:
+        return starts
+    return starts[::-1] if case.segments == "reset" else xp.concatenate([starts[:1], starts[:0:-1]])
 
 
 def _lifted(case: Case, xp: Any, meaning: Meaning, values: list[Array], start: int) -> State:
@@ -185,27 +194,6 @@ def _column(state: State) -> State:
 
 def _last(state: State) -> State:
     return tuple(part[..., -1].copy() for part in state)
-
-
-def _scan(combine: Combine, state: State, carry: State) -> State:
-    """An inclusive scan along the last axis that goes on from `carry`, in place."""
-    first = combine(carry, tuple(part[..., 0] for part in state))
-    for part, value in zip(state, first, strict=True):
-        part[..., 0] = value
-    return doubling(combine, state)
-
-
-def doubling(combine: Combine, state: State) -> State:
-    """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
-    distance = 1
-    while distance < state[0].shape[-1]:
-        earlier, later = (
-            tuple(part[..., place] for part in state) for place in (slice(-distance), slice(distance, None))
-        )
-        for part, combined in zip(later, combine(earlier, later), strict=True):
-            part[...] = combined
-        distance *= 2
-    return state
 
 
 def _exclusive(xp: Any, scanned: State, carry: State, flags: Array | None, identity: State) -> State:

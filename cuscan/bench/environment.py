@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import platform
 import re
@@ -38,6 +39,7 @@ def environment() -> dict[str, Any]:
         "jax": version("jax"),
         "numpy": version("numpy"),
         "commit": commit(),
+        "code": code(),
     }
     gpus = devices()
     if not gpus:
@@ -62,6 +64,18 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     return _output(["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"])
+
+
+def code() -> str:
+    """A digest of what decides results and speed: all files of the package but the benchmark and the command line."""
+    root = Path(cuscan.__file__).parent
+    found = sorted(path for suffix in ("py", "cuh") for path in root.rglob(f"*.{suffix}"))
+    digest = hashlib.sha256()
+    for path in found:
+        name = path.relative_to(root).as_posix()
+        if not name.startswith("bench/") and name not in ("cli.py", "__main__.py"):
+            digest.update(f"{name}\0{len(path.read_bytes())}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def devices() -> list[dict[str, Any]]:

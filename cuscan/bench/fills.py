@@ -72,6 +72,11 @@ def steps(xp: Any, u: Array, dtype: DType) -> Array:
     return xp.floor(7 * _low_bits(xp, u)) - 3
 
 
+def residues(modulus: int, xp: Any, u: Array, dtype: DType) -> Array:
+    """Remainders that are not 0."""
+    return 1 + xp.floor(u * xp.float32(modulus - 2)).astype(xp.int64)
+
+
 def symmetry(part: int, xp: Any, u: Array, dtype: DType) -> Array:
     """An element of the matrix of a symmetry of the square: (a b; c d)."""
     bits = xp.floor(8 * u).astype(xp.int32)

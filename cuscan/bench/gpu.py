@@ -6,17 +6,20 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import cupy
 
-from cuscan.bench.machine import Array, Run
-from cuscan.bench.timing import BUDGET_SECONDS, Timing, sample
+from cuscan.bench import gather
+from cuscan.bench.layouts import touched_bytes
+from cuscan.bench.machine import Array, Run, Yardstick
+from cuscan.bench.timing import BUDGET_SECONDS, Timing, in_turn, sample
 from cuscan.config import Target
 
 BLOCK = 256
 COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times
 MAX_TURNS = 256
+WORK_BYTES = 128 << 20  # copied as other work
+MOST_HELD = 0.01  # seconds that the GPU waits at most for the host to queue a run
 REPLAYED = 32  # runs in one graph
 MOST_COPIED = 8 << 30  # bytes; the speed of a copy no longer changes there, so the time of more is scaled
 
@@ -58,6 +61,7 @@ class Gpu:
         self._uniform = cupy.ElementwiseKernel("uint64 seed", "float32 u", _UNIFORM, "cuscan_bench_uniform")
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
         self._cache_bytes = int(properties["l2CacheSize"])
+        self._work = self.yardstick(2 * WORK_BYTES).run
         self.target = Target(
             10 * properties["major"] + properties["minor"],
             properties["multiProcessorCount"],
@@ -90,22 +94,51 @@ class Gpu:
         self.synchronize()
         return sample(time.perf_counter() - start, once, next(turn), budget)
 
+    def after_work(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> list[Timing]:
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        queueing = dict.fromkeys(runs, 0.0)  # seconds that the host takes to queue a run
+
+        def once(run: Run) -> float:
+            self._hold((1,), (1,), (int(1.5e9 * min(queueing[run], MOST_HELD)) + 10_000,))
+            self._work()
+            start = time.perf_counter()
+            begin.record()
+            run()
+            end.record()
+            queueing[run] = time.perf_counter() - start
+            end.synchronize()
+            return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+        for run in (self._work, *runs):  # what is compiled or loaded at the first call is no host time of others
+            run()
+        self.synchronize()
+        return in_turn(runs, once, budget)
+
     def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
         run()
         self.synchronize()
         return self.time([_captured_by_torch(run) if by_torch else _captured(run)]).divided(REPLAYED)
 
-    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
+    def yardstick(self, nbytes: int) -> Yardstick:
         moved = min(nbytes, MOST_COPIED)
         vectors = max(moved // 32, 1)
-        turns = [cupy.zeros((2, vectors * 16), cupy.uint8) for _ in range(1 if replayed else self.turns(moved))]
+        source, target = cupy.zeros((2, vectors * 16), cupy.uint8)
         grid = (-(-vectors // BLOCK),)
+        return Yardstick(lambda: self._copy(grid, (BLOCK,), (source, target, vectors)), nbytes / max(moved, 1))
 
-        def run(source: Any, target: Any) -> Run:
-            return lambda: self._copy(grid, (BLOCK,), (source, target, vectors))
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        pieces = gather.pieces_of(view.shape, view.strides, view.dtype.itemsize, view.data.ptr)
+        kernel = cupy.RawKernel(pieces.source, "cuscan_bench_gather")
+        target = cupy.empty(view.nbytes, cupy.uint8)
+        source = cupy.ndarray((1,), cupy.uint8, view.data)
+        factor = nbytes / (touched_bytes(view) + view.nbytes)
+        return Yardstick(lambda: kernel((pieces.grid,), (gather.BLOCK,), (source, target)), factor)
 
-        runs = [run(*pair) for pair in turns]
-        return self.replay(runs[0]) if replayed else self.time(runs).scaled(nbytes / max(moved, 1))
+    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
+        if replayed:
+            return self.replay(self.yardstick(nbytes).run)
+        turns = [self.yardstick(nbytes) for _ in range(self.turns(min(nbytes, MOST_COPIED)))]
+        return self.time([turn.run for turn in turns]).scaled(turns[0].factor)
 
     def turns(self, nbytes: int) -> int:
         return min(max(-(-COLD_CACHES * self._cache_bytes // max(nbytes, 1)), 1), MAX_TURNS)

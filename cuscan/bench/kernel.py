@@ -55,7 +55,7 @@ def _intercepted() -> Iterator[list[ScanRequest]]:
 
     def take(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         requests.append(make_request(flags, operands, has_initial=initial is not None))
-        return tuple(out.owner for out in operands.outs or ())
+        return tuple(out.owner for out in operands.outs) if operands.outs else (None,)
 
     run, backends.run = backends.run, take
     try:

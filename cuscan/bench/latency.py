@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,30 +95,37 @@ print(time.perf_counter() - start, float(y[-1]))
 
 
 def first(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """Fill a record with the time of the first scan of a process, and of the first elementwise kernel of another."""
+    """Fill a record with the time of the first scan of a process, and of the first elementwise kernel of another.
+
+    The scan's kernel is on disk; "cold" is the same where it is not, so that it is compiled.
+    """
     library = "cupy" if machine.target else "numpy"
     scan: dict[str, Any] = {"imports": "import cuscan", "call": "cuscan.scan(x)", "expected": case.shape[0]}
     kernel: dict[str, Any] = {"imports": "", "call": "x + x", "expected": 2}
-    times: dict[str, list[float]] = {"scan": [], "kernel": []}
+    times: dict[str, list[float]] = {"scan": [], "kernel": [], "cold": []}
     for process in range(1 + PROCESSES):
-        for name, parts in (("scan", scan), ("kernel", kernel)):
+        for name, parts in (("scan", scan), ("kernel", kernel), ("cold", scan)):
             yield f"{name}, process {process}", record
-            seconds = first_call(library=library, size=case.shape[0], dtype=case.dtype, **parts)
+            with tempfile.TemporaryDirectory() as folder:
+                cache = {"CUSCAN_CACHE_DIR": folder} if name == "cold" else {}
+                seconds = first_call(library=library, size=case.shape[0], dtype=case.dtype, cache=cache, **parts)
             if process:  # else it may have filled the caches on disk
                 times[name].append(seconds * 1e6)
-    ours, theirs = (Timing(tuple(times[name]), 1) for name in ("scan", "kernel"))
+    ours, theirs, cold = (Timing(tuple(each), 1) for each in times.values())
     record |= {
         "time": ours.as_json(),
+        "cold": cold.as_json(),
         "peers": {library: {"time": theirs.as_json(), "ratio": round(theirs.median / ours.median, 4)}},
         "value": round((statistics.median(times["scan"]) - statistics.median(times["kernel"])) / 1e3, 3),
     }
 
 
-def first_call(*, expected: float, **parts: Any) -> float:
+def first_call(*, expected: float, cache: dict[str, str] | None = None, **parts: Any) -> float:
     """Seconds of a call in a new process, behind its imports and the making of its input."""
     command = [sys.executable, "-c", _SCRIPT.format(**parts)]
     root = Path(cuscan.__file__).parent.parent
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=PROCESS_SECONDS, check=False)
+    settings: dict[str, Any] = {"cwd": root, "env": {**os.environ, **(cache or {})}, "timeout": PROCESS_SECONDS}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
     seconds, last = map(float, done.stdout.split())

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock
+from cuscan.bench.layouts import touched_bytes
+from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock, in_turn
 from cuscan.config import Target
 
 Array = Any
 Run = Callable[[], Any]
+
+HOST_WORK_BYTES = 1 << 20  # what the CPU copies as other work
+
+
+class Yardstick(NamedTuple):
+    """A copy, and how many times its own time it stands for."""
+
+    run: Run
+    factor: float = 1.0
 
 
 class Machine(Protocol):
@@ -29,7 +40,14 @@ class Machine(Protocol):
         """`count` float32 numbers from [0, 1), the same in every run."""
 
     def time(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> Timing:
-        """Time one run; `runs` do the same on different buffers, and take turns."""
+        """Time one run, back to back; `runs` do the same on different buffers, and take turns."""
+
+    def after_work(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> list[Timing]:
+        """Time different runs in turn, each once and right after other work, as users call them.
+
+        On a GPU the work is a copy of 128 MiB between other buffers with ordinary caching, so no cache holds what a
+        run reads.
+        """
 
     def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
         """Time one run where the host plays no part: many are captured in a graph, and the graph is replayed.
@@ -37,8 +55,14 @@ class Machine(Protocol):
         All use the same buffers, so small ones stay in the cache. `by_torch`: the run queues on torch's stream.
         """
 
+    def yardstick(self, nbytes: int) -> Yardstick:
+        """A copy that reads and writes `nbytes` in all, between buffers of its own."""
+
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        """A copy of a view with gaps to dense memory; it stands for `nbytes` at the speed of this very layout."""
+
     def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
-        """Time a copy that reads and writes `nbytes` in all: the yardstick."""
+        """Time that copy, back to back or in a replayed graph."""
 
     def turns(self, nbytes: int) -> int:
         """How many buffers must take turns, so that no cache holds what the next run reads."""
@@ -68,9 +92,27 @@ class Host:
     def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
         return self.time([run])
 
-    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
+    def after_work(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> list[Timing]:
+        work = self.yardstick(2 * HOST_WORK_BYTES).run
+
+        def once(run: Run) -> float:
+            work()
+            start = time.perf_counter()
+            run()
+            return time.perf_counter() - start
+
+        return in_turn(runs, once, budget)
+
+    def yardstick(self, nbytes: int) -> Yardstick:
         source, target = np.ones(max(nbytes // 2, 1), np.uint8), np.zeros(max(nbytes // 2, 1), np.uint8)
-        return self.time([lambda: np.copyto(target, source)])
+        return Yardstick(lambda: np.copyto(target, source))
+
+    def gather(self, view: Array, nbytes: int) -> Yardstick:
+        target = np.empty_like(view)
+        return Yardstick(lambda: np.copyto(target, view), nbytes / (touched_bytes(view) + view.nbytes))
+
+    def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
+        return self.time([self.yardstick(nbytes).run])
 
     def turns(self, nbytes: int) -> int:
         return 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
+from cuscan.bench.layouts import DENSE
 from cuscan.bench.machine import Run
 
 Provider = Callable[[Case, Buffers], Run]
@@ -34,11 +35,11 @@ def refuse_beyond(case: Case, peer: str, *able: str) -> None:
     beyond = [name for name in case.features if name not in able]
     if beyond:
         raise UnsupportedError(f"{peer} is not measured on {' and '.join(beyond)}")
-    if case.view != "dense" and "view" not in able:
+    if case.view != DENSE and "view" not in able:
         raise UnsupportedError(f"{peer} is measured on dense arrays")
 
 
 def need_one_row(case: Case, peer: str) -> None:
     """Refuse what is not one dense row."""
-    if math.prod(case.shape) != case.shape[case.axis] or case.view != "dense":
+    if math.prod(case.shape) != case.shape[case.axis] or case.view != DENSE:
         raise UnsupportedError(f"{peer} scans one dense row")

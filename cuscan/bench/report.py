@@ -81,9 +81,10 @@ def failures(records: list[Record]) -> list[str]:
 
 def write_json(path: Path, environment: dict[str, Any], command: str, records: list[Record]) -> None:
     """Write a result file; a process that is killed meanwhile leaves the old one."""
-    text = json.dumps({"environment": environment, "command": command, "records": records}, indent=1)
+    head = json.dumps({"environment": environment, "command": command}, indent=1).removesuffix("\n}")
+    lines = ",\n".join(map(json.dumps, records))  # a record a line
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text + "\n")
+    part.write_text(f'{head},\n "records": [\n{lines}\n ]\n}}\n')
     part.replace(path)
 
 

@@ -34,17 +34,19 @@ def _jittered(count: int, length: int) -> Offsets:
     return offsets
 
 
-SPLITS: dict[str, tuple[int, Callable[[int, int], Offsets]]] = {
-    "4096 even": (4096, _even),
-    "2^18 skewed": (1 << 18, _skewed),
-    "2^22 tiny": (1 << 22, _jittered),
-}
+_KINDS: dict[str, Callable[[int, int], Offsets]] = {"even": _even, "skewed": _skewed, "tiny": _jittered}
+SPLITS = ("4096 even", "2^18 skewed", "2^22 tiny")  # those of the matrix; any number of segments will do
 
 
 def offsets_of(split: str, length: int) -> Offsets:
     """The boundaries of the segments of an axis, from 0 to its length."""
-    count, split_of = SPLITS[split]
-    return split_of(count, length)
+    return _KINDS[split.partition(" ")[2]](count_of(split), length)
+
+
+def count_of(split: str) -> int:
+    """How many segments a split makes, empty ones too."""
+    base, _, power = split.partition(" ")[0].partition("^")
+    return int(int(base) ** int(power or 1))
 
 
 def starts_of(xp: Any, split: str, length: int) -> Array:
@@ -55,16 +57,16 @@ def starts_of(xp: Any, split: str, length: int) -> Array:
     return starts
 
 
-def segments_shape(kind: str, split: str, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The shape of the array that says where segments start: along the axis alone."""
+def segments_shape(kind: str, split: str, shape: tuple[int, ...], axis: int, *, full: bool = False) -> tuple[int, ...]:
+    """The shape of the array that says where segments start: along the axis alone, unless resets are full."""
     if kind == "offsets":
-        return (SPLITS[split][0] + 1,)
+        return (count_of(split) + 1,)
     if kind == "keys":
         return (shape[axis],)
-    return tuple(size if a == axis % len(shape) else 1 for a, size in enumerate(shape))
+    return tuple(size if full or a == axis % len(shape) else 1 for a, size in enumerate(shape))
 
 
-def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: int) -> Array:
+def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: int, *, full: bool = False) -> Array:
     """The array that says where segments start."""
     length = shape[axis]
     if kind == "offsets":
@@ -73,4 +75,5 @@ def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: 
         made = starts_of(xp, split, length)
     else:
         made = xp.cumsum(starts_of(xp, split, length).astype(xp.int32), dtype=xp.int32)
-    return made.reshape(segments_shape(kind, split, shape, axis))
+    made = made.reshape(segments_shape(kind, split, shape, axis))
+    return xp.broadcast_to(made, shape).copy() if full else made

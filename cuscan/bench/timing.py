@@ -16,6 +16,9 @@ SLOW_SECONDS = 1.0  # a run that takes longer is sampled once
 BUDGET_SECONDS = 1.5  # for all samples of one run
 FEW_SECONDS = 0.2  # of runs that take longer, one sample may be all; of others at least three are taken
 
+# How a run is measured; records say which.
+AFTER_WORK, BACK_TO_BACK, REPLAYED = "after other work", "back to back", "replayed"
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -68,6 +71,20 @@ def sample(
     least = 1 if estimate > FEW_SECONDS else 3
     count = min(max(int(budget / (estimate * launches)), least), SAMPLES)
     return Timing(tuple(once(launches) * 1e6 for _ in range(count)), launches)
+
+
+def in_turn(
+    runs: Sequence[Callable[[], Any]], once: Callable[[Callable[[], Any]], float], budget: float = BUDGET_SECONDS
+) -> list[Timing]:
+    """Sample different runs in turn, for about `budget` seconds in all; `once(run)` gives the seconds of one run."""
+    firsts = [once(run) for run in runs]
+    if sum(firsts) <= SLOW_SECONDS:
+        estimate = max(sum(once(run) for run in runs), 1e-7)
+        least = 1 if estimate > FEW_SECONDS else 3
+        rounds = [[once(run) for run in runs] for _ in range(min(max(int(budget / estimate), least), SAMPLES))]
+    else:
+        rounds = [firsts]
+    return [Timing(tuple(seconds * 1e6 for seconds in samples), 1) for samples in zip(*rounds, strict=True)]
 
 
 def by_the_clock(

@@ -25,6 +25,8 @@ struct Config {{
     using SegmentPort = {segment_port};
     using RowInitial = {row_initial};
     using Last = {last};
+    using CarryIn = Ports<{carry_in}>;
+    using CarryOut = Ports<{carry_out}>;
     static constexpr Segments kSegments = Segments::k{segments};
     static constexpr bool kSegmentsHaveInitial = {segments_have_initial};
     static constexpr bool kShowsSegmentStarts = {shows_segment_starts};
@@ -60,7 +62,7 @@ _STARTS_TEMPLATE = """\
 
 CUSCAN_KERNEL({block}, {blocks_per_sm})
 {entry}(const char* offsets, cuscan::uint32* bits, CUSCAN_CONSTANT_ARGUMENT cuscan::Segmentation segmentation) {{
-    cuscan::{family}<cuscan::{offset}, {warps}, {chunk}>(offsets, bits, segmentation);
+    cuscan::{family}<cuscan::{offset}, {warps}, {chunk}, {carries}>(offsets, bits, segmentation);
 }}
 """
 
@@ -90,9 +92,10 @@ def make_source(config: Config | StartsConfig) -> str:
     entry, digest = entry_name(config), headers_digest()
     if isinstance(config, StartsConfig):
         return _STARTS_TEMPLATE.format(
-            entry=entry, digest=digest, family=config.family, block=config.block, **vars(config)
+            entry=entry, digest=digest, family=config.family, block=config.block, **_literals(config)
         )
-    fields = {name: _literal(value) for name, value in vars(config).items() if name != "constants"}
+    fields = _literals(config)
+    del fields["constants"]
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
     arrays = [(f"array{i}", port) for i, port in enumerate(config.ports)]
     bounds = f"{config.block}, {config.blocks_per_sm}"
@@ -115,6 +118,10 @@ def _argument(name: str, port: Port) -> str:
 
 def _address(name: str, port: Port) -> str:
     return "nullptr" if not port.present else f"(char*)&{name}" if port.by_value else name
+
+
+def _literals(config: Config | StartsConfig) -> dict[str, str]:
+    return {name: _literal(value) for name, value in vars(config).items()}
 
 
 def _literal(value: object) -> str:

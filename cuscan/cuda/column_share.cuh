@@ -30,6 +30,10 @@ struct ColumnShare {
         results = clamp(left, kSteps);
         steps = clamp(left - Config::kIncludesInitial, kSteps);
         items.clear(geometry, position, initial);
+        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
+            static_assert(kItems == 1, "each column counts its own elements: plan.py has them one by one");
+            items.index += Element::counted(width > 0 ? at : row);
+        }
         for_each_value<Config>([&](auto k, auto port) {
             auto& vectors = items.raw.at(k).vector;
             load_each<decltype(k)::value>(port, geometry, [&](int s, const auto& vector) { vectors[s] = vector; });
@@ -46,6 +50,24 @@ struct ColumnShare {
         CUSCAN_UNROLL
         for (int s = 1; s < kSteps; ++s) total = Op::combine(total, items.get(s, i, s));
         return total;
+    }
+    // Where the columns' last element is one of the thread's: calls at_end(i, the place of column i, what its steps add up
+    // to, up to there) for each; `before(i)` precedes them, if there is anything.
+    template <class Before, class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(const Geometry<Config>& geometry, bool has_before, Before before, AtEnd at_end) const {
+        const int64 last = left - 1 - Config::kIncludesInitial;
+        if (last < 0 || last >= kSteps) return;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) {
+            if (i >= width) break;
+            State sum = before(i);
+            CUSCAN_UNROLL
+            for (int s = 0; s < kSteps; ++s)
+                if (s <= last) sum = join<Op>(has_before || s > 0, sum, items.get(s, i, s));
+            Row<Config> here = at;
+            here.advance(geometry.column, i);
+            at_end(i, here, sum);
+        }
     }
     CUSCAN_DEVICE void store(const Geometry<Config>& geometry, Running<Config> (&running)[kItems]) const {
         if (results == kSteps && width == kItems)
@@ -71,11 +93,18 @@ private:
             Vector<typename Port::Type, kItems> before = load_vector<Port::kAccess, kItems>(
                 advance<Access::kElement>(keys, geometry.axis.stride[Numbers::kSegments], -1),
                 geometry.column.stride[Numbers::kSegments], first > 0 && steps > 0 ? width : 0);
+            if constexpr (Element::kCarriesIn)
+                if (first == 0 && steps > 0)
+                    before =
+                        load_vector<Access::kElement, kItems>((const typename Port::Type*)at.array[Numbers::kCarryOut - 1],
+                                                              geometry.column.stride[Numbers::kCarryOut - 1], width);
             load_each<Numbers::kSegments>(Port(), geometry, [&](int s, const auto& key) {
                 CUSCAN_UNROLL
                 for (int i = 0; i < kItems; ++i) {
                     const bool change = arithmetic(key.item[i]) != arithmetic(before.item[i]);
                     items.restarts.set(s * kItems + i, change && first + s > 0 && s < steps);
+                    if constexpr (Element::kCarriesIn)  // else no segment starts at the first element
+                        items.restarts.set(s * kItems + i, change && first + s == 0 && s < steps);
                 }
                 before = key;
             });

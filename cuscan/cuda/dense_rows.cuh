@@ -59,7 +59,7 @@ struct Stretch {
         Piece* to = reinterpret_cast<Piece*>(array + cut.head);
         for (int k = thread; k < cut.pieces; k += kThreads) {
             const Piece piece = from[k];
-            target::store_streaming(to + k, piece);
+            target::store_vector(to + k, piece);
         }
         if (thread < cut.head) array[thread] = here[thread];
         if (thread < cut.tail) array[last] = here[last];

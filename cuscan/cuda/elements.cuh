@@ -31,10 +31,87 @@ struct Elements {
     static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes,
                   "assemble.py counts otherwise");
 
+    // A carry comes in, or goes out; results are stored.
+    static constexpr bool kCarriesIn = Config::CarryIn::kCount > 0, kCarriesOut = Config::CarryOut::kCount > 0;
+    static constexpr bool kStores = PortOf<0, typename Config::Results>::Is::kAccess != Access::kNone;
+
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 
     // What a row starts from, and what a segment within it does.
-    static CUSCAN_DEVICE Carry start(const Row<Config>& row, const Initial& initial) {
+    static CUSCAN_DEVICE Carry start(const Geometry<Config>& geometry, const Row<Config>& row, const Initial& initial) {
+        if constexpr (kCarriesIn) {
+            if constexpr (kSegmented)
+                return {carried(geometry, row), 0};
+            else
+                return carried(geometry, row);
+        } else {
+            return start_from(row, initial);
+        }
+    }
+    static CUSCAN_DEVICE InnerState segment_start(const Initial& initial) {
+        if constexpr (Config::kSegmentsHaveInitial)
+            return convert<InnerState>(Config::CarryOp::start(initial));
+        else
+            return identity();
+    }
+
+    // The elements before the first one of a row, from which positions are counted.
+    static CUSCAN_DEVICE int64 counted(const Row<Config>& row) {
+        if constexpr (kCarriesIn && Config::kIndexed)
+            return *(const int64*)row.array[Arrays<Config>::kCarryIn + 2];
+        else
+            return 0;
+    }
+    // Of `row`, which stands at a position, what all of its elements add up to goes out: `before`, if there is anything, and
+    // `rest`.
+    static CUSCAN_DEVICE void store_carry(const Geometry<Config>& geometry, const Row<Config>& row, int64 position,
+                                          bool has_before, const Carry& before, const State& rest) {
+        using Port = typename Config::SegmentPort;
+        constexpr int kOut = Arrays<Config>::kCarryOut, kSegments = Arrays<Config>::kSegments;
+        const auto state = inner_carry(join<CarryOp>(has_before, before, convert<Carry>(rest)));
+        const int64 count = geometry.elements();
+        for_each_port<typename Config::CarryOut>([&](auto k) {
+            constexpr int kField = decltype(k)::value;
+            auto* const out = (typename PortOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
+            if constexpr (kField < kFields)
+                *out = Config::CarryOp::field(state, k);
+            else if constexpr (Config::kIndexed && kField == kFields)
+                *out = counted(row) + count;
+            else
+                *out = *(const typename Port::Type*)(row.array[kSegments] +
+                                                     (count - 1 - position) * geometry.axis.stride[kSegments]);
+        });
+    }
+
+private:
+    using InnerCarry = typename Config::CarryOp::State;
+    static constexpr bool kKeyed = Config::kSegments == Segments::kKeys;
+    static constexpr int kCarryPorts = kCarriesOut ? Config::CarryOut::kCount : Config::CarryIn::kCount;
+    static constexpr int kFields = kCarryPorts - Config::kIndexed - kKeyed;  // of a state
+
+    static CUSCAN_DEVICE const InnerCarry& inner_carry(const Carry& carry) {
+        if constexpr (kSegmented)
+            return carry.value;
+        else
+            return carry;
+    }
+    // A state from its fields.
+    template <class... Taken>
+    static CUSCAN_DEVICE InnerCarry carried(const Geometry<Config>& geometry, const Row<Config>& row,
+                                            const Taken&... taken) {
+        constexpr int kField = sizeof...(Taken);
+        if constexpr (kField < kFields) {
+            using Field = typename PortOf<kField, typename Config::CarryIn>::Is::Type;
+            return carried(geometry, row, taken..., *(const Field*)row.array[Arrays<Config>::kCarryIn + kField]);
+        } else {
+            InnerCarry state{taken...};
+            // Those behind the row's end move up by its length.
+            if constexpr (Config::kIndexed && Config::kReverse)
+                if (state.index >= 0) state.index += geometry.elements();
+            return state;
+        }
+    }
+    static CUSCAN_DEVICE Carry start_from(const Row<Config>& row, const Initial& initial) {
         using Port = typename Config::RowInitial;
         Initial number = initial;
         if constexpr (Port::kAccess != Access::kNone)
@@ -44,13 +121,15 @@ struct Elements {
         else
             return Config::CarryOp::start(number);
     }
-    static CUSCAN_DEVICE InnerState segment_start(const Initial& initial) {
-        if constexpr (Config::kSegmentsHaveInitial)
-            return convert<InnerState>(Config::CarryOp::start(initial));
-        else
-            return identity();
-    }
 };
+
+// Room that there is only where a carry goes out, as a base: what has no members takes none.
+template <bool kThere, class T, int kCount>
+struct Behind {
+    T behind[kCount];
+};
+template <class T, int kCount>
+struct Behind<false, T, kCount> {};
 
 // A bit for each of kCount elements of a thread.
 template <int kCount>

@@ -6,6 +6,7 @@
 //     identity<Result>()             the state that a masked element counts as
 //     Initial, start(initial)        the user's initial value as a state
 //     lower(state, Number<k>())      result number k of a state
+//     field(state, Number<k>())      field number k of a state, as carries have it
 //
 // Scalar has all but combine and identity for operators over one number. No kernel combines a value with an identity of
 // its own making, so an identity need not be neutral to the bit.
@@ -94,6 +95,7 @@ struct Scalar {
     }
     static CUSCAN_DEVICE T start(T initial) { return initial; }
     static CUSCAN_DEVICE T lower(T state, Number<0>) { return state; }
+    static CUSCAN_DEVICE T field(T state, Number<0>) { return state; }
 };
 
 template <class T>
@@ -180,6 +182,10 @@ struct Extremum {
     static CUSCAN_DEVICE int64 lower(State state, Number<1>) {
         return kSparse && state.index == kNowhere ? -1 : int64(state.index);
     }
+    template <int kField>
+    static CUSCAN_DEVICE auto field(State state, Number<kField> k) {
+        return lower(state, k);
+    }
 
 private:
     static CUSCAN_DEVICE bool reaches(T value, T other) { return kSign > 0 ? value >= other : value <= other; }
@@ -221,6 +227,8 @@ struct LogAddExp {
     }
     static CUSCAN_DEVICE State start(T initial) { return {initial, T(1)}; }
     static CUSCAN_DEVICE T lower(State state, Number<0>) { return target::add_logarithm(state.top, state.sum); }
+    static CUSCAN_DEVICE T field(State state, Number<0>) { return state.top; }
+    static CUSCAN_DEVICE T field(State state, Number<1>) { return state.sum; }
 };
 template <class T>
 struct Narrow<Exponentials<T>> {
@@ -253,6 +261,8 @@ struct LinearRecurrence {
     }
     static CUSCAN_DEVICE State start(T initial) { return {convert<T>(1), initial}; }
     static CUSCAN_DEVICE T lower(State state, Number<0>) { return state.state; }
+    static CUSCAN_DEVICE T field(State state, Number<0>) { return state.decay; }
+    static CUSCAN_DEVICE T field(State state, Number<1>) { return state.state; }
 };
 template <class T>
 struct Narrow<AffineStep<T>> {

@@ -19,7 +19,7 @@ struct Packed {
     static constexpr bool kFits = kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
                                   kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) &&
                                   Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
-                                  Config::Last::kAccess == Access::kNone;
+                                  Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
     static constexpr int kInWord = 4 / sizeof(Value);
     using Run = Vector<Value, Config::kItems>;
 

@@ -77,7 +77,8 @@ CUSCAN_DEVICE void for_each_port(Visit&& visit) {
     }
 }
 
-// The numbers of a kernel's arrays, in the order of its arguments: values, results, and one each, there or not.
+// The numbers of a kernel's arrays, in the order of its arguments: values, results, one each, there or not, and the fields
+// of carries.
 template <class Config>
 struct Arrays {
     static constexpr int kResults = Config::Values::kCount;
@@ -85,7 +86,9 @@ struct Arrays {
     static constexpr int kSegments = kMask + 1;
     static constexpr int kInitial = kMask + 2;
     static constexpr int kLast = kMask + 3;
-    static constexpr int kCount = kMask + 4;
+    static constexpr int kCarryIn = kMask + 4;
+    static constexpr int kCarryOut = kCarryIn + Config::CarryIn::kCount;
+    static constexpr int kCount = kCarryOut + Config::CarryOut::kCount;
 };
 
 template <class... Lists>

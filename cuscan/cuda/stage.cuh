@@ -90,10 +90,7 @@ struct Stage {
             if (lane >= tile.parts()) return;
             const auto pieces = tile.pieces(lane);
             char* const to = place<kArray>(lane) + pieces.place;
-            if constexpr (is_shifted(PortOfArray<Config, kArray>::kAccess))
-                barrier.load(to, pieces.from, pieces.bytes);  // other shares begin and end in the same sectors
-            else
-                barrier.load_once(to, pieces.from, pieces.bytes);
+            barrier.load(to, pieces.from, pieces.bytes);
         });
     }
 

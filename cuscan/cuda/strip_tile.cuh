@@ -96,7 +96,7 @@ struct StripTile : Elements<Config> {
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
-            arrived.load_once(values.at(k).item, memory, Layout::kElements * sizeof(T));
+            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
         });
     }
     // The thread's part of what the tile's values are sent for with; `thread` of kThreads.
@@ -131,6 +131,35 @@ struct StripTile : Elements<Config> {
     // Before finish, when the values are there: what the thread holds of them.
     CUSCAN_DEVICE void take(const Values& values, Held& held, int warp) const {
         each_held(warp, [&](int run, int column, int i) { read(values, run, column, held.share[i]); });
+    }
+    // Before finish, in a tile with the columns' last elements: calls at_end(column, whether anything precedes its unit,
+    // what that adds up to, up to there) for those in the warp's runs.
+    template <class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(const Values& values, Exchange& before_runs, int warp, AtEnd at_end) const {
+        constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
+        each_piece(warp, [&](int run, int column, int) {
+            const int64 row = position + run * kRunRows, last = geometry.axis.size - 1 - row;
+            if (last < 0 || last >= kRunRows) return;
+            const bool has_before = row % kUnitRows != 0;  // in the unit
+            Share share;
+            read(values, run, column, share);
+            CUSCAN_UNROLL
+            for (int c = 0; c < kAcross; ++c) {
+                if (column + c >= width) break;
+                Pairs pairs;
+                State sum;
+                CUSCAN_UNROLL
+                for (int d = 0; d < kDepth; ++d) {
+                    if (d * kSteps > last) break;
+                    sum = pairs.before(d, has_before, before_runs.at(run, column + c));
+                    CUSCAN_UNROLL
+                    for (int s = d * kSteps; s < (d + 1) * kSteps; ++s)
+                        if (s <= last) sum = join<Op>(has_before || s > 0, sum, share.get(s, c, s));
+                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
+                }
+                at_end(column + c, Config::kHasInitial || row >= kUnitRows, sum);
+            }
+        });
     }
     // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
     // place of the values.

@@ -181,21 +181,22 @@ struct WordOf<16> {
     using type = uint4;
 };
 
-// One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. Streaming: the line is used once.
+// One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. No hint to the caches here or in bulk
+// copies: a scan that brings in lines to be evicted first finds no room beside the lines that other kernels have left.
 template <class T>
-CUSCAN_DEVICE T load_streaming(const T* address) {
+CUSCAN_DEVICE T load_vector(const T* address) {
     using Word = typename WordOf<sizeof(T)>::type;
-    Word word = __ldcs(reinterpret_cast<const Word*>(address));
+    Word word = *reinterpret_cast<const Word*>(address);
     T value;
     memcpy(&value, &word, sizeof(T));
     return value;
 }
 template <class T>
-CUSCAN_DEVICE void store_streaming(T* address, const T& value) {
+CUSCAN_DEVICE void store_vector(T* address, const T& value) {
     using Word = typename WordOf<sizeof(T)>::type;
     Word word;
     memcpy(&word, &value, sizeof(T));
-    __stcs(reinterpret_cast<Word*>(address), word);
+    *reinterpret_cast<Word*>(address) = word;
 }
 // Relaxed, device-wide: for words that another block writes or reads meanwhile.
 CUSCAN_DEVICE uint64 load_relaxed(const uint64* address) {
@@ -252,20 +253,12 @@ CUSCAN_DEVICE void fence_before_copies() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// For copies of what nobody will touch again soon: it is the first to leave the L2 cache.
-CUSCAN_DEVICE uint64 used_once() {
-    uint64 policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-#endif
 // From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
 // `bytes`, source and destination are multiples of 16.
 CUSCAN_DEVICE void send_in_bulk(void* destination, const void* source, uint32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(destination),
-                 "r"(shared_address(source)), "r"(bytes), "l"(used_once())
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
+                 "r"(shared_address(source)), "r"(bytes)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
@@ -307,14 +300,6 @@ struct Barrier {
                          shared_address(destination)),
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
-    }
-    // The same of what no other copy reads a part of.
-    CUSCAN_DEVICE void load_once(void* destination, const void* source, uint32 bytes) {
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-                "r"(shared_address(destination)),
-            "l"(source), "r"(bytes), "r"(shared_address(&state)), "l"(used_once())
-            : "memory");
     }
     // A thread's own copy of sizeof(T) = 4, 8 or 16 bytes, source and destination aligned to them.
     template <class T>
@@ -395,7 +380,6 @@ struct Barrier {
     }
     CUSCAN_DEVICE void expect(uint32) {}
     CUSCAN_DEVICE void load(void*, const void*, uint32) {}
-    CUSCAN_DEVICE void load_once(void*, const void*, uint32) {}
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {
         *destination = *source;

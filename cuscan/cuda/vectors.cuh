@@ -48,7 +48,7 @@ template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
     constexpr int kMost = 16 / sizeof(T);
     if constexpr (kItems <= kMost) {
-        return target::load_streaming(reinterpret_cast<const Vector<T, kItems>*>(item));
+        return target::load_vector(reinterpret_cast<const Vector<T, kItems>*>(item));
     } else {
         Vector<T, kItems> vector;
         CUSCAN_UNROLL
@@ -64,7 +64,7 @@ template <class T, int kItems>
 CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
     constexpr int kMost = 16 / sizeof(T);
     if constexpr (kItems <= kMost) {
-        target::store_streaming(reinterpret_cast<Vector<T, kItems>*>(item), vector);
+        target::store_vector(reinterpret_cast<Vector<T, kItems>*>(item), vector);
     } else {
         CUSCAN_UNROLL
         for (int first = 0; first < kItems; first += kMost) {

@@ -40,6 +40,7 @@ struct WarpTile {
                                      const typename Element::Initial& initial) {
         const int64 position = first + lane * kItems;
         items.clear(geometry, position, initial);
+        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) items.index += Element::counted(row);
         if constexpr (Config::kSegments == Segments::kBits) {
             static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0), "vectors lie alike in their words");
             const uint32* const words = (const uint32*)row.array[Numbers::kSegments] + position / 32;
@@ -84,11 +85,32 @@ struct WarpTile {
         return is_short<Source>(geometry, first) ? scan<1>(lane, read) : scan<kVectors>(lane, read);
     }
 
+    // Before store, where a carry goes out: at_end(state) is called by the thread with the row's last element, if the warp
+    // tile has it: what that adds up to, up to there.
+    template <class Source, class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
+                                  AtEnd at_end) {
+        const int64 last = geometry.elements() - 1 - first;
+        if (last < 0 || last >= kElements) return;
+        const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            read_staged<1>(reader, r);
+            const int own = int(last) - r * kStride - lane * kItems;
+            if (own < 0 || own >= kItems) continue;
+            State sum = before[r];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i)
+                if (i <= own) sum = join<Op>(r > 0 || lane > 0 || i > 0, sum, items.get(r, i, r * kStride + i));
+            at_end(sum);
+        }
+    }
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
     // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
+        if constexpr (!Element::kStores) return;
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         auto store_all = [&](auto vectors, auto at_a_time, auto count) {
@@ -334,6 +356,8 @@ private:
         reader.template each<kArray>([&](int r, const auto& vector) {
             const bool has_earlier = r > 0 || reader.first + target::anew(reader.lane) > 0;
             Key before = vector.item[0];
+            if constexpr (Element::kCarriesIn)
+                if (!has_earlier) before = *(const Key*)reader.row.array[Numbers::kCarryOut - 1];
             if (has_earlier && r * kStride < left) {
                 if constexpr (Source::template holds<kArray>()) {
                     const bool starts = r == 0 && reader.source.start == 0 && reader.lane == 0;
@@ -346,7 +370,8 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const bool change = arithmetic(vector.item[i]) != arithmetic(before);
-                items.restarts.set(r * kItems + i, change && (has_earlier || i > 0) && r * kStride + i < left);
+                items.restarts.set(r * kItems + i,
+                                   change && (Element::kCarriesIn || has_earlier || i > 0) && r * kStride + i < left);
                 before = vector.item[i];
             }
         });

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cuscan.errors import MissingDependencyError, ScanTypeError
 from cuscan.interop.view import ArrayView, Device, Library
+from cuscan.versions import check_version
 
 if TYPE_CHECKING:
     from cuscan.interop.cupy import CuPyLibrary
 
-__all__ = ["ArrayView", "Device", "Library", "adopt"]
+__all__ = ["ArrayView", "Device", "Library", "adopt", "hand_back"]
 
 _HOST_DEVICES = {1, 3}  # DLPack: kDLCPU, kDLCUDAHost
 _CUDA_DEVICES = {2, 13}  # DLPack: kDLCUDA, kDLCUDAManaged
@@ -40,10 +45,12 @@ def _recognise(array: object, name: str) -> Library | None:
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     library: Library
     if torch is not None and isinstance(array, torch.Tensor):
+        check_version("torch", torch.__version__)
         from cuscan.interop.torch import LIBRARY as library
     elif cupy is not None and isinstance(array, cupy.ndarray):
         library = _cupy(name)
-    elif isinstance(array, sys.modules["numpy"].ndarray):
+    elif isinstance(array, np.ndarray):
+        check_version("numpy", np.__version__)
         from cuscan.interop.numpy import LIBRARY as library
     else:
         return None
@@ -54,6 +61,8 @@ def _recognise(array: object, name: str) -> Library | None:
 def _cupy(name: str) -> CuPyLibrary:
     try:
         from cuscan.interop.cupy import LIBRARY
+    except MissingDependencyError:  # of another version
+        raise
     except ImportError as error:
         raise MissingDependencyError(CUPY_MISSING.format(what=name)) from error
     return LIBRARY
@@ -75,5 +84,25 @@ def _adopt_stranger(array: object, name: str) -> ArrayView:
         return _cupy(name).adopt_foreign(array, name)
     raise ScanTypeError(
         f"{name} must be a CuPy or NumPy array, a torch tensor or another array with __dlpack__; "
-        f"got {type(array).__name__}"
+        f"got {type(array).__name__}{_advice(array, name)}"
     )
+
+
+def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
+    """NumPy or CuPy arrays, or tuples of them, as those of the library of `like`, if it has an array API namespace."""
+    if not hasattr(like, "__array_namespace__"):
+        return arrays
+    take_over = like.__array_namespace__().from_dlpack
+    return tuple(tuple(map(take_over, a)) if isinstance(a, tuple) else take_over(a) for a in arrays)
+
+
+def _advice(thing: object, name: str) -> str:
+    """How to make an array of what is none."""
+    for method in ("to_numpy", "toarray"):  # of pandas and polars; of sparse matrices of SciPy
+        if hasattr(thing, method):
+            return f"; pass {name}.{method}()"
+    if isinstance(thing, str | bytes):
+        return ""
+    if isinstance(thing, Sequence | numbers.Number):
+        return f"; pass np.asarray({name})"
+    return f"; pass np.array(list({name}))" if isinstance(thing, Iterable) else ""

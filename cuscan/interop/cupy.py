@@ -13,7 +13,9 @@ from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
+from cuscan.versions import check_version
 
+check_version("cupy", cupy.__version__)
 _current_stream = cupy.cuda.get_current_stream
 _PREDEFINED = 2  # handles of streams that no one creates: the legacy default stream (0, 1), that of each thread (2)
 _DEVICES = [Device("cuda", index) for index in range(64)]
@@ -63,6 +65,10 @@ class CuPyLibrary:
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         return dense_maker(cupy.ndarray, shape, strides, numpy_dtype(dtype))
+
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        with cupy.cuda.Device(device.ordinal):
+            return cupy.asarray(array)
 
     def written(self, array: Any) -> None:
         pass  # CuPy keeps no record

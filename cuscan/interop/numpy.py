@@ -15,6 +15,15 @@ from cuscan.interop.view import ArrayKind, ArrayView, Device
 CPU = Device("cpu", 0)
 
 
+_TO_NATIVE = "; pass {name}.astype({name}.dtype.newbyteorder('='))"
+# What to do with arrays of dtypes that are not supported, by the dtype's kind.
+_ADVICE = {
+    "M": "; pass {name}.view(np.int64)",
+    "m": "; pass {name}.view(np.int64), and view the result as the dtype of {name}",
+    "O": "; pass {name}.astype() of a dtype that holds its elements",
+}
+
+
 def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
     """The strides of a NumPy or CuPy array in elements."""
     strides = tuple(array.strides)
@@ -31,7 +40,9 @@ class NumPyLibrary:
     def adopt(self, array: Any, name: str) -> ArrayView:
         dtype = DTYPES.get(array.dtype.name)
         if dtype is None or not array.dtype.isnative:
-            raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
+            advice = "" if array.dtype.isnative else _TO_NATIVE
+            advice = _ADVICE.get(array.dtype.kind, advice).format(name=name)
+            raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}{advice}")
         if isinstance(array, np.ma.MaskedArray):
             raise ScanTypeError(f"{name} is a masked array; pass {name}.data, and ~{name}.mask as mask")
         strides = element_strides(array, dtype.itemsize, name)
@@ -40,12 +51,17 @@ class NumPyLibrary:
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library through DLPack, without a copy."""
-        return self.adopt(taken_over(np.from_dlpack, array, name), name)
+        view = self.adopt(taken_over(np.from_dlpack, array, name), name)
+        view.lender = array
+        return view
 
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         return dense_maker(np.empty, shape, strides, numpy_dtype(dtype))
+
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        return array
 
     def written(self, array: Any) -> None:
         pass  # NumPy keeps no record

@@ -135,6 +135,9 @@ class TorchLibrary:
         where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
         return functools.partial(torch.empty_strided, shape, strides, **where)
 
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        return torch.from_numpy(array).to(_TORCH_DEVICES[device])
+
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         try:

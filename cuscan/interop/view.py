@@ -34,6 +34,9 @@ class Library(Protocol):
     ) -> Callable[[], Any]:
         """What makes new dense arrays of the library, on the current device if that is a GPU; strides in elements."""
 
+    def from_numpy(self, array: Any, device: Device) -> Any:
+        """A NumPy array as one of the library on a device."""
+
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
 
@@ -100,9 +103,10 @@ class ArrayKind:
 class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
-    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know, and
-    that may use the memory again once it is let go. `traced`: derivatives or transforms follow what is computed from
-    the array, and `autograd` runs the call; the pointer is 0 if there is no memory yet.
+    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know: results
+    become arrays of that library, and on a GPU it may use the memory again once it is let go. `traced`: derivatives or
+    transforms follow what is computed from the array, and `autograd` runs the call; the pointer is 0 if there is no
+    memory yet.
     """
 
     owner: Any

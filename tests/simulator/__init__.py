@@ -1,8 +1,13 @@
 """The kernels without a GPU: the real device headers, compiled by g++ against a simulated `target.cuh`.
 
 `simulate` takes the way of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under a
-random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch, so that
-many kernels can be compiled at once.
+random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch. Compiled
+kernels are kept by content (kept.py). `run_overlapping` has launches of a kernel overlap; `WATCHED` is the same code with
+plain stores that others see late.
+
+It sees nothing of `target.cuh` itself and of what nvcc makes of the code; of loads that the hardware moves ahead of
+others; of fences of barriers in shared memory (fence_after_init); of where a bulk load meets plain reads; and, in code
+that is not watched, of reads less than 16 bytes beyond an array, or between the rows of one.
 """
 
 from __future__ import annotations
@@ -11,22 +16,24 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
+import mmap
 import random
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+from kept import FOLDER, included, kept, one_at_a_time, version_of
 
 from cuscan import tuning
-from cuscan.call import SEGMENTS, Flags, Operands
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
@@ -45,24 +52,34 @@ HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4, cluster=0)
 CANARY = 0xC5
 POISON = 0xA5
+OVERLAPPING_ARCH = 90  # the first whose launches overlap
 
 HERE = Path(__file__).resolve().parent
-_MARGIN = 256  # bytes of canaries before and after an array
+_SPARSE = 1 << 26  # bytes
+_MAP_NORESERVE, _PROT_NONE = 0x4000, 0  # Linux
+_protect = ctypes.CDLL(None).mprotect
+_protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
 
 # Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
-_FLAGS = ["-O1", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
+_FLAGS = ["-Og", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
+_TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a library depends on beside its source
+
+# The compiler's calls before plain accesses, without its own library: runtime.cpp takes them.
+_WATCHING = ["-fsanitize=thread", "-nodefaultlibs"]
 
 _LAUNCHER = """
-extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* arrays,
+extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* tables,
                               cuscan::Workspace* workspace, const void* initial, const void* geometry) {{
     cuscan::Elements<cuscan::Config>::Initial number;
     cuscan::Geometry<cuscan::Config> words;
     memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
-    return simulator::launch(*schedule, blocks, threads, {cluster},
-                             [&] {{ {entry}({arrays}, workspace, number, words); }});
+    return simulator::launch(*schedule, blocks, threads, {cluster}, [&](unsigned launch) {{
+        char* const* const arrays = tables + launch * {count};
+        {entry}({arrays}, workspace, number, words);
+    }});
 }}
 """
 
@@ -71,32 +88,39 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
                               unsigned* bits, const void* words) {{
     cuscan::Segmentation segmentation;
     memcpy(&segmentation, words, sizeof(segmentation));
-    return simulator::launch(*schedule, blocks, threads, 1, [&] {{ {entry}(offsets, bits, segmentation); }});
+    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{ {entry}(offsets, bits, segmentation); }});
 }}
 """
 
 
 def launcher(config: Config | StartsConfig) -> str:
-    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses."""
+    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses for each launch."""
     if isinstance(config, StartsConfig):
         return _STARTS_LAUNCHER.format(entry=entry_name(config))
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
-    return _LAUNCHER.format(entry=entry_name(config), cluster=config.cluster, arrays=arrays)
+    return _LAUNCHER.format(
+        entry=entry_name(config), cluster=config.cluster, arrays=arrays, count=len(tuple(config.ports))
+    )
 
 
 class SimulationError(AssertionError):
-    """A kernel hung, misused a collective, or wrote where it must not."""
+    """A kernel hung, misused a collective, or touched what it must not."""
 
 
 class Span(ctypes.Structure):
-    """The addresses of an array, from and to."""
+    """The addresses of an array, from and to; its launch, and whether the launch before writes it until it ends."""
 
-    _fields_ = (("first", ctypes.c_uint64), ("end", ctypes.c_uint64))
+    _fields_ = (
+        ("first", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("launch", ctypes.c_uint32),
+        ("late", ctypes.c_uint32),
+    )
 
 
 class Schedule(ctypes.Structure):
-    """How a launch is scheduled: `Schedule` in runtime.hpp, where the fields are explained."""
+    """How launches are scheduled: `Schedule` in runtime.hpp, where the fields are explained."""
 
     _fields_ = (
         ("seed", ctypes.c_uint64),
@@ -110,6 +134,10 @@ class Schedule(ctypes.Structure):
         ("hold_to", ctypes.c_uint64),
         ("arrays", ctypes.POINTER(Span)),
         ("array_count", ctypes.c_uint32),
+        ("launches", ctypes.c_uint32),
+        ("first_turn", ctypes.c_uint64),
+        ("workspace_from", ctypes.c_uint64),
+        ("workspace_to", ctypes.c_uint64),
     )
 
     @classmethod
@@ -132,6 +160,10 @@ class Schedule(ctypes.Structure):
             "stall_turns": draw.choice((20, 300, 3000)),
             "hold_from": start + 8 * first,
             "hold_to": start + 8 * last,
+            "launches": 1,
+            "first_turn": random.Random(f"first turn {seed}").choice((0, 0, 20, 200)),
+            "workspace_from": workspace.array.ctypes.data,
+            "workspace_to": workspace.array.ctypes.data + workspace.array.nbytes,
         }
         return cls(**{**drawn, **chosen})
 
@@ -140,75 +172,86 @@ class Schedule(ctypes.Structure):
 
 
 class DeviceCode:
-    """A copy of the device headers on the simulated target, and the kernels compiled from it."""
+    """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
+    `watched`: plain accesses of threads are reported to the simulator, which has others see stores late (runtime.hpp).
+    """
+
+    def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
+        self._texts, self._watched = texts, watched
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
         self._compiling = threading.Lock()  # calls of several threads may want the same kernel
-        self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
-        for name, text in texts.items():
-            path = self._path(name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def broken(self, header: str, old: str, new: str) -> DeviceCode:
         """A copy with `new` in the place of `old`, which must be there exactly once."""
         found = self._texts[header].count(old)
         assert found == 1, f"{old!r} is {found} times in {header}"
-        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)})
+        return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)}, watched=self._watched)
 
     def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
         key = config, arch
         with self._compiling:
             if key not in self._kernels:
-                self._kernels[key] = self._compile(*key)
+                self._kernels[key] = self._load(*key)
             return self._kernels[key]
 
-    def build(self, simulations: Iterable[Simulation]) -> None:
-        """Compile many kernels, two at a time, from headers that are compiled first."""
-        plans = {(plan, s.arch) for s in simulations for plan in (s.starts, s.plan) if plan}
-        with self._compiling:
-            keys = {(plan.config, arch) for plan, arch in plans} - self._kernels.keys()
-            _runtime()
-            for arch in {arch for _, arch in keys}:
-                self._precompile(arch)
-            with ThreadPoolExecutor(2) as pool:
-                self._kernels.update(zip(keys, pool.map(lambda key: self._compile(*key), keys), strict=True))
-
-    def _path(self, name: str) -> Path:
-        return Path(self._folder.name, name)
-
-    def _prelude(self, arch: int) -> Path:
-        """A header that includes all kernels; the compiler takes its precompiled form if there is one."""
-        prelude = self._path(f"prelude_{arch}.hpp")
-        if not prelude.exists():
-            prelude.write_text("".join(f'#include "{name}"\n' for name in self._texts if name.startswith("kernels/")))
-        return prelude
-
-    def _precompile(self, arch: int) -> None:
-        prelude = self._prelude(arch)
-        _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
-
-    def _compile(self, config: Config | StartsConfig, arch: int) -> Kernel:
-        text = make_source(config) + launcher(config)
-        source = self._path(hashlib.sha256(f"{arch} {text}".encode()).hexdigest()[:16] + ".cpp")
-        source.write_text(text)
-        library = source.with_suffix(".so")
-        include = ("-include", self._prelude(arch))
-        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *include, source, _runtime(), "-o", library)
+    def _load(self, config: Config | StartsConfig, arch: int) -> Kernel:
+        text = make_source(config).split("\n", 1)[1] + launcher(config)  # the first line has the digest of all headers
+        runtime = _runtime()
+        key = text, arch, included(self._texts, f"kernels/{config.family}.cuh"), runtime.name, _TOOLS, self._watched
+        library = kept(key, ".so", lambda made: self._compile(text, arch, made, runtime))
         launch = ctypes.CDLL(str(library)).launch
         launch.restype = ctypes.c_char_p
         return launch
+
+    def _compile(self, text: str, arch: int, library: Path, runtime: Path) -> None:
+        source = library.with_suffix(".cpp")
+        source.write_text(text)
+        where: tuple[str | Path, ...]
+        if self is CODE:  # the headers of so many kernels that it pays to compile them first
+            prelude = _precompiled(arch)
+            where = (f"-I{prelude.parent}", "-include", prelude)
+        else:
+            where = (f"-I{self.folder}", *(_WATCHING if self._watched else ()))
+        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *where, source, runtime, "-o", library)
+
+    @property
+    def folder(self) -> Path:
+        """Where the headers lie as files."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
+            _write(Path(self._folder.name), self._texts)
+        return Path(self._folder.name)
 
 
 @functools.cache
 def _runtime() -> Path:
     """The compiled runtime.cpp, which all kernels link to."""
-    library = CODE._path("runtime.so")
-    _compile("-shared", HERE / "runtime.cpp", "-o", library)
-    return library
+    key = [(HERE / name).read_text() for name in ("runtime.cpp", "runtime.hpp")]
+    with one_at_a_time("runtime"):
+        return kept((key, _TOOLS), ".so", lambda made: _compile("-shared", HERE / "runtime.cpp", "-o", made))
+
+
+@functools.cache
+def _precompiled(arch: int) -> Path:
+    """A header that includes all kernels; the compiler takes the precompiled form, which lies beside it."""
+    digest = hashlib.sha256(repr((sorted(HEADERS.items()), arch, _TOOLS)).encode()).hexdigest()[:32]
+    prelude = FOLDER / f"headers-{digest}" / "prelude.hpp"
+    with one_at_a_time(f"headers-{arch}"):
+        if not prelude.with_suffix(".hpp.gch").exists():
+            includes = "".join(f'#include "{name}"\n' for name in HEADERS if name.startswith("kernels/"))
+            _write(prelude.parent, {**HEADERS, prelude.name: includes})
+            _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
+    return prelude
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _compile(*arguments: str | Path) -> None:
@@ -217,35 +260,50 @@ def _compile(*arguments: str | Path) -> None:
 
 
 HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
-CODE = DeviceCode(HEADERS)
+CODE, WATCHED = DeviceCode(HEADERS), DeviceCode(HEADERS, watched=True)
 
 
 # ---- memory --------------------------------------------------------------------------------------
 
 
 class Memory(NamedTuple):
-    """An array in memory of its own. All bytes that are no elements are canaries."""
+    """An array in pages of its own, between two that nobody can touch. All bytes that are no elements are canaries.
+
+    A very large one is sparse: only the pages that are touched take memory, and there are no canaries.
+    """
 
     raw: Array
     array: Array
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0) -> Memory:
-        """Room for an array: strides in bytes, the address modulo `ALIGNMENT`."""
+    def empty(
+        cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0, *, at_end: bool = True
+    ) -> Memory:
+        """Room for an array: strides in bytes, the address modulo `ALIGNMENT`.
+
+        It lies as close as it can to the page after it, or else (not `at_end`) to the page before it.
+        """
         reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         before = -sum(r for r in reach if r < 0)
         span = before + sum(r for r in reach if r > 0) + np.dtype(dtype).itemsize
-        raw = np.full(span + 2 * _MARGIN + ALIGNMENT, CANARY, np.uint8)
-        first = _MARGIN + before
-        first += (address - raw.ctypes.data - first) % ALIGNMENT
-        return cls(raw, np.ndarray(shape, dtype, raw, first, strides))
+        lowest = (address - before) % ALIGNMENT
+        if at_end:
+            lowest += -(lowest + span) % mmap.PAGESIZE // ALIGNMENT * ALIGNMENT
+        raw = _guarded_pages(lowest + span)
+        if raw.size < _SPARSE:
+            raw[...] = CANARY
+        return cls(raw, np.ndarray(shape, dtype, raw, lowest + before, strides))
 
     @classmethod
-    def like(cls, array: Array) -> Memory:
+    def like(cls, array: Array, *, at_end: bool = True) -> Memory:
         """A copy of an array, laid out as it is."""
-        memory = cls.empty(array.shape, array.strides, array.dtype, array.ctypes.data)
+        memory = cls.empty(array.shape, array.strides, array.dtype, array.ctypes.data, at_end=at_end)
         memory.array[...] = array
         return memory
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.raw.size >= _SPARSE
 
     def check(self, name: str, before: Array, *, written: bool) -> None:
         """Nothing but the elements has changed since `before`; neither have they, unless they were `written`."""
@@ -258,15 +316,24 @@ class Memory(NamedTuple):
             first = int(np.argmax(changed)) - self._offset()
             raise SimulationError(f"{name}: byte {first} from its first element was overwritten")
 
-    @property
-    def span(self) -> Span:
+    def span(self, launch: int = 0, *, late: bool = False) -> Span:
         """From the lowest address of an element to the end of the highest."""
         reach = [(n - 1) * stride for n, stride in zip(self.array.shape, self.array.strides, strict=True)]
         first, end = (self.array.ctypes.data + n for n in (0, self.array.itemsize))
-        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0))
+        return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0), launch, late)
 
     def _offset(self) -> int:
         return int(self.array.ctypes.data - self.raw.ctypes.data)
+
+
+def _guarded_pages(nbytes: int) -> Array:
+    """New pages, so many that `nbytes` fit in."""
+    size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, size + 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    raw = np.frombuffer(pages, np.uint8)
+    for first in (0, size + mmap.PAGESIZE):
+        _protect(raw.ctypes.data + first, mmap.PAGESIZE, _PROT_NONE)
+    return raw[mmap.PAGESIZE : -mmap.PAGESIZE]
 
 
 def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
@@ -284,7 +351,7 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 class Simulation:
     """A call of `cuscan.scan`, planned; `run` it as often as you like.
 
-    `arrays` are those that are read, or None, in the order of the kernel's arguments without the results. The
+    `arrays` are those that are read, or None, in the order of the kernel's arguments without those written. The
     memory of value number `in_place` is also the first result's.
     """
 
@@ -316,11 +383,10 @@ class Simulation:
         """
         if workspace is None:
             workspace = new_workspace(self.plan.workspace_bytes)
-        code = code or CODE
-        kernel = code.kernel(self.plan.config, self.arch)
-        shared = self.plan.config.shared_bytes
-        schedules = [Schedule.of(seed + i, workspace, shared_bytes=shared, **chosen) for i in range(launches)]
-        launched = [self._launch(kernel, workspace, schedule, self._bits(code, seed)) for schedule in schedules]
+        launched = [
+            _launch([self], seed + i, self._bits(code or CODE, seed), workspace, code or CODE, chosen)[0]
+            for i in range(launches)
+        ]
         first = [result.tobytes() for result in launched[0]]
         if any([result.tobytes() for result in results] != first for results in launched):
             raise SimulationError("two launches gave different bits")
@@ -330,52 +396,123 @@ class Simulation:
         """Where segments start, if offsets give it."""
         if self.starts is None:
             return None
-        offsets = self.arrays[-2]
+        offsets = self.arrays[self._segments]
         assert offsets is not None
         return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
 
-    def _launch(self, kernel: Kernel, workspace: Memory, schedule: Schedule, bits: Memory | None) -> tuple[Array, ...]:
-        plan, count = self.plan, len(self.request.values)
-        read = [None if array is None else Memory.like(array) for array in self.arrays]
+    def place(self, seed: int, bits: Memory | None) -> Placed:
+        """Memory for a launch."""
+        count = len(self.request.values)
+        ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
+        read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
         if bits is not None:
-            read[-2] = bits  # in the place of the offsets
-        results = [_room_for(spec) for spec in self.request.results]
+            read[self._segments] = bits  # in the place of the offsets
+        made = () if self.request.only_carry else self.request.results
+        results = [_room_for(spec, at_end=next(ends)) for spec in made]
         if self.in_place is not None:
             shared = read[self.in_place]
             assert shared is not None
             results[0] = shared
-        last = None if self.request.last is None else _room_for(self.request.last)
-        memories = [*read[:count], *results, *read[count:], last]
-        written = [id(memory) for memory in (*results, last, workspace)]
-        before = [(memory, memory.raw.copy()) for memory in (*memories, workspace) if memory is not None]
-        spans = [memory.span for memory in memories if memory is not None]
-        schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
-        addresses = [_pointer(memory, offset) for memory, offset in zip(memories, plan.offsets, strict=True)]
-        message = kernel(
-            ctypes.byref(schedule),
-            plan.grid,
-            plan.config.block,
-            (ctypes.c_void_p * len(addresses))(*addresses),
-            _pointer(workspace),
-            self.initial.tobytes(),
-            np.array(plan.geometry, np.int64).tobytes(),
-        )
-        if message is not None:
-            raise SimulationError(message.decode())
-        for number, (memory, was) in enumerate(before):
-            memory.check(f"array {number}", was, written=id(memory) in written)
-        given = [result.array for result in results]
-        if last is not None:
-            given.append(last.array.squeeze(self.request.axis))
-        return tuple(given)
+        last = [] if self.request.last is None else [_room_for(self.request.last, at_end=next(ends))]
+        carry_out = [_room_for(spec, at_end=next(ends)) for spec in self.request.carry_out]
+        carried = count + 3  # values, mask, segments and initial values are before the carry
+        memories = [
+            *read[:count],
+            *(results or [None] * len(self.request.results)),
+            *read[count:carried],
+            *(last or [None]),
+            *read[carried:],
+            *carry_out,
+        ]
+        return Placed(memories, results, [*last, *carry_out])
+
+    @property
+    def _segments(self) -> int:
+        """The number of the array that says where segments start."""
+        return len(self.request.values) + 1
+
+
+class Placed(NamedTuple):
+    """The arrays of a launch, in the order of the kernel's arguments; of these the results, and one state a row."""
+
+    memories: list[Memory | None]
+    results: list[Memory]
+    behind: list[Memory]
+
+    def given(self, axis: int) -> tuple[Array, ...]:
+        """What the call returns."""
+        return (*(memory.array for memory in self.results), *(memory.array.squeeze(axis) for memory in self.behind))
+
+
+def run_overlapping(
+    simulations: Sequence[Simulation],
+    seed: int = 0,
+    *,
+    workspace: Memory | None = None,
+    code: DeviceCode | None = None,
+    **chosen: Any,
+) -> list[tuple[Array, ...]]:
+    """The results of calls that differ in their data alone: launches of one kernel, of which the next begins early."""
+    if workspace is None:
+        workspace = new_workspace(simulations[0].plan.workspace_bytes)
+    return _launch(simulations, seed, simulations[0]._bits(code or CODE, seed), workspace, code or CODE, chosen)
+
+
+def _launch(
+    simulations: Sequence[Simulation],
+    seed: int,
+    bits: Memory | None,
+    workspace: Memory,
+    code: DeviceCode,
+    chosen: dict[str, Any],
+) -> list[tuple[Array, ...]]:
+    simulation = simulations[0]
+    plan, ports = simulation.plan, simulation.plan.config.ports
+    assert all((s.plan, s.initial.tobytes()) == (plan, simulation.initial.tobytes()) for s in simulations)
+    schedule = Schedule.of(seed, workspace, shared_bytes=plan.config.shared_bytes, launches=len(simulations), **chosen)
+    launches = [s.place(seed + i, bits) for i, s in enumerate(simulations)]
+    spans: dict[int, Span] = {}
+    for number, placed in enumerate(launches):
+        may_be_late = simulation.arch >= OVERLAPPING_ARCH and (number > 0 or schedule.first_turn > 0)
+        for memory, port in zip(placed.memories, ports, strict=True):
+            if memory is not None and id(memory) not in spans:
+                late = may_be_late and not port.by_value and not memory.is_sparse
+                spans[id(memory)] = memory.span(number, late=late)
+    schedule.arrays, schedule.array_count = (Span * len(spans))(*spans.values()), len(spans)
+    named = {id(m): m for placed in launches for m in placed.memories if m is not None} | {id(workspace): workspace}
+    before = [(memory, memory.raw.copy()) for memory in named.values() if not memory.is_sparse]
+    addresses = [
+        _pointer(memory, offset)
+        for placed in launches
+        for memory, offset in zip(placed.memories, plan.offsets, strict=True)
+    ]
+    message = code.kernel(plan.config, simulation.arch)(
+        ctypes.byref(schedule),
+        plan.grid,
+        plan.config.block,
+        (ctypes.c_void_p * len(addresses))(*addresses),
+        _pointer(workspace),
+        simulation.initial.tobytes(),
+        np.array(plan.geometry, np.int64).tobytes(),
+    )
+    if message is not None:
+        raise SimulationError(message.decode())
+    written = {id(m) for placed in launches for m in (*placed.results, *placed.behind, workspace)}
+    for number, (memory, was) in enumerate(before):
+        memory.check(f"array {number}", was, written=id(memory) in written)
+    return [placed.given(simulation.request.axis) for placed in launches]
 
 
 def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
     """The bits that the kernel for them makes of offsets."""
     bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
     before = [(memory, memory.raw.copy()) for memory in (offsets, bits)]
+    schedule = Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)
+    late = arch >= OVERLAPPING_ARCH and schedule.first_turn > 0
+    spans = [memory.span(late=late) for memory in (offsets, bits)]
+    schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
     message = code.kernel(plan.config, arch)(
-        ctypes.byref(Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)),
+        ctypes.byref(schedule),
         plan.grid,
         plan.config.block,
         _pointer(offsets),
@@ -389,9 +526,9 @@ def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: D
     return bits
 
 
-def _room_for(spec: ArraySpec) -> Memory:
-    size = spec.dtype.itemsize
-    memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), numpy_dtype(spec.dtype), spec.address)
+def _room_for(spec: ArraySpec, *, at_end: bool) -> Memory:
+    size, dtype = spec.dtype.itemsize, numpy_dtype(spec.dtype)
+    memory = Memory.empty(spec.shape, tuple(s * size for s in spec.strides), dtype, spec.address, at_end=at_end)
     memory.array.view()[...] = np.frombuffer(bytes([POISON] * size), memory.array.dtype)
     return memory
 
@@ -411,6 +548,7 @@ def prepare(
     reset: Array | None = None,
     offsets: Array | None = None,
     keys: Array | None = None,
+    carry: Array | tuple[Array, ...] = (),
     out: Array | None = None,
     target: Target = SMALL_GPU,
     **flags: Any,
@@ -424,6 +562,8 @@ def prepare(
     row_initial = initial if isinstance(initial, np.ndarray) else None
     number = None if row_initial is not None else initial
     beside = {"mask": mask, "reset": reset, "offsets": offsets, "keys": keys, "initial": row_initial}
+    fields = carry if isinstance(carry, tuple) else (carry,)
+    beside |= dict(zip(CARRY[1:], fields, strict=False))
     given = {name: array for name, array in beside.items() if array is not None}
     operands = Operands(
         tuple(LIBRARY.adopt(array, "x") for array in (*values, *given.values())),
@@ -432,8 +572,9 @@ def prepare(
     )
     request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
     boundaries = next((given[name] for name in SEGMENTS if name in given), None)
-    arrays = (*values, mask, boundaries, row_initial)
-    specs = (*request.values, request.mask, request.segments and request.segments.array, request.row_initial)
+    arrays = (*values, mask, boundaries, row_initial, *fields)
+    beside_specs = (request.mask, request.segments and request.segments.array, request.row_initial)
+    specs = (*request.values, *beside_specs, *request.carry_in)
     seen = tuple(None if s is None or a is None else _as_seen(a, s) for a, s in zip(arrays, specs, strict=True))
     in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(

@@ -1,5 +1,6 @@
 #include "runtime.hpp"
 
+#include <signal.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -11,14 +12,21 @@ namespace simulator {
 Grid* grid;
 Fiber* current;
 
+constexpr uint64_t kPage = 4096;
+constexpr size_t kMostPending = 256;
+constexpr uint32_t kDrainOdds[] = {8, 64, 1000};
+
 constexpr const char* kNames[] = {"shuffle_up", "broadcast", "shuffle", "ballot"};
+
+static void swap(PendingStore& store) { std::swap_ranges(store.hidden, store.hidden + store.bytes, store.at); }
 
 // ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
 
 void Grid::fiber_main() {
     for (;;) {
         grid->suspend();
-        grid->kernel_();
+        grid->kernel_(uint32_t(current->warp->block->launch - grid->launches_.data()));
+        grid->release_to_block();
         if (current->arrived) grid->fail("returned between cluster_arrive and cluster_wait");
         current->state = State::kExited;
         ++current->warp->block->exited;
@@ -46,12 +54,17 @@ Fiber* Grid::take_fiber() {
 }
 
 void Grid::suspend() {
+    if (!current->pending.empty()) hide(current->pending);
     if (_setjmp(current->context) == 0) _longjmp(scheduler_, 1);
+    std::for_each(current->pending.begin(), current->pending.end(), swap);
 }
 
 void Grid::resume(Fiber& fiber) {
     current = &fiber;
+    show_stores_of(fiber.warp->block);
+    runs_a_thread_ = true;
     if (_setjmp(scheduler_) == 0) _longjmp(fiber.context, 1);
+    runs_a_thread_ = false;
 }
 
 void Grid::fail(const char* format, ...) {
@@ -72,33 +85,70 @@ void Grid::report(const char* format, ...) {
     va_end(arguments);
 }
 
-// ---- blocks ---------------------------------------------------------------------------------------------------------
-
-Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster, const std::function<void()>& kernel)
+Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
+           const std::function<void(uint32_t)>& kernel)
     : blocks(blocks),
       shared_bytes(schedule.shared_bytes),
       schedule_(schedule),
       threads_(threads),
       cluster_(cluster),
       kernel_(kernel),
-      random_{schedule.seed} {
+      random_{schedule.seed},
+      launches_(schedule.launches) {
     const uint32_t clusters = blocks / cluster;
-    for (uint32_t i = 0; i < clusters; ++i) waiting_.push_back(clusters - 1 - i);
-    if (schedule.shuffled)
-        for (uint32_t i = clusters; i > 1; --i) std::swap(waiting_[i - 1], waiting_[random_.below(i)]);
+    for (Launch& launch : launches_) {
+        auto& waiting = launch.waiting;
+        for (uint32_t i = 0; i < clusters; ++i) waiting.push_back(clusters - 1 - i);
+        if (schedule.shuffled)
+            for (uint32_t i = clusters; i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+    }
+    for (uint32_t i = 0; i < schedule.array_count; ++i)
+        if (schedule.arrays[i].late) withhold(schedule.arrays[i]);
+    if (schedule.first_turn == 0) end_kernel_before(launches_[0]);
 }
 
-void Grid::start_cluster() {
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+void Grid::withhold(const Array& array) {
+    void* const first = reinterpret_cast<void*>(array.from);
+    const size_t bytes = array.to - array.from;
+    auto& withheld = launches_[array.launch].withheld;
+    withheld.emplace_back(array, new char[bytes]);
+    memcpy(withheld.back().second.get(), first, bytes);
+    memset(first, kEarly, bytes);
+}
+
+// The launch before has ended: the last that it writes are the late arrays.
+void Grid::end_kernel_before(Launch& launch) {
+    launch.may_go_on = true;
+    for (const auto& [array, bytes] : launch.withheld)
+        memcpy(reinterpret_cast<void*>(array.from), bytes.get(), array.to - array.from);
+}
+
+// The one whose blocks start now, if there is one.
+Launch* Grid::next_launch() {
+    for (Launch& launch : launches_) {
+        if (!launch.waiting.empty()) return &launch;
+        if (launch.admitting < blocks) return nullptr;
+    }
+    return nullptr;
+}
+
+void Grid::start_cluster(Launch& launch) {
     const auto cluster = std::make_shared<Cluster>();
     cluster->threads = cluster_ * threads_;
-    for (uint32_t i = 0; i < cluster_; ++i) start_block(waiting_.back() * cluster_ + i, cluster);
-    waiting_.pop_back();
+    for (uint32_t i = 0; i < cluster_; ++i) start_block(launch.waiting.back() * cluster_ + i, launch, cluster);
+    launch.waiting.pop_back();
 }
 
-void Grid::start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster) {
+// ---- blocks ---------------------------------------------------------------------------------------------------------
+
+void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Cluster>& cluster) {
     resident_.push_back(std::make_unique<Block>());
     Block& block = *resident_.back();
     block.index = index;
+    block.launch = &launch;
+    block.admits = false;
     block.cluster = cluster;
     cluster->blocks.push_back(&block);
     for (int number = 0; number < kBarriers; ++number) block.arrived[number] = block.expected[number] = 0;
@@ -118,6 +168,8 @@ void Grid::start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster) 
             fiber->warp = &warp;
             fiber->lane = lane;
             fiber->arrived = false;
+            fiber->sending = 0;
+            fiber->unfenced.clear();
             fiber->passed = 0;
             warp.lanes[lane] = fiber;
         }
@@ -127,7 +179,12 @@ void Grid::start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster) 
 void Grid::retire(Block& block) {
     for (const BulkCopy& copy : on_their_way_)
         if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
+    show_stores_of(&block);
+    shown_ = nullptr;  // they stay
     block.cluster->blocks[block.index % cluster_] = nullptr;
+    Launch& launch = *block.launch;
+    if (!block.admits) ++launch.admitting;
+    if (++launch.returned == blocks && &launch != &launches_.back()) end_kernel_before((&launch)[1]);
     for (Warp& warp : block.warps)
         for (Fiber* fiber : warp.lanes) idle_.push_back(fiber);
     resident_.erase(std::find_if(resident_.begin(), resident_.end(), [&](auto& held) { return held.get() == &block; }));
@@ -137,9 +194,12 @@ void Grid::retire(Block& block) {
 
 void Grid::run() {
     grid = this;
-    while (!message[0] && (!resident_.empty() || !waiting_.empty())) {
-        while (!waiting_.empty() && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident))
-            start_cluster();
+    for (;;) {
+        Launch* next;
+        while ((next = next_launch()) && (resident_.empty() || resident_.size() + cluster_ <= schedule_.resident))
+            start_cluster(*next);
+        if (message[0] || resident_.empty()) break;
+        if (clock_ >= schedule_.first_turn && !launches_[0].may_go_on) end_kernel_before(launches_[0]);
         Warp& warp = *pick();
         Block& block = *warp.block;
         for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
@@ -149,6 +209,7 @@ void Grid::run() {
         for (size_t copies = on_their_way_.size() / 16 + random_.one_in(4); copies > 0; --copies) deliver();
         if (block.exited == threads_) retire(block);
     }
+    if (!launches_[0].may_go_on) end_kernel_before(launches_[0]);
     grid = nullptr;
 }
 
@@ -180,6 +241,10 @@ void Grid::deliver() {
     if (copy.due > turns_) return;
     on_their_way_.pop_back();
     memcpy(copy.destination, copy.source ? copy.source : copy.sent, copy.bytes);
+    if (copy.phase == nullptr) {
+        --copy.sender->sending;
+        return;
+    }
     copy.phase->expected -= copy.bytes;
     copy.phase->settle();
 }
@@ -281,6 +346,66 @@ void Grid::release(Block& block, int number) {
             }
 }
 
+// ---- stores that are seen late -----------------------------------------------------------------------------------------
+
+// Before others run. Now and then a store is seen by then, whichever. Stores may overlap: the last one is undone first.
+void Grid::hide(PendingStores& pending) {
+    const auto drains = [&](const PendingStore&) { return random_.one_in(kDrainOdds[schedule_.seed % 3]); };
+    pending.erase(std::remove_if(pending.begin(), pending.end(), drains), pending.end());
+    std::for_each(pending.rbegin(), pending.rend(), swap);
+}
+
+void Grid::show_stores_of(Block* block) {
+    if (block == shown_) return;
+    if (shown_ != nullptr) hide(shown_->pending);
+    if (block != nullptr) std::for_each(block->pending.begin(), block->pending.end(), swap);
+    shown_ = block;
+}
+
+void Grid::release_to_block() {
+    PendingStores& of_block = current->warp->block->pending;
+    for (const PendingStore& store : current->pending)
+        if (!store.is_shared) of_block.push_back(store);
+    current->pending.clear();
+    if (of_block.size() > kMostPending) of_block.clear();
+}
+
+void Grid::release_to_all() {
+    current->pending.clear();
+    current->warp->block->pending.clear();
+}
+
+void Grid::in_order(const volatile void* address, uint32_t bytes) {
+    const auto meets = [&](const PendingStore& store) { return store.meets(reinterpret_cast<uintptr_t>(address), bytes); };
+    for (const PendingStores* stores : {&current->pending, &current->warp->block->pending})
+        if (std::any_of(stores->begin(), stores->end(), meets)) return release_to_all();
+}
+
+void Grid::watch(void* address, uint32_t bytes, bool writes) {
+    if (!runs_a_thread_) return;
+    const uint64_t at = reinterpret_cast<uintptr_t>(address);
+    const bool is_shared = at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get()) < shared_bytes;
+    if (!is_shared && (at < schedule_.workspace_from || at + bytes > schedule_.workspace_to)) {
+        if (!is_near_an_array(at)) return;  // a thread's own variable, or the simulator's
+        check_access(address, bytes);
+    }
+    if (!writes) return;
+    if (is_shared) note_unfenced(uint32_t(at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get())), bytes);
+    for (uint32_t done = 0; done < bytes; done += PendingStore::kMostBytes) {
+        const uint32_t count = std::min(bytes - done, PendingStore::kMostBytes);
+        PendingStore store{static_cast<char*>(address) + done, count, is_shared, {}};
+        memcpy(store.hidden, store.at, store.bytes);
+        current->pending.push_back(store);
+    }
+    if (current->pending.size() > kMostPending) release_to_block();
+}
+
+bool Grid::is_near_an_array(uint64_t at) const {
+    for (uint32_t i = 0; i < schedule_.array_count; ++i)
+        if (schedule_.arrays[i].from - kPage < at && at < schedule_.arrays[i].to + kPage) return true;
+    return false;
+}
+
 // ---- called from fibers ---------------------------------------------------------------------------------------------
 
 void Grid::meet(Offer& offer) {
@@ -291,6 +416,7 @@ void Grid::meet(Offer& offer) {
 }
 
 void Grid::barrier(int number, int threads) {
+    release_to_block();
     Block& block = *current->warp->block;
     ++block.arrived[number];
     block.expected[number] = threads;
@@ -318,6 +444,7 @@ void Grid::cluster_wait() {
 }
 
 void Grid::arrive(Phase& phase) {
+    release_to_block();
     if (phase.missing == 0) fail("more arrivals at a barrier than its %u", phase.arrivals);
     progress();
     --phase.missing;
@@ -333,11 +460,37 @@ void Grid::about_to_store(const void* address) {
     suspend();
 }
 
-bool Grid::is_in_an_array(const void* source, uint32_t bytes) const {
-    const uint64_t from = reinterpret_cast<uintptr_t>(source);
-    for (uint32_t i = 0; i < schedule_.array_count; ++i)
-        if (schedule_.arrays[i].from <= from && from + bytes <= schedule_.arrays[i].to) return true;
-    return schedule_.array_count == 0;
+void Grid::await_predecessors() {
+    while (!current->warp->block->launch->may_go_on) suspend();
+    maybe_suspend(2);
+}
+
+void Grid::admit_successor() {
+    Block& block = *current->warp->block;
+    if (!block.admits) ++block.launch->admitting;
+    block.admits = true;
+    maybe_suspend(2);
+}
+
+// Says where the bytes are, seen from the nearest array.
+void Grid::fail_beyond(const void* address, uint32_t bytes) {
+    const int64_t from = reinterpret_cast<intptr_t>(address);
+    int64_t least = INT64_MAX;
+    uint32_t nearest = 0;
+    bool before = false;
+    for (uint32_t i = 0; i < schedule_.array_count; ++i) {
+        const int64_t until_first = int64_t(schedule_.arrays[i].from) - from,
+                      behind_last = from - int64_t(schedule_.arrays[i].to);
+        const int64_t distance = std::max(until_first, behind_last);
+        if (distance < least) least = distance, nearest = i, before = until_first > behind_last;
+    }
+    const long long apart = llabs(least);
+    if (least == INT64_MAX) fail("touches %u bytes at %p, of no array", bytes, address);
+    fail("touches %u bytes from %lld bytes %s array %u on", bytes, apart,
+         before      ? "before the first of"
+         : least < 0 ? "before the end of"
+                     : "behind the end of",
+         nearest);
 }
 
 // Whoever reads the destination before the copy has arrived finds poison.
@@ -346,8 +499,44 @@ void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase
     memset(destination, kPoison, bytes);
     // Now and then a large one takes so long that many later ones overtake it.
     const uint64_t delay = bytes > 16 && random_.one_in(16) ? random_.below(20000) : 0;
-    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, turns_ + delay, {}});
+    on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, nullptr, turns_ + delay, {}});
     maybe_suspend(2);
+}
+
+// The source is read some time later.
+void Grid::store_in_bulk(void* destination, const void* source, uint32_t bytes) {
+    check_access(destination, bytes);
+    Block& block = *current->warp->block;
+    const auto first = static_cast<const unsigned char*>(source) - block.shared.get();
+    for (uint32_t i = 0; i < bytes && !block.unfenced.empty(); ++i)
+        if (block.unfenced[first + i])
+            fail("bulk store of what thread %d wrote without fence_before_copies", block.unfenced[first + i] - 1);
+    on_their_way_.push_back({&block, destination, source, bytes, nullptr, current, turns_ + random_.below(200), {}});
+    ++current->sending;
+    progress();
+    maybe_suspend(2);
+}
+
+void Grid::await_sent() {
+    while (current->sending > 0) suspend();
+}
+
+void Grid::note_unfenced(uint32_t first, uint32_t bytes) {
+    auto& writers = current->warp->block->unfenced;
+    if (writers.empty()) writers.resize(shared_bytes);
+    const auto from = writers.begin() + first;
+    const uint16_t own = 1 + current->warp->index * kWarp + current->lane;
+    if (std::count(from, from + bytes, own) == bytes) return;
+    std::fill_n(from, bytes, own);
+    current->unfenced.emplace_back(first, bytes);
+}
+
+void Grid::fence_before_copies() {
+    auto& writers = current->warp->block->unfenced;
+    const uint16_t own = 1 + current->warp->index * kWarp + current->lane;
+    for (const auto& [first, bytes] : current->unfenced)
+        std::replace(writers.begin() + first, writers.begin() + first + bytes, own, uint16_t(0));
+    current->unfenced.clear();
 }
 
 // To the same place in another block's shared memory, for the same barrier there.
@@ -360,7 +549,7 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     const auto there = [&](void* here) {
         return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
     };
-    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), turns_, {}};
+    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), nullptr, turns_, {}};
     memcpy(copy.sent, words, bytes);
     memset(copy.destination, kPoison, bytes);
     on_their_way_.push_back(copy);
@@ -368,16 +557,79 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     maybe_suspend(2);
 }
 
+// ---- guard pages: who touches them ends the launch ---------------------------------------------------------------------
+
+namespace {
+
+// While it lives, threads of the launch that touch what they must not fail, instead of the process.
+class FaultHandler {
+public:
+    FaultHandler() : stack_(new char[kStackBytes]) {
+        stack_t stack{};
+        stack.ss_sp = stack_.get();
+        stack.ss_size = kStackBytes;
+        sigaltstack(&stack, &old_stack_);
+        struct sigaction action{};
+        action.sa_sigaction = handle;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+        sigaction(SIGSEGV, &action, &old_action_);
+    }
+    ~FaultHandler() {
+        sigaction(SIGSEGV, &old_action_, nullptr);
+        sigaltstack(&old_stack_, nullptr);
+    }
+
+private:
+    static void handle(int, siginfo_t* info, void*) {
+        if (grid != nullptr && grid->runs_a_thread()) grid->fail_beyond(info->si_addr, 1);
+        signal(SIGSEGV, SIG_DFL);  // a fault of the simulator itself: it happens again
+    }
+
+    const std::unique_ptr<char[]> stack_;
+    stack_t old_stack_;
+    struct sigaction old_action_;
+};
+
+}  // namespace
+
+void watch(void* address, size_t bytes, bool writes) {
+    if (grid != nullptr) grid->watch(address, uint32_t(bytes), writes);
+}
+
 const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
-                   const std::function<void()>& kernel) {
+                   const std::function<void(uint32_t)>& kernel) {
     static char message[sizeof(Grid::message)];
     if (threads > 1024) return "no block has more than 1024 threads";
     if (cluster > 16) return "no cluster has more than 16 blocks";
     if (blocks % cluster != 0) return "the grid is no multiple of the cluster";
     Grid launched(schedule, blocks, threads, cluster, kernel);
+    const FaultHandler handler;
     launched.run();
     memcpy(message, launched.message, sizeof(message));
     return message[0] ? message : nullptr;
 }
 
 }  // namespace simulator
+
+// ---- what the compiler calls before plain accesses --------------------------------------------------------------------
+
+#define SIMULATOR_ACCESSES(bytes)                                                                 \
+    void __tsan_read##bytes(void* address) { simulator::watch(address, bytes, false); }           \
+    void __tsan_write##bytes(void* address) { simulator::watch(address, bytes, true); }           \
+    void __tsan_unaligned_read##bytes(void* address) { simulator::watch(address, bytes, false); } \
+    void __tsan_unaligned_write##bytes(void* address) { simulator::watch(address, bytes, true); }
+
+extern "C" {
+SIMULATOR_ACCESSES(1)
+SIMULATOR_ACCESSES(2)
+SIMULATOR_ACCESSES(4)
+SIMULATOR_ACCESSES(8)
+SIMULATOR_ACCESSES(16)
+void __tsan_read_range(void* address, size_t bytes) { simulator::watch(address, bytes, false); }
+void __tsan_write_range(void* address, size_t bytes) { simulator::watch(address, bytes, true); }
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+}

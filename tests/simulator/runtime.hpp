@@ -3,8 +3,16 @@
 // theirs has a turn, and now and then a warp or a block stalls for so long that the others run far ahead.
 //
 // What a GPU would answer with a hang or with silence fails here with a message: lanes of a warp in different
-// collectives, a barrier that a thread left the kernel without, misaligned access, a bulk copy of what is no array's, words
-// sent to a block that has not begun or has returned, waiting that has no end.
+// collectives, a barrier that a thread left the kernel without, misaligned access, access beyond an array, words sent to a
+// block that has not begun or has returned, waiting that has no end.
+//
+// Launches overlap: one may begin when every block of the one before has called admit_successor or returned, and the kernel
+// before the first one still runs for a while. What a launch reads and writes has other bytes until the launch before ends.
+//
+// Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). There,
+// others see stores late and in any order: those of the same block when its thread arrives at a barrier, those of other
+// blocks when a thread of the block fences, or the block returns. Until then the bytes are swapped with the old ones
+// whenever one of the others goes on. Loads are never early.
 #pragma once
 #include <setjmp.h>
 
@@ -17,14 +25,21 @@
 
 namespace simulator {
 
+// A function whose accesses are never reported.
+#define SIMULATOR_UNWATCHED __attribute__((no_sanitize_thread))
+
 constexpr int kWarp = 32;
 constexpr int kWords = 12;  // of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
+constexpr unsigned char kEarly = 0x5B;  // in late arrays
 constexpr std::align_val_t kSharedAlignment{128};
 
-struct Span {
+// An array of a launch.
+struct Array {
     uint64_t from, to;  // addresses
+    uint32_t launch;
+    uint32_t late;  // 1: the launch before writes it until it ends
 };
 
 // How a launch is scheduled; __init__.py has the same struct.
@@ -37,8 +52,11 @@ struct Schedule {
     uint32_t stall_turns;   // the longest stall
     uint32_t shared_bytes;  // of a block
     uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
-    const Span* arrays;           // whose bytes bulk copies may read; none: any bytes
+    const Array* arrays;          // what threads may touch beside the workspace; none: any bytes
     uint32_t array_count;
+    uint32_t launches;                      // of the kernel, that overlap
+    uint64_t first_turn;                    // in which the kernel before the first launch has ended
+    uint64_t workspace_from, workspace_to;  // addresses
 };
 
 struct Random {  // splitmix64
@@ -74,8 +92,26 @@ struct Offer {
 struct Block;
 struct Warp;
 
+// A store that others do not see yet.
+struct PendingStore {
+    static constexpr uint32_t kMostBytes = 16;
+    char* at;
+    uint32_t bytes;
+    bool is_shared;
+    char hidden[kMostBytes];  // while the storing side runs, what others see; while others run, what was stored
+
+    bool meets(uintptr_t from, uint32_t count) const {
+        const auto first = reinterpret_cast<uintptr_t>(at);
+        return first < from + count && from < first + bytes;
+    }
+};
+using PendingStores = std::vector<PendingStore>;
+
 struct Fiber {
     jmp_buf context;
+    PendingStores pending;                                // for its block
+    std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // watched: first bytes and counts in Block::unfenced
+    uint32_t sending;                                     // bulk copies of which it has not waited for
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     State state;
     Offer offer;
@@ -112,8 +148,20 @@ struct FreeShared {
     void operator()(unsigned char* memory) const { ::operator delete[](memory, kSharedAlignment); }
 };
 
+struct Launch {
+    std::vector<uint32_t> waiting;  // clusters to start, the next one last
+    uint32_t admitting = 0;         // blocks that have called admit_successor or have returned
+    uint32_t returned = 0;          // blocks
+    bool may_go_on = false;         // the launch before has ended
+    std::vector<std::pair<Array, std::unique_ptr<char[]>>> withheld;  // late arrays, and what they will have
+};
+
 struct Block {
     uint32_t index;
+    Launch* launch;
+    bool admits;
+    PendingStores pending;           // for other blocks
+    std::vector<uint16_t> unfenced;  // watched: of each byte of shared memory, 1 + who wrote it and has not fenced since
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[], FreeShared> shared;
@@ -127,7 +175,7 @@ struct Phase {
     uint32_t expected;
     uint32_t completed : 8, arrivals : 12, missing : 12;
 
-    void settle() {
+    SIMULATOR_UNWATCHED void settle() {
         if (missing != 0 || expected != 0) return;
         ++completed;
         missing = arrivals;
@@ -139,15 +187,19 @@ struct BulkCopy {
     void* destination;
     const void* source;
     uint32_t bytes;
-    Phase* phase;
+    Phase* phase;           // null: to global memory
+    Fiber* sender;          // to global memory
     uint64_t due;           // in turns: not before
     uint32_t sent[kWords];  // what arrives, if there is no source
 };
 
 class Grid {
 public:
-    Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster, const std::function<void()>& kernel);
+    Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
+         const std::function<void(uint32_t)>& kernel);
     void run();
+    bool runs_a_thread() const { return runs_a_thread_; }
+    [[noreturn]] void fail_beyond(const void* address, uint32_t bytes);
 
     // ---- called from fibers
     void suspend();
@@ -159,8 +211,24 @@ public:
     void cluster_arrive();
     void cluster_wait();
     void arrive(Phase& phase);
+    void await_predecessors();
+    void admit_successor();
+    // Threads may touch these bytes.
+    void check_access(const void* address, uint32_t bytes) {
+        if (!is_in_an_array(address, bytes)) fail_beyond(address, bytes);
+    }
+    // A watched thread is about to access these bytes.
+    void watch(void* address, uint32_t bytes, bool writes);
+    // What the thread has stored is seen by its block; by all.
+    void release_to_block();
+    void release_to_all();
+    // An atomic or relaxed access is in order with the thread's own stores to the same bytes.
+    void in_order(const volatile void* address, uint32_t bytes);
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
+    void store_in_bulk(void* destination, const void* source, uint32_t bytes);
+    void await_sent();
+    void fence_before_copies();
     void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
     void send(uint32_t block, void* destination, const void* words, uint32_t bytes, Phase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -173,8 +241,14 @@ public:
 private:
     static void fiber_main();
     Fiber* take_fiber();
-    void start_cluster();
-    void start_block(uint32_t index, const std::shared_ptr<Cluster>& cluster);
+    void note_unfenced(uint32_t first, uint32_t bytes);
+    void hide(PendingStores& pending);
+    void show_stores_of(Block* block);
+    void withhold(const Array& array);
+    void end_kernel_before(Launch& launch);
+    Launch* next_launch();
+    void start_cluster(Launch& launch);
+    void start_block(uint32_t index, Launch& launch, const std::shared_ptr<Cluster>& cluster);
     void retire(Block& block);
     bool can_go_on(const Warp& warp) const { return !warp.blocked && warp.asleep_until <= clock_; }
     Warp* pick();
@@ -187,17 +261,26 @@ private:
     void stall(Warp& warp);
     void deliver();
     void report(const char* format, ...) __attribute__((format(printf, 2, 3)));
-    bool is_in_an_array(const void* source, uint32_t bytes) const;
+    bool is_near_an_array(uint64_t address) const;
+    bool is_in_an_array(const void* address, uint32_t bytes) const {
+        const uint64_t from = reinterpret_cast<uintptr_t>(address);
+        if (schedule_.array_count == 0) return true;
+        for (uint32_t i = 0; i < schedule_.array_count; ++i)
+            if (schedule_.arrays[i].from <= from && from + bytes <= schedule_.arrays[i].to) return true;
+        return false;
+    }
 
     const Schedule schedule_;
     const int threads_;
     const uint32_t cluster_;
-    const std::function<void()>& kernel_;
+    const std::function<void(uint32_t)>& kernel_;  // of a launch, by number
     Random random_;
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
-    uint64_t turns_ = 0;             // the time that did not pass in sleep
-    std::vector<uint32_t> waiting_;  // clusters to start, the next one last
+    uint64_t turns_ = 0;          // the time that did not pass in sleep
+    Block* shown_ = nullptr;      // the one whose stores are seen now
+    bool runs_a_thread_ = false;  // or else the scheduler
+    std::vector<Launch> launches_;
     std::vector<std::unique_ptr<Block>> resident_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> idle_;
@@ -208,8 +291,8 @@ private:
 extern Grid* grid;
 extern Fiber* current;
 
-// Runs one launch; null, or what went wrong.
+// Runs the launches of a kernel, each by its number; null, or what went wrong.
 const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
-                   const std::function<void()>& kernel);
+                   const std::function<void(uint32_t)>& kernel);
 
 }  // namespace simulator

@@ -36,8 +36,14 @@ inline int thread_index() { return simulator::current->warp->index * kWarp + sim
 inline uint32 block_index() { return simulator::current->warp->block->index; }
 inline uint32 block_count() { return simulator::grid->blocks; }
 
-inline void await_predecessors() {}  // kernels run one after the other
-inline void admit_successor() {}
+// Without these instructions kernels run one after the other.
+constexpr bool kOverlaps = SIMULATED_ARCH >= 90;
+inline void await_predecessors() {
+    if (kOverlaps) simulator::grid->await_predecessors();
+}
+inline void admit_successor() {
+    if (kOverlaps) simulator::grid->admit_successor();
+}
 
 template <class Shared>
 Shared& shared_memory() {
@@ -120,9 +126,13 @@ T shuffle(const T& value, int source) {
 inline bool uniform(bool predicate) { return ballot(predicate) != 0; }
 inline int uniform(int value) { return broadcast(value, 0); }
 inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
-inline void sync_warp() { ballot(true); }
-inline void set_bits(uint32* word, uint32 bits) {
+inline void sync_warp() {
+    simulator::grid->release_to_block();
+    ballot(true);
+}
+SIMULATOR_UNWATCHED inline void set_bits(uint32* word, uint32 bits) {
     simulator::grid->maybe_suspend(8);
+    simulator::grid->in_order(word, 4);
     *word |= bits;
 }
 
@@ -134,32 +144,35 @@ inline void check_aligned(const void* address, size_t bytes) {
 }
 
 template <class T>
-T load_streaming(const T* address) {
+T load_vector(const T* address) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such load");
     check_aligned(address, sizeof(T));
+    simulator::grid->check_access(address, sizeof(T));
     simulator::grid->maybe_suspend(8);
     T value;
     memcpy(&value, reinterpret_cast<const char*>(address), sizeof(T));
     return value;
 }
 template <class T>
-void store_streaming(T* address, const T& value) {
+void store_vector(T* address, const T& value) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "no such store");
     check_aligned(address, sizeof(T));
+    simulator::grid->check_access(address, sizeof(T));
     simulator::grid->maybe_suspend(8);
     simulator::grid->progress();
     memcpy(reinterpret_cast<char*>(address), &value, sizeof(T));
 }
 
 // The compiler must not keep what another fiber may change: volatile.
-inline uint64 load_relaxed(const uint64* address) {
+SIMULATOR_UNWATCHED inline uint64 load_relaxed(const uint64* address) {
     check_aligned(address, 8);
     simulator::grid->maybe_suspend(2);
     return *const_cast<const volatile uint64*>(address);
 }
-inline void store_relaxed(uint64* address, uint64 value) {
+SIMULATOR_UNWATCHED inline void store_relaxed(uint64* address, uint64 value) {
     check_aligned(address, 8);
     simulator::grid->about_to_store(address);
+    simulator::grid->in_order(address, sizeof(*address));
     *const_cast<volatile uint64*>(address) = value;
 }
 // Pairs tear, and either word can be the earlier one.
@@ -194,24 +207,24 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
-inline void fence_before_copies() {}
-inline void fence_after_init() {}
+inline void fence_before_copies() { simulator::grid->fence_before_copies(); }
+inline void fence_after_init() { simulator::grid->release_to_block(); }
 inline void send_in_bulk(void* destination, const void* source, uint32 bytes) {
     check_aligned(destination, 16);
     check_aligned(source, 16);
     if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
-    simulator::grid->maybe_suspend(2);
-    __builtin_memcpy(destination, source, bytes);
+    simulator::grid->store_in_bulk(destination, source, bytes);
 }
 
-inline void await_sent() { simulator::grid->maybe_suspend(2); }
+inline void await_sent() { simulator::grid->await_sent(); }
 
 struct Barrier {
     simulator::Phase state;
 
     void init(uint32 arrivals = 1) { state = {0, 0, arrivals, arrivals}; }
     void arrive() { simulator::grid->arrive(state); }
-    void expect(uint32 bytes) {
+    SIMULATOR_UNWATCHED void expect(uint32 bytes) {
+        simulator::grid->in_order(&state, sizeof(state));
         state.expected += bytes;
         simulator::grid->arrive(state);
     }
@@ -221,12 +234,12 @@ struct Barrier {
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
         simulator::grid->send_for(destination, source, bytes, state);
     }
-    void load_once(void* destination, const void* source, uint32 bytes) { load(destination, source, bytes); }
     template <class T>
-    void load(T* destination, const T* source) {
+    SIMULATOR_UNWATCHED void load(T* destination, const T* source) {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
         check_aligned(destination, sizeof(T));
         check_aligned(source, sizeof(T));
+        simulator::grid->in_order(&state, sizeof(state));
         state.expected += sizeof(T);
         simulator::grid->send_for(destination, source, sizeof(T), state);
     }
@@ -238,11 +251,11 @@ struct Barrier {
     }
     void arrive_loaded() { arrive(); }
     // The hardware knows a phase by its parity, and so may who waits alone.
-    void wait(uint32 phase) {
+    SIMULATOR_UNWATCHED void wait(uint32 phase) {
         while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
     }
     // Who waits for the one before the next, or for the one after, would be misled.
-    void wait_together(uint32 phase) {
+    SIMULATOR_UNWATCHED void wait_together(uint32 phase) {
         const int over = int8_t(state.completed - uint8_t(phase));
         if (over < 0 || over > 1)
             simulator::grid->fail("waits for phase %u of a barrier of which %d are over", phase, int(phase) + over);
@@ -251,22 +264,28 @@ struct Barrier {
     }
 };
 
-inline uint32 atomic_increment(uint32* address) {
+SIMULATOR_UNWATCHED inline uint32 atomic_increment(uint32* address) {
     simulator::grid->maybe_suspend(2);
     simulator::grid->progress();
+    simulator::grid->in_order(address, sizeof(*address));
     return (*address)++;
 }
-inline uint64 atomic_increment(uint64* address) {
+SIMULATOR_UNWATCHED inline uint64 atomic_increment(uint64* address) {
     simulator::grid->maybe_suspend(2);
     simulator::grid->progress();
+    simulator::grid->in_order(address, sizeof(*address));
     return (*address)++;
 }
-inline void atomic_raise(uint64* address, uint64 least) {
+SIMULATOR_UNWATCHED inline void atomic_raise(uint64* address, uint64 least) {
     simulator::grid->maybe_suspend(2);
+    simulator::grid->in_order(address, sizeof(*address));
     if (*address < least) *address = least;
 }
 inline void pause() { simulator::grid->suspend(); }
-inline void fence() { simulator::grid->maybe_suspend(2); }
+inline void fence() {
+    simulator::grid->release_to_all();
+    simulator::grid->maybe_suspend(2);
+}
 
 // ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
 inline uint32 add_bytes(uint32 word, uint32 sum) {

@@ -58,7 +58,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     }
     tile.find_segments(row, geometry, first, lane, initial);
     tile.load_flags(FromMemory(), row, geometry, geometry.elements(), first, lane);
-    Carry carry = Element::start(row, initial);
+    Carry carry = Element::start(geometry, row, initial);
 
     // ---- scan
     auto& totals = shared.warp_total[warp / kWarps];
@@ -87,6 +87,11 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     const State prefix = convert<State>(carry);
 
     // ---- store
+    if constexpr (Element::kCarriesOut)
+        tile.sum_to_end(FromMemory(), row, geometry, first, lane, [&](const State& of_warp) {
+            const State of_unit = join<typename Element::Op>(warp_in_unit > 0, before, of_warp);
+            Element::store_carry(geometry, row, 0, has_carry, carry, of_unit);
+        });
     tile.store(FromMemory(), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
                warp_in_unit > 0 ? join<typename Element::Op>(has_carry, prefix, before) : prefix);
 }

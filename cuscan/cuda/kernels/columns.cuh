@@ -11,8 +11,17 @@
 
 namespace cuscan {
 
+// Of a column whose last element is in the present unit: what precedes that, and the chunks before the element's.
+template <class State, class Carry>
+struct ColumnEnd {
+    Carry before;
+    State chunks;
+};
+
 template <class Config>
-struct ColumnsShared {
+struct ColumnsShared
+    : Behind<Elements<Config>::kCarriesOut, ColumnEnd<typename Elements<Config>::State, typename Elements<Config>::Carry>,
+             Config::kPlaces * Config::kColumnThreads * Config::kItems> {
     Turn turn;
     uint32 tag;  // of the launch, where blocks share strips
     // A thread's total and then its prefix, for each of its columns. One more than the columns, so that a warp that
@@ -89,7 +98,7 @@ struct Columns {
         const int64 column = first_column(turn) + at_column;
         Row<Config> at = row_at(row(turn, at_place));
         at.advance(geometry.column, column < geometry.column.size ? column : 0);
-        return Element::start(at, initial);
+        return Element::start(geometry, at, initial);
     }
 
     // From totals to prefixes, in place. The threads are regrouped: kChunks lanes take kItems columns of a unit. What
@@ -115,6 +124,11 @@ struct Columns {
         for (int i = 0; i < kItems; ++i) {
             const State prefix = convert<State>(carry[i]);
             line[my_column + i] = my_chunk > 0 ? join<Op>(has_prefix, prefix, left[i]) : prefix;
+            if constexpr (Element::kCarriesOut) {
+                const int64 last = geometry.elements() - 1 - int64(my_unit) * kUnit;
+                if (last >= 0 && last < kUnit && my_chunk == int(last) / kSteps)
+                    shared.behind[my_place * kWidth + my_column + i] = {carry[i], left[i]};
+            }
         }
     }
 
@@ -129,13 +143,24 @@ struct Columns {
     }
 
     CUSCAN_DEVICE void store(const Turn& turn, const Share& share) const {
-        Running<Config> running[kItems];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; ++i) {
-            running[i].present = chunk > 0 || unit(turn, place) > 0 || Config::kHasInitial;
-            running[i].value = shared.exchange[place][chunk][thread * kItems + i];
+        if constexpr (Element::kCarriesOut) {
+            const auto* const ends = shared.behind + place * kWidth + thread * kItems;
+            share.sum_to_end(
+                geometry, chunk > 0, [&](int i) { return ends[i].chunks; },
+                [&](int i, const Row<Config>& here, const State& of_unit) {
+                    const bool has_before = Config::kHasInitial || unit(turn, place) > 0;
+                    Element::store_carry(geometry, here, share.first, has_before, ends[i].before, of_unit);
+                });
         }
-        share.store(geometry, running);
+        if constexpr (Element::kStores) {
+            Running<Config> running[kItems];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kItems; ++i) {
+                running[i].present = chunk > 0 || unit(turn, place) > 0 || Config::kHasInitial;
+                running[i].value = shared.exchange[place][chunk][thread * kItems + i];
+            }
+            share.store(geometry, running);
+        }
     }
 
     // A block with strips of its own: the next unit is loaded while this one is scanned.

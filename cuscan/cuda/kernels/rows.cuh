@@ -43,8 +43,13 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
     for (int k = 0; k < Config::kRowsPerThread; ++k) {
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
+        if constexpr (Element::kCarriesOut)
+            tiles[k].sum_to_end(FromMemory(), place, geometry, 0, lane, [&](const typename Element::State& all) {
+                const auto before = Element::start(geometry, place, initial);
+                if (row < geometry.rows) Element::store_carry(geometry, place, 0, Config::kHasInitial, before, all);
+            });
         tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
-                       convert<typename Element::State>(Element::start(place, initial)));
+                       convert<typename Element::State>(Element::start(geometry, place, initial)));
     }
 }
 

@@ -1,5 +1,6 @@
 // segment_starts: offsets of segments to bits, in a launch of its own before that of a scan. Bit i % 32 of word i / 32 is
-// set if a segment starts at scan position i; the start of a row is none. All rows share the bits.
+// set if a segment starts at scan position i; the start of a row is none, but, kCarries, where the first segment is empty.
+// All rows share the bits.
 //
 // A warp has a run of positions, and works on a chunk of kWords words at a time, in shared memory. It searches for the
 // first offset of its run and goes on from there, chunk after chunk in the order in which offsets ascend: a reversed scan's
@@ -71,11 +72,16 @@ struct OffsetCursor {
         }
     }
 
+    // Whether the first segment in scan order has no elements, by one lane.
+    CUSCAN_DEVICE bool first_is_empty(bool reverse, int64 length) const {
+        return count > 1 && (reverse ? entry(count - 2) == length : entry(1) == 0);
+    }
+
 private:
     CUSCAN_DEVICE Offset entry(uint64 number) const { return *(const Offset*)(first + int64(number) * step); }
 };
 
-template <class Offset, int kWarps, int kWords>
+template <class Offset, int kWarps, int kWords, bool kCarries>
 CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
     target::await_predecessors();
     target::admit_successor();
@@ -103,6 +109,10 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
             target::set_bits(words + place / 32, 1u << place % 32);
         });
         target::sync_warp();
+        if constexpr (kCarries) {
+            if (lane == 0 && start == 0 && cursor.first_is_empty(of.reverse, of.length)) words[0] |= 1;
+            target::sync_warp();
+        }
         for (int w = lane; w < size / 32; w += target::kWarp) bits[start / 32 + w] = words[w];
         if (!of.reverse) start += size;
     }

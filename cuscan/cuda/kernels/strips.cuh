@@ -30,7 +30,8 @@ struct StripsShared {
     using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Config::kBatch * Layout::kUnits,
                            Config::kSeekers, Config::kLooks, Config::kHasInitial>;
 
-    struct Stage {
+    // What precedes the unit with a column's last element, where a carry goes out.
+    struct Stage : Behind<Tile::kCarriesOut, Carry, Config::kColumns> {
         alignas(kGrid ? target::kLine : 16) typename Tile::Values values;
         typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
         typename Tile::OfUnits units;      // totals, then what precedes them
@@ -105,6 +106,11 @@ struct Strips {
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
+    // The number of the axis's last row in a tile, and whether it is there.
+    CUSCAN_DEVICE int64 last_row(const Turn& turn) const {
+        return geometry.axis.size - 1 - int64(turn.unit) * Layout::kRows;
+    }
+    CUSCAN_DEVICE bool ends_in(const Turn& turn) const { return last_row(turn) >= 0 && last_row(turn) < Layout::kRows; }
     // By folders, some stages each: the hardware makes one barrier after the other for the threads of a warp.
     CUSCAN_DEVICE void make_barriers(int warp) {
         if (lane() != 0) return;
@@ -191,7 +197,7 @@ struct Strips {
         const int64 of_row = first_column(turn) + column;
         Row<Config> at = origin.at(geometry, uint32(turn.strip) / side_by_side());
         at.advance(geometry.column, of_row < geometry.column.size ? of_row : 0);
-        return Element::start(at, initial);
+        return Element::start(geometry, at, initial);
     }
 
     // Strips of the block's own: the carry stays in the lane.
@@ -214,6 +220,8 @@ struct Strips {
             }
             const State total = put_before_runs(stage, walker, place, part > 0, parts.before(part, false, unit_prefix));
             of_lane(stage, walker) = unit_prefix;
+            if constexpr (Element::kCarriesOut)
+                if (place.exists && ends_in(now)) stage.behind[column] = carry.before(unit);
             const State of_unit = parts.push(part, total);
             stage.prefixed.arrive();
             if (part < kParts - 1) continue;
@@ -342,7 +350,11 @@ struct Strips {
             stage.sought.wait(phase(k));
             if (part == 0) prefix = stage.prefix[column];
             const Carry before = tiles.before(part, Config::kHasInitial || now.unit >= kBatch, prefix);
-            unit = convert<State>(units.left.before(place.unit, Config::kHasInitial || now.unit > 0, before));
+            const Carry before_unit = units.left.before(place.unit, Config::kHasInitial || now.unit > 0, before);
+            unit = convert<State>(before_unit);
+            if constexpr (Element::kCarriesOut)
+                if (place.exists && ends_in(now) && place.unit == last_row(now) / (Layout::kRows / kUnits))
+                    stage.behind[column] = before_unit;
             stage.prefixed.arrive();
             tiles.push(part, units.total);
         }
@@ -362,6 +374,13 @@ struct Strips {
                 tile.take(stage.values, held, warp);
                 stage.prefixed.wait(phase(k));
             }
+            if constexpr (Element::kCarriesOut)
+                if (ends_in(now)) sum_to_end(stage, tile, warp);
+            if constexpr (!Element::kStores) {
+                target::sync_warp();
+                stage.free.arrive();
+                continue;
+            }
             tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
@@ -373,6 +392,13 @@ struct Strips {
             stage.free.arrive();
             target::sync_warp();  // the next tile's results may take the place of these
         }
+    }
+    CUSCAN_DEVICE void sum_to_end(Stage& stage, const Tile& tile, int warp) {
+        tile.sum_to_end(stage.values, stage.exchange, warp, [&](int column, bool has_before, const State& of_unit) {
+            Row<Config> here = tile.at;
+            here.advance(geometry.column, column);
+            Element::store_carry(geometry, here, tile.position, has_before, stage.behind[column], of_unit);
+        });
     }
     CUSCAN_DEVICE typename Tile::Results& results(Stage& stage) {
         if constexpr (Config::kInPlace)

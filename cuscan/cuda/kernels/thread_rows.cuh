@@ -101,7 +101,7 @@ CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* not shared */,
     target::await_predecessors();
     target::admit_successor();
     using Rows = DenseRows<Config>;
-    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(origin, initial));
+    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
     Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
         // A thread's last rows may be beyond the block's last: there is room for them, and nothing takes them away.
         for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {

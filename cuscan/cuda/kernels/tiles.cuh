@@ -202,7 +202,7 @@ struct Tiles {
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
             Carry carry = start_of(tile.strip);
-            const bool has_carry = ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
+            const bool has_carry = find_prefix(ahead, tile, carry);
             if (lane == 0) {
                 shared.prefix[r] = {carry, has_carry};
                 shared.prefixed[r].arrive();
@@ -210,7 +210,15 @@ struct Tiles {
             target::sync_warp();
         }
     }
-    CUSCAN_DEVICE Carry start_of(uint64 strip) const { return Element::start(origin.at(geometry, strip), initial); }
+    // Where nothing but carries goes out, nobody asks but for tiles with a row's last element.
+    CUSCAN_DEVICE bool find_prefix(Chain& ahead, const TileSlot& tile, Carry& carry) const {
+        if constexpr (!Element::kStores)
+            if (tile.unit != (geometry.elements() - 1) / Shared::kElements) return false;
+        return ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
+    }
+    CUSCAN_DEVICE Carry start_of(uint64 strip) const {
+        return Element::start(geometry, origin.at(geometry, strip), initial);
+    }
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
@@ -269,6 +277,7 @@ struct Tiles {
         return !Shared::kWalks || target::uniform(first < geometry.axis.size);
     }
     CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
+        if constexpr (Element::kCarriesOut) store_carry(part, k, warp_in_group);
         const TileSlot slot = shared.slot[k % kRing];
         const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
@@ -289,6 +298,21 @@ struct Tiles {
                             warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
         shared.empty[k % kStages].arrive();
+    }
+    // By the warp that has a row's last element: the row's carry.
+    CUSCAN_DEVICE void store_carry(Scanned& part, uint32 k, int warp_in_group) {
+        const TileSlot slot = shared.slot[k % kRing];
+        const int start = warp_in_group * Tile::kElements;
+        const auto row = origin.at(geometry, slot.strip);
+        const int64 first = int64(slot.unit) * Shared::kElements + start;
+        auto& known = shared.prefixed[k % kRing];
+        if (Shared::kWalks) known.wait_together(k / kRing);
+        part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
+            const auto& before = shared.prefix[k % kRing];
+            const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
+            Element::store_carry(geometry, row, 0, Shared::kWalks ? before.exists : Config::kHasInitial,
+                                 Shared::kWalks ? before.carry : start_of(slot.strip), of_tile);
+        });
     }
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
         return {shared.values[k % kStages], shared.flags[k % kFlagStages], row, start};

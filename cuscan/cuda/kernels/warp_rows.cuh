@@ -63,7 +63,7 @@ CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* not shared */,
     using Runs = typename WarpRow<Config>::Runs;
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
     const int length = int(geometry.axis.size);
-    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(origin, initial));
+    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
     Rows::pass(Plain<Config>::at(origin), length, geometry.rows, [&](const typename Rows::Place& here, int count) {
         const Runs runs(lane);
         const int step = Config::kWarps * length;

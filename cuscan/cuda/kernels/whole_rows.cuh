@@ -53,7 +53,7 @@ struct WholeRowsLayout {
     using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // of a tile
     using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
 
-    struct Stage {
+    struct Stage : Behind<Element::kCarriesOut, Carry, kColumns> {  // what precedes the tile's unit
         // As far from a multiple of a line as in memory.
         alignas(target::kLine) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + target::kLine];
         State column[kColumns];           // what the tile adds up to; then what precedes its unit
@@ -351,7 +351,7 @@ struct WholeRows {
             if (lane() != 0) return false;
             target::fence_before_copies();
             stage.arrived.expect(bytes);
-            stage.arrived.load_once(stage.data + begin, stretch.memory + begin, bytes);
+            stage.arrived.load(stage.data + begin, stretch.memory + begin, bytes);
             return true;
         }
         for (int i = stretch.begin + lane() * int(sizeof(Value)); i < stretch.end; i += target::kWarp * sizeof(Value))
@@ -499,7 +499,7 @@ struct WholeRows {
     CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
         Row<Config> at = origin.at(geometry, turn.strip);
         at.advance(geometry.column, column);
-        return Element::start(at, initial);
+        return Element::start(geometry, at, initial);
     }
     CUSCAN_DEVICE void run_seeker(int seeker) {
         const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
@@ -533,10 +533,13 @@ struct WholeRows {
             State& of_tile = stage(k + i).column[column];
             if constexpr (Layout::kManyUnits) {
                 const Carry own = convert<Carry>(of_tile);
-                of_tile = convert<State>(units.before(i, precedes, carry));
+                const Carry before = units.before(i, precedes, carry);
+                of_tile = convert<State>(before);
+                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = before;
                 units.push(i, own);
             } else {
                 of_tile = convert<State>(carry);
+                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = carry;
             }
         }
     }
@@ -555,7 +558,8 @@ struct WholeRows {
                 CUSCAN_NO_UNROLL
                 for (; slice < kShareSlices; slice += kFinishers) {
                     const Share share = this->share(slice);
-                    if (share.exists) finish(stage, tile, now.unit, share);
+                    if (share.exists && (Element::kStores || tile.position + tile.rows == geometry.axis.size))
+                        finish(stage, tile, now.unit, share);
                 }
                 target::fence_before_copies();
                 stage.finished.arrive();
@@ -578,9 +582,21 @@ struct WholeRows {
             const bool is_first = r == 0 && !has_before;  // of the unit
             running.present = has_prefix || !is_first;
             running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_before, before));
+            if constexpr (Element::kCarriesOut) {
+                const int64 last = geometry.axis.size - 1 - tile.position - share.row() - r * kSteps;
+                if (last >= 0 && last < kSteps) {
+                    State sum = is_first ? State{} : runs.before(r, has_before, before);
+                    CUSCAN_UNROLL
+                    for (int s = 0; s < kSteps; ++s)
+                        if (s <= last) sum = join<Op>(!is_first || s > 0, sum, run.get(s, 0, s));
+                    Row<Config> here = tile.at;
+                    here.advance(geometry.column, column);
+                    Element::store_carry(geometry, here, tile.position, has_prefix, stage.behind[column], sum);
+                }
+            }
             if (r + 1 < Layout::kRuns) runs.push(r, total(run));
             CUSCAN_UNROLL
-            for (int s = 0; s < kSteps; ++s) {
+            for (int s = 0; s < kSteps && Element::kStores; ++s) {
                 const int row = share.row() + r * kSteps + s;
                 const auto state = running.step(run.get(s, 0, s), run.segment_started);
                 *tile.template item<Result>(stage, row, column) = convert<Result>(Config::Op::lower(state, Number<0>()));
@@ -605,8 +621,10 @@ struct WholeRows {
                 if (!now.exists) return;
                 const Tile tile = this->tile(now);
                 stage.finished.wait(phase(k + i));
-                store(stage, tile);
-                target::await_sent();
+                if constexpr (Element::kStores) {
+                    store(stage, tile);
+                    target::await_sent();
+                }
                 stage.free.arrive();
             }
         }

@@ -1,0 +1,111 @@
+"""What a call costs whose shape was never seen: host time, and how many kernels a kind of call needs."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from cuscan.bench.buffers import Buffers
+from cuscan.bench.cases import Case
+from cuscan.bench.check import check
+from cuscan.bench.kernel import plan_of
+from cuscan.bench.layouts import Layout
+from cuscan.bench.machine import Machine, Run
+from cuscan.bench.ours import run_cuscan
+from cuscan.bench.timing import Timing
+from cuscan.config import Config, Target
+
+Record = dict[str, Any]
+Sizes = Callable[[Callable[[int], int]], tuple[int, ...]]
+
+CALLS = 1500  # whose kernels are counted
+TIMED = 300  # calls of new shapes
+FILLING = 10_000  # more of them, before others are timed
+ELEMENTS = 1 << 20  # of an array at most: the GPU is never what a call waits for
+ROOM = ELEMENTS + (1 << 18)  # elements of memory, so that strides and alignments may vary
+CHECKED = 50  # every so many calls the result is checked, and the GPU waited for
+ANY_GPU = Target(90, 132)  # what kernels are counted for where there is no GPU
+
+# The kinds of call: their axis, and sizes by a function that draws one up to a limit.
+KINDS: dict[str, tuple[int, Sizes]] = {
+    "(T,)": (0, lambda size: (size(ELEMENTS),)),
+    "(B, T)": (1, lambda size: (size(1 << 8), size(1 << 12))),
+    "(B, T, D) axis 1": (1, lambda size: (size(1 << 4), size(1 << 8), size(1 << 8))),
+    "(N, k) axis 0": (0, lambda size: (size(1 << 14), size(1 << 6))),
+}
+
+
+def draw(kind: str) -> Iterator[Case]:
+    """Calls of a kind, each of another shape, layout or alignment than all before; the same ones every time."""
+    axis, sizes = KINDS[kind]
+    uniform = random.Random(kind).random
+    seen = set()
+    while True:
+        shape = sizes(lambda most: max(int(most ** uniform()), 2))
+        gap, shift = (int(8 * uniform()) if uniform() < 0.3 else 0 for _ in range(2))
+        case = Case(shape, axis=axis, view=Layout(behind=(*[0] * (len(shape) - 1), gap), shift=shift))
+        if case not in seen:
+            seen.add(case)
+            yield case
+
+
+def counted(kind: str, target: Target) -> dict[Config, Case]:
+    """The kernels of the first calls, each with the first case that needs it."""
+    kernels: dict[Config, Case] = {}
+    for case in islice(draw(kind), CALLS):
+        kernels.setdefault(plan_of(case, target).config, case)
+    return kernels
+
+
+def shapes(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
+    """Fill a record with the host time of calls of new shapes whose kernels are there, before and after many others."""
+    target = machine.target or ANY_GPU
+    yield "kernels", record
+    kernels = counted(case.label, target)
+    memory = machine.uniform(ROOM, 0), machine.xp.empty(ROOM, "float32")
+    for each in kernels.values():
+        _run(each, machine, memory)[0]()
+    known = (each for each in islice(draw(case.label), CALLS, None) if plan_of(each, target).config in kernels)
+    yield "new", record
+    new = list(islice(known, TIMED))
+    times = _times(new, machine, memory)
+    again = _times(new, machine, memory)
+    yield "filling", record
+    for each in islice(known, FILLING):
+        _run(each, machine, memory)[0]()
+    yield "after", record
+    after = _times(list(islice(known, TIMED)), machine, memory)
+    record |= {"calls": CALLS, "kernels": len(kernels)}
+    record |= {"time": _json(times), "again": _json(again), "after": _json(after), "filling": FILLING}
+
+
+def _run(case: Case, machine: Machine, memory: tuple[Any, Any]) -> tuple[Run, Buffers]:
+    x, out = (
+        layout.of(case.shape, machine.xp, lambda count, room=room: room[:count])  # type: ignore[misc]
+        for layout, room in zip((case.view, case.result_layout), memory, strict=True)
+    )
+    buffers = Buffers((x,), (out,))
+    return run_cuscan(case, buffers), buffers
+
+
+def _times(cases: Sequence[Case], machine: Machine, memory: tuple[Any, Any]) -> list[float]:
+    """Microseconds of the host, of one call for each case."""
+    times = []
+    for number, case in enumerate(cases):
+        run, buffers = _run(case, machine, memory)
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e6)
+        if number % CHECKED == 0:
+            check(case, machine.xp, buffers)
+            machine.synchronize()
+    return times
+
+
+def _json(times: list[float]) -> dict[str, float]:
+    p99 = statistics.quantiles(times, n=100, method="inclusive")[-1]
+    return {**Timing(tuple(times), 1).as_json(), "p99_us": round(p99, 3)}

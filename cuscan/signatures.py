@@ -1,0 +1,167 @@
+"""The types of the public signatures, and the signatures of functions that share their keywords."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+
+from cuscan.errors import ScanTypeError
+from cuscan.operators import Monoid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Required
+
+    NumPy = NDArray[Any]
+
+
+class SupportsDLPack(Protocol):
+    """An array with the DLPack protocol."""
+
+    @property
+    def __dlpack__(self) -> Callable[..., Any]: ...
+    @property
+    def __dlpack_device__(self) -> Callable[..., Any]: ...
+
+
+class SupportsCUDAArrayInterface(Protocol):
+    """An array with the CUDA array interface."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
+
+
+Array = TypeVar("Array", bound=SupportsDLPack | SupportsCUDAArrayInterface)
+OneNumber = Literal["add", "sum", "mul", "prod", "min", "max", "and", "or", "xor"]
+OpName = OneNumber | Literal["logaddexp"]
+Op = OpName | Callable[..., Any] | Monoid
+Yes = Literal[True]
+No = Literal[False]
+Axis = int | None
+Ties = Literal["first", "last"]
+Item = TypeVar("Item")
+Pair = tuple[Item, Item]
+WithCarry = tuple[Item, Any]  # the carry is an array or a tuple of arrays
+PairWithCarry = tuple[Item, Item, Any]
+
+
+class Shared(TypedDict, total=False):
+    """The keywords that all functions share, but for `return_carry`; `cuscan.scan` explains them."""
+
+    dim: int | None
+    reverse: bool
+    initial: Any
+    reset: Any
+    offsets: Any
+    keys: Any
+    carry: Any
+    validate: bool
+    dtype: Any
+    out: Any
+
+
+class Named(Shared, total=False):
+    """The keywords of the functions that are named for an operator, but for `skipna`."""
+
+    exclusive: bool
+    include_initial: bool
+    mask: Any
+
+
+class Skipping(Named, total=False):
+    """The same, with `skipna`."""
+
+    skipna: bool
+
+
+class WithoutIndices(Skipping, total=False):
+    """The keywords of a running extremum that is one array."""
+
+    return_indices: No
+    ties: Ties
+
+
+class WithIndices(Skipping, total=False):
+    """The keywords of a running extremum and its positions."""
+
+    return_indices: Required[Yes]
+    ties: Ties
+
+
+class Recurrence(Shared, total=False):
+    """The keywords of `cuscan.linear_recurrence` that leave the last state out."""
+
+    axis: int
+    return_last: No
+
+
+class RecurrenceWithLast(Shared, total=False):
+    """Those that return it."""
+
+    axis: int
+    return_last: Required[Yes]
+
+
+class OfScan(Skipping, total=False):
+    """The keywords of `cuscan.scan`."""
+
+    axis: int
+
+
+class OfTotal(TypedDict, total=False):
+    """The keywords of `cuscan.total` that have no part in what it returns."""
+
+    axis: int
+    dim: int | None
+    reverse: bool
+    mask: Any
+    skipna: bool
+    initial: Any
+    reset: Any
+    offsets: Any
+    carry: Any
+    ties: Ties
+    validate: bool
+    dtype: Any
+
+
+class OfTotals(OfTotal, total=False):
+    """All of them: with keys and positions a total is a tuple."""
+
+    keys: Any
+    return_indices: bool
+
+
+class _Unset(int):
+    """An axis that nobody chose; it prints as the integer that it is."""
+
+
+LAST = _Unset(-1)
+
+
+def choose_axis(axis: Any, dim: Any) -> Any:
+    """The axis of a call that may call it `dim`."""
+    if dim is None:
+        return -1 if axis is LAST else axis
+    if axis is not LAST:
+        raise ScanTypeError(f"axis={axis!r} and dim={dim!r} are the same argument; pass one of them")
+    return dim
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def spells_keywords_of(other: Callable[..., Any], *without: str) -> Callable[[Function], Function]:
+    """Show the keywords of `other` in place of a function's `**keywords`, in `help()` and to `inspect`."""
+
+    def spell(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shared = [p for p in inspect.signature(other).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        names = {p.name for p in own} | set(without)
+        parameters = own + [p for p in shared if p.name not in names]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return spell

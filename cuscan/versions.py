@@ -1,0 +1,25 @@
+"""The oldest versions of the libraries whose arrays cuscan takes; checked when the first array of one comes."""
+
+from __future__ import annotations
+
+import re
+
+from cuscan.errors import MissingDependencyError
+
+OLDEST = {
+    "numpy": (1, 25),  # numpy.exceptions
+    "cupy": (13, 0),  # the bindings of CUDA 12's driver and NVRTC
+    "torch": (2, 1),  # torch.autograd.graph.increment_version
+}
+
+
+def check_version(library: str, found: str) -> None:
+    """Refuse a version of a library that is too old, by name."""
+    oldest = OLDEST[library]
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers and tuple(map(int, numbers.groups())) < oldest:
+        needed = ".".join(map(str, oldest))
+        raise MissingDependencyError(
+            f"arrays of {library} need {library} {needed} or later, and version {found} is installed: "
+            f"pip install '{library}>={needed}'"
+        )

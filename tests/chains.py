@@ -1,0 +1,43 @@
+"""The walk over the totals of a chain (look_ahead.cuh) and nothing else, simulated on intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import simulator
+from interval import INTERVAL, SHORT, Example, ShortExample
+from simulator import HEADERS, DeviceCode, Simulation, prepare
+
+from cuscan.order import GROUP, SECTION
+
+
+def alone(simulation: Simulation, units: int, words: int) -> Simulation:
+    """A launch of look_ahead_only.cuh, made from the plan of a scan of the same types."""
+    plan = simulation.plan
+    levels = (units > 1) + (units > GROUP) + (units > SECTION)
+    config = replace(
+        plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
+    )
+    spans = 2 * (len(config.ports) - 2)
+    *dimensions, _, _ = plan.geometry[:-spans]
+    geometry = (*dimensions, units, words, *plan.geometry[-spans:])
+    return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
+
+
+CHAINS_ALONE = DeviceCode(
+    {**HEADERS, "kernels/look_ahead_only.cuh": (simulator.HERE / "look_ahead_only.cuh").read_text()}
+)
+
+
+# Of the intervals' 16 bytes for aggregate and carry, a walk takes four groups at a time; of the short ones', eight.
+AHEAD = {"interval": (INTERVAL, Example), "short": (SHORT, ShortExample)}
+
+
+def look_ahead(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulation, np.ndarray[Any, Any]]:
+    op, example_of = AHEAD[kind]
+    scan = example_of((rows, units), initial=initial)
+    simulation = prepare(scan.value, op, initial=scan.initial)
+    words = rows * units * scan.value.itemsize // 4
+    return alone(simulation, units, words), scan.scanned(exclusive=True)

@@ -1,0 +1,251 @@
+"""Mistakes in what carries do, which calls with carries notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from carry_cases import BACKWARDS, LEADING, MAX, named, products, totals
+from draws import draws, steps, tied
+from feature_cases import Case
+
+from cuscan.operators import LINEAR_RECURRENCE
+from mistakes import Kind, Mistake
+
+FLOATS = {"draw": tied("float32", nan=0.003)}
+
+CALLS: dict[str, Case] = {
+    "carry-rows": named("rows", "", call=BACKWARDS),
+    "carry-rows-leading": named("rows", "leading", call=LEADING),
+    "carry-cluster": named("cluster", ""),
+    "carry-tiles": named("tiles-shared", ""),
+    "carry-tiles-total": totals("tiles-shared"),
+    "carry-tiles-offsets": named("tiles-shared", "", segments="offsets-each"),
+    "carry-tiles-keys": named("tiles-shared", "", segments="keys-full", call=BACKWARDS),
+    "carry-tiles-index": named("tiles-shared", "", MAX, **FLOATS),
+    "carry-tiles-index-reverse": named("tiles-shared", "", MAX, call=BACKWARDS, **FLOATS),
+    "carry-tiles-bytes": named("tiles-shared", "", draw=draws("uint8"), call={"dtype": "uint8"}),
+    "carry-recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
+    "carry-columns": products("columns-shared"),
+    "carry-columns-own": products("columns-own"),
+    "carry-columns-keys": named("columns-shared", "", segments="keys"),
+    "carry-columns-leading": named("columns-shared", "", call=LEADING, shape=(2, 256, 9)),
+    "carry-columns-index": named("columns-shared", "", MAX, **FLOATS),
+    "carry-strips": named("strips", ""),
+    "carry-strips-own": named("strips-own-parts", ""),
+    "carry-strips-pairs": named("strips-pairs", ""),
+    "carry-whole-rows": named("whole-rows", ""),
+}
+
+ELEMENTS, TILE, SHARE, STARTS = "elements.cuh", "warp_tile.cuh", "column_share.cuh", "kernels/segment_starts.cuh"
+COLUMNS, STRIPS, STRIP_TILE, WHOLE = (
+    "kernels/columns.cuh",
+    "kernels/strips.cuh",
+    "strip_tile.cuh",
+    "kernels/whole_rows.cuh",
+)
+MISTAKES = (
+    Mistake(
+        "carry-without-what-precedes",
+        Kind.LOST,
+        "carry-cluster",
+        ELEMENTS,
+        "join<CarryOp>(has_before, before,",
+        "join<CarryOp>(false, before,",
+    ),
+    Mistake(
+        "carry-of-the-first-field",
+        Kind.PLACE,
+        "carry-recurrence",
+        ELEMENTS,
+        "row.array[Arrays<Config>::kCarryIn + kField]",
+        "row.array[Arrays<Config>::kCarryIn]",
+    ),
+    Mistake(
+        "elements-not-counted",
+        Kind.LOST,
+        "carry-tiles-index",
+        ELEMENTS,
+        "*out = counted(row) + count;",
+        "*out = count;",
+    ),
+    Mistake("positions-from-0", Kind.LOST, "carry-tiles-index", TILE, "items.index += Element::counted(row);", ";"),
+    Mistake(
+        "positions-of-columns-from-0",
+        Kind.LOST,
+        "carry-columns-index",
+        SHARE,
+        "items.index += Element::counted(width > 0 ? at : row);",
+        "",
+    ),
+    Mistake(
+        "positions-do-not-move-up",
+        Kind.LOST,
+        "carry-tiles-index-reverse",
+        ELEMENTS,
+        "if (state.index >= 0) state.index += geometry.elements();",
+        ";",
+    ),
+    Mistake(
+        "nowhere-moves-up",
+        Kind.MEANING,
+        "carry-tiles-index-reverse",
+        ELEMENTS,
+        "if (state.index >= 0) state.index +=",
+        "state.index +=",
+    ),
+    Mistake(
+        "key-of-another-place",
+        Kind.PLACE,
+        "carry-tiles-keys",
+        ELEMENTS,
+        "(count - 1 - position) * geometry",
+        "(0 - position) * geometry",
+    ),
+    Mistake(
+        "key-of-columns-of-another-place",
+        Kind.PLACE,
+        "carry-columns-keys",
+        ELEMENTS,
+        "(count - 1 - position) * geometry",
+        "(count - 1) * geometry",
+    ),
+    Mistake(
+        "last-key-not-compared",
+        Kind.MEANING,
+        "carry-tiles-keys",
+        TILE,
+        "if (!has_earlier) before =",
+        "if (false) before =",
+    ),
+    Mistake(
+        "last-key-of-columns-not-compared",
+        Kind.MEANING,
+        "carry-columns-keys",
+        SHARE,
+        "change && first + s == 0 && s < steps",
+        "false",
+    ),
+    Mistake(
+        "last-key-of-column-0",
+        Kind.PLACE,
+        "carry-columns-keys",
+        SHARE,
+        "geometry.column.stride[Numbers::kCarryOut - 1], width)",
+        "0, width)",
+    ),
+    Mistake(
+        "empty-first-segment-takes-nothing",
+        Kind.MEANING,
+        "carry-tiles-offsets",
+        STARTS,
+        "entry(1) == 0)",
+        "entry(1) == 1)",
+    ),
+    Mistake("last-but-one", Kind.BOUND, "carry-rows", TILE, "if (i <= own) sum", "if (i < own) sum"),
+    Mistake(
+        "last-of-results",
+        Kind.BOUND,
+        "carry-rows-leading",
+        TILE,
+        "geometry.elements() - 1 - first;",
+        "geometry.axis.size - 1 - first;",
+    ),
+    Mistake(
+        "without-vectors-before",
+        Kind.LOST,
+        "carry-tiles",
+        TILE,
+        "join<Op>(r > 0 || lane > 0 || i > 0, sum",
+        "join<Op>(i > 0, sum",
+    ),
+    Mistake(
+        "without-warps-before",
+        Kind.LOST,
+        "carry-tiles",
+        "kernels/tiles.cuh",
+        "join<Op>(warp_in_group > 0, part.before, of_warp)",
+        "of_warp",
+    ),
+    Mistake(
+        "before-it-is-known", Kind.WAIT, "carry-tiles", "kernels/tiles.cuh", "known.wait_together(k / kRing);", ";"
+    ),
+    Mistake(
+        "totals-without-look-back",
+        Kind.LOST,
+        "carry-tiles-total",
+        "kernels/tiles.cuh",
+        "(geometry.elements() - 1) / Shared::kElements) return false;",
+        "0) return false;",
+    ),
+    Mistake(
+        "without-warps-of-a-cluster",
+        Kind.LOST,
+        "carry-cluster",
+        "kernels/cluster.cuh",
+        "join<typename Element::Op>(warp_in_unit > 0, before, of_warp)",
+        "of_warp",
+    ),
+    Mistake(
+        "without-chunks-before", Kind.LOST, "carry-columns", COLUMNS, "geometry, chunk > 0, [&]", "geometry, false, [&]"
+    ),
+    Mistake(
+        "of-another-chunk",
+        Kind.PLACE,
+        "carry-columns-own",
+        COLUMNS,
+        "my_chunk == int(last) / kSteps)",
+        "my_chunk == 0)",
+    ),
+    Mistake(
+        "columns-of-results",
+        Kind.BOUND,
+        "carry-columns-leading",
+        SHARE,
+        "left - 1 - Config::kIncludesInitial;\n        if (last < 0 || last >= kSteps)",
+        "left - 1;\n        if (last < 0 || last >= kSteps)",
+    ),
+    Mistake(
+        "of-the-first-unit-of-a-tile",
+        Kind.PLACE,
+        "carry-strips-pairs",
+        STRIPS,
+        "place.unit == last_row(now) / (Layout::kRows / kUnits)",
+        "place.unit == 0",
+    ),
+    Mistake(
+        "after-the-unit",
+        Kind.PLACE,
+        "carry-strips-own",
+        STRIPS,
+        "stage.behind[column] = carry.before(unit);",
+        "stage.behind[column] = carry.before(0);",
+    ),
+    Mistake(
+        "without-runs-before",
+        Kind.LOST,
+        "carry-strips",
+        STRIP_TILE,
+        "join<Op>(has_before || s > 0, sum, share",
+        "join<Op>(s > 0, sum, share",
+    ),
+    Mistake(
+        "without-shares-before",
+        Kind.LOST,
+        "carry-whole-rows",
+        WHOLE,
+        "join<Op>(!is_first || s > 0, sum, run",
+        "join<Op>(s > 0, sum, run",
+    ),
+    Mistake(
+        "packed-sums-have-no-high-bits",
+        Kind.MEANING,
+        "carry-tiles-bytes",
+        "packed.cuh",
+        " && Config::CarryOut::kCount == 0",
+        "",
+    ),
+)
+
+
+# Six schedules: a race does not show in each.
+CASES = {name: replace(case, seeds=6).check for name, case in CALLS.items()}

@@ -1,0 +1,77 @@
+"""Mistakes in the kernel that makes bits of offsets."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from segment_bits import CHUNK, bits_of, found, sorted_offsets
+from simulator import DeviceCode
+
+from cuscan.segment_starts import PIECE
+from mistakes import Kind, Mistake
+
+HEADER = "kernels/segment_starts.cuh"
+
+MISTAKES = (
+    Mistake("first-of-a-chunk-lost", Kind.BOUND, "starts", HEADER, "start > 0 ? start : 1", "start + 1"),
+    Mistake("start-of-the-row-marked", Kind.BOUND, "starts", HEADER, "start > 0 ? start : 1", "start"),
+    Mistake("last-of-a-chunk-lost", Kind.BOUND, "starts", HEADER, "offset[k] < to) mark", "offset[k] < to - 1) mark"),
+    Mistake("reverse-from-too-late", Kind.BOUND, "starts", HEADER, "? of.length - to + 1 :", "? of.length - to + 2 :"),
+    Mistake("reverse-to-too-early", Kind.BOUND, "starts", HEADER, "? of.length - from + 1 :", "? of.length - from :"),
+    Mistake(
+        "reverse-is-not-mirrored",
+        Kind.ORDER,
+        "starts",
+        HEADER,
+        "(of.reverse ? of.length - offset : offset)",
+        "(offset)",
+    ),
+    Mistake("reverse-is-one-off", Kind.BOUND, "starts", HEADER, "? of.length - offset :", "? of.length - 1 - offset :"),
+    Mistake("search-for-more", Kind.BOUND, "starts", HEADER, "entry(probe) < bound", "entry(probe) <= bound"),
+    Mistake("search-goes-too-far", Kind.BOUND, "starts", HEADER, "(found - 1) * stride + 1", "found * stride"),
+    Mistake(
+        "cursor-not-kept", Kind.BOUND, "starts", HEADER, "target::count_bits(~beyond & (beyond - 1));", "target::kWarp;"
+    ),
+    Mistake(
+        "cursor-one-too-far", Kind.BOUND, "starts", HEADER, "at += target::count_bits(", "at += 1 + target::count_bits("
+    ),
+    Mistake("cursor-stands-still", Kind.BOUND, "starts", HEADER, "                at += target::kWarp;", ""),
+    Mistake("run-of-empties-skipped-too-far", Kind.BOUND, "starts", HEADER, "seek(last + 1)", "seek(last + 2)"),
+    Mistake(
+        "read-beyond-the-entries",
+        Kind.BOUND,
+        "starts",
+        HEADER,
+        "ahead < left ? entry(at + ahead) : 0;",
+        "entry(at + ahead);",
+    ),
+    Mistake("chunk-not-cleared", Kind.STALE, "starts", HEADER, "words[w] = 0", ""),
+    Mistake(
+        "marked-before-all-is-cleared",
+        Kind.WAIT,
+        "starts",
+        HEADER,
+        "        target::sync_warp();\n        // In",
+        "        // In",
+    ),
+    Mistake(
+        "writes-beyond-the-bits",
+        Kind.BOUND,
+        "starts",
+        HEADER,
+        "of.run < of.positions - begin ? of.run : of.positions - begin",
+        "of.run",
+    ),
+)
+
+
+def check(code: DeviceCode) -> None:
+    """Chunks on both sides of each other, runs of empty segments, a last warp with nothing to do."""
+    for length, run in ((7 * PIECE - 3, 1), (2 * CHUNK + 3 * PIECE + 5, 19), (2 * CHUNK + 77, 10)):
+        for seed, (offsets, reverse) in enumerate(itertools.product(sorted_offsets(length).values(), (False, True))):
+            got = found(offsets, length, run=run, reverse=reverse, seed=seed, code=code)
+            np.testing.assert_array_equal(got, bits_of(offsets, length, reverse))
+
+
+CASES = {"starts": check}

@@ -1,0 +1,83 @@
+"""Bits of offsets by the simulated kernel, and by NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from plans import request
+from simulator import CODE, DeviceCode, Memory, SimulationError, find_starts
+from views import view
+
+from cuscan.config import StartsConfig, Target
+from cuscan.segment_starts import PIECE, StartsPlan, plan_starts
+
+Array = np.ndarray[Any, Any]
+
+GPU = Target(90, 132)
+ENDS = np.iinfo(np.int64)
+CHUNK = 32 * StartsConfig("int32").chunk  # positions
+
+
+def starts(shape: tuple[int, ...], offsets: Any, axis: int = -1, target: Target = GPU, **flags: Any) -> StartsPlan:
+    made = plan_starts(request(view(shape), axis=axis, segments=("offsets", offsets), **flags), target)
+    assert made is not None
+    return made
+
+
+def bits_of(offsets: Array, length: int, reverse: bool) -> Array:
+    """Whether a segment starts, for each position; the start of the row is none."""
+    inside = offsets[(offsets > 0) & (offsets < length)].astype(np.int64)
+    marks = np.zeros(length, np.uint8)
+    marks[length - inside if reverse else inside] = 1
+    return marks
+
+
+def surrounded(offsets: Array, stride: int, length: int) -> Memory:
+    """Offsets in memory, so many entries apart, where all others would be boundaries too."""
+    margin, span = 600, (offsets.size - 1) * abs(stride) + 1
+    memory = np.random.default_rng(0).integers(1, max(length, 2), span + 2 * margin).astype(offsets.dtype)
+    first = margin + (span - 1) * (stride < 0)
+    raw = memory.view(np.uint8)
+    placed = np.ndarray(offsets.shape, offsets.dtype, raw, first * offsets.itemsize, (stride * offsets.itemsize,))
+    placed[...] = offsets
+    return Memory(raw, placed)
+
+
+def found(
+    offsets: Array, length: int, *, reverse: bool, run: int = 1, stride: int = 1, seed: int = 0, code: DeviceCode = CODE
+) -> Array:
+    """The bits of the simulated kernel, `run` pieces a warp."""
+    made = starts((length,), view(offsets.shape, offsets.dtype.name, strides=(stride,)), reverse=reverse)
+    count, step, *sizes, _, backwards = made.words
+    pieces = made.nbytes * 8 // PIECE
+    made = made._replace(
+        grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * PIECE, backwards)
+    )
+    bits = find_starts(made, surrounded(offsets, stride, length), 90, seed, code)
+    marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
+    if marks[length:].any():
+        raise SimulationError("a segment starts beyond the end")
+    return marks[:length]
+
+
+def sorted_offsets(length: int) -> dict[str, Array]:
+    """In order; those outside of the axis are none."""
+    rng = np.random.default_rng(length)
+    some = rng.integers(0, length + 1, length // 9 + 2)
+    far = [ENDS.min, ENDS.min + 1, -1, length + 1, 2**40, ENDS.max - 1, ENDS.max]
+    third = length // 3
+    return {
+        "ends": np.array([0, length]),
+        "one": np.array([length // 2]),
+        "outside": np.array(far),
+        "each": np.arange(length + 1),
+        "random": np.sort(some),
+        "random-int32": np.sort(some).astype(np.int32),
+        "far": np.sort(np.concatenate([far, some])),
+        "far-int32": np.sort(np.concatenate([np.array([-(2**31), -1, 2**31 - 1]), some])).astype(np.int32),
+        "equal": np.full(1000, length // 2),
+        "empty": np.sort(
+            np.repeat([0, min(5, length), third, third + 1, third + 3, length], [130, 1, 1000, 128, 129, 300])
+        ),
+    }

@@ -1,0 +1,85 @@
+"""Which cases pytest runs by default: so few that every facet is covered; `pytest --full` runs all.
+
+A facet is anything that a case has and that code may get wrong: a kernel family with a flag, two flags, a dtype, a
+layout. A case with a facet that no other has is in the default run from the day it is written.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that there is, and whether it is for `--full` alone
+
+
+def covering(cases: Iterable[Any], facets: Callable[..., Iterable[Hashable]]) -> list[Any]:
+    """The cases as parameters of a test; those that the default run can do without are marked `full`.
+
+    A case is one parameter with a name, or a tuple of parameters, which `facets` gets one by one. Greedy: the next case
+    to be taken is always the one with the most facets that no other has covered yet.
+    """
+    listed = list(cases)
+    kept = _greedy([set(facets(*case) if isinstance(case, tuple) else facets(case)) for case in listed])
+    return [_parameter(case, () if i in kept else (pytest.mark.full,)) for i, case in enumerate(listed)]
+
+
+def _greedy(facets: Sequence[set[Hashable]]) -> set[int]:
+    kept: set[int] = set()
+    covered: set[Hashable] = set()
+    heap = [(-len(own), i) for i, own in enumerate(facets)]
+    heapq.heapify(heap)
+    while heap:
+        bound, i = heapq.heappop(heap)
+        new = len(facets[i] - covered)
+        if new < -bound:  # fewer than when it was last counted
+            if new:
+                heapq.heappush(heap, (-new, i))
+            continue
+        if new == 0:
+            break
+        kept.add(i)
+        covered |= facets[i]
+    return kept
+
+
+def _parameter(case: Any, marks: Iterable[Any]) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    name = getattr(case, "name", None)
+    return pytest.param(*values, marks=marks, id=name)
+
+
+def each(*parameters: Hashable) -> Iterable[Hashable]:
+    """Facets of a case: each of its parameters has every value once."""
+    return enumerate(parameters)
+
+
+def of_flags(family: str, flags: Mapping[Any, Hashable]) -> Iterable[Hashable]:
+    """Each flag of a family, on and off; each two flags together, in any family."""
+    yield from ((family, *flag) for flag in flags.items())
+    yield from itertools.combinations(flags.items(), 2)
+
+
+def facets_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
+    """The facets of a simulated call (`Case` of test_simulated.py and of feature_cases.py)."""
+    family = max((name for name in families if case.name.startswith(f"{name}-")), key=len, default=None)
+    call = case.call
+    flags = {name: bool(call.get(name)) for name in ("reverse", "exclusive", "include_initial", "skipna")}
+    flags |= {
+        "masked": bool(case.masked),
+        "initial": getattr(case, "initial", None) is not None or call.get("initial") is not None,
+        "segments": getattr(case, "segments", "").partition("-")[0],
+        "return_last": "return_last" in call,
+        "carry": getattr(case, "carry", ""),
+    }
+    yield from of_flags(family or case.name.split("-")[0], flags)
+    for name in ("dtype", "op", "layout", "segments", "arch", "masked"):
+        if hasattr(case, name):
+            yield name, str(getattr(case, name))
+    yield "in place", case.in_place
+    yield "tuning", case.units
+    if "dtype" in call:
+        yield "conversion", getattr(case, "dtype", None), call["dtype"]

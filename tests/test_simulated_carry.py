@@ -1,0 +1,133 @@
+"""Carries in and out, and totals, in the simulated kernels: bit for bit against NumPy, and by intervals."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+from carry_cases import BACKWARDS, LEADING, MAX, MIN, NARROW, named, products, totals
+from draws import drawn, draws, steps, tied
+from feature_cases import FAMILIES, SHORT, Case
+from operator_examples import AFFINE, MATRIX_PRODUCT
+from selection import covering, facets_of
+
+from cuscan.operators import LINEAR_RECURRENCE
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+
+def one_a_flag() -> list[Case]:
+    """Each flag in one family, in turn."""
+    floats = tied("float32", nan=0.003)
+    forms: list[tuple[str, Any, dict[str, Any]]] = [
+        ("in", "add", {"carry": "in"}),
+        ("out", "add", {"carry": "out"}),
+        ("int8", "add", {"draw": draws("int8"), "call": {"dtype": "int8"}}),
+        ("leading", "add", {"call": LEADING}),
+        ("leading-to-the-edge", "add", {"shape": (3, 512), "call": LEADING}),
+        ("masked", "min", {"masked": True, "draw": draws("uint16")}),
+        ("skipna", "add", {"draw": draws("float32", nan=0.1), "call": {"skipna": True}}),
+        ("reset-initial", "add", {"segments": "reset", "initial": 2.0, "call": {"exclusive": True}}),
+        ("reset-all", "add", {"segments": "reset-all", "call": BACKWARDS}),
+        ("offsets-each", "add", {"segments": "offsets-each"}),
+        ("offsets-empty-first", "add", {"segments": "offsets-empty", "call": BACKWARDS}),
+        ("keys", "add", {"segments": "keys-full", "call": BACKWARDS}),
+        ("keys-bool", "max", {"segments": "keys-bool", "carry": "total"}),
+        ("indices", MAX, {"draw": floats}),
+        ("indices-reverse", MIN, {"draw": floats, "masked": True, "call": BACKWARDS}),
+        ("indices-total", MAX, {"draw": tied("int32"), "carry": "total", "segments": "reset"}),
+        ("recurrence", LINEAR_RECURRENCE, {"draw": steps(), "call": {"return_last": True, **BACKWARDS}}),
+        ("recurrence-total", LINEAR_RECURRENCE, {"draw": steps("complex64"), "carry": "total"}),
+        ("states", MATRIX_PRODUCT.operator(), {"draw": drawn(MATRIX_PRODUCT), "call": BACKWARDS}),
+        ("keys-of-columns", "add", {"segments": "keys"}),
+        ("states-in-keys", AFFINE.operator(), {"draw": draws("float32", 2), "segments": "keys"}),
+        ("indices-of-columns", MAX, {"draw": floats, "call": {"exclusive": True}}),
+    ]
+    families = ("rows", "cluster", "tiles-shared", "columns-shared")
+    return [named(families[i % 4], name, op, **fields) for i, (name, op, fields) in enumerate(forms)]
+
+
+def lengths() -> list[Case]:
+    """Lines that end at the borders of vectors, warp tiles and units, and beside them."""
+    rows = [1, 4, 5, 127, 129, 256, 511, 512, 513, 1025, 34 * 512 + 3]
+    columns = [1, 8, 9, 255, 256, 257, 35 * 256 + 1]
+    return [Case(f"{n}-elements", "add", (2, n), carry="both", seeds=1) for n in rows] + [
+        Case(f"{n}-steps", "add", (n, width), 0, carry="both", seeds=1) for n in columns for width in (3, 12)
+    ]
+
+
+def every_combination() -> list[Case]:
+    """Families, carries, segments and kinds of operators; every second one masked."""
+    operators: list[tuple[str, Any, dict[str, Any]]] = [
+        ("add", "add", {"call": {**BACKWARDS, "exclusive": True}}),
+        ("indices", MAX, {"draw": tied("float32", nan=0.003)}),
+        ("recurrence", LINEAR_RECURRENCE, {"draw": steps()}),
+        ("leading", "max", {"call": LEADING, "initial": 1}),
+    ]
+    beside = itertools.product(("in", "out", "both", "total"), ("", "reset", "offsets-empty", "keys"), operators)
+    return [
+        named(
+            family,
+            f"{name}-{carry}-{kind}",
+            op,
+            carry,
+            segments=kind,
+            masked=i % 2 > 0 and name != "recurrence",
+            **fields,
+        )
+        for i, (carry, kind, (name, op, fields)) in enumerate(beside)
+        for family in (*SHORT, "tiles-alone", "columns-own")
+        if (carry, name) != ("total", "leading")
+    ]
+
+
+def every_narrow_one() -> list[Case]:
+    operators: list[tuple[str, Any, dict[str, Any]]] = [
+        ("add", "add", {"call": {"exclusive": True}}),
+        ("half", "add", {"draw": draws("float16"), "call": BACKWARDS}),
+        ("wide", "mul", {"draw": draws("complex64")}),
+        ("recurrence", LINEAR_RECURRENCE, {"draw": steps()}),
+        ("skipna", "max", {"draw": draws("float32", nan=0.1), "call": {"skipna": True, **BACKWARDS}}),
+    ]
+    return [
+        named(family, f"{name}-{carry}", op, carry, **fields)
+        for family in NARROW
+        for carry in ("in", "out", "both", "total")
+        for name, op, fields in operators
+    ]
+
+
+ALL_FAMILIES = (*FAMILIES, *NARROW)
+CASES = [
+    *map(products, ALL_FAMILIES),
+    *map(totals, ALL_FAMILIES),
+    *one_a_flag(),
+    *lengths(),
+    *every_combination(),
+    *every_narrow_one(),
+]
+
+
+@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, SHORT)))
+def test_carry(case: Case) -> None:
+    case.check()
+
+
+def test_the_families_are_what_they_are_called() -> None:
+    for family in ALL_FAMILIES:
+        for case in (products(family), totals(family)):
+            stem = {"tile": "tiles", "whole": "whole_rows"}.get(family.split("-")[0], family.split("-")[0])
+            assert case.prepare()[0].plan.config.family == stem, case.name
+
+
+def test_carries_come_in_as_numbers_of_all_bits() -> None:
+    """What float32 cannot hold comes in and goes out."""
+    case = named("tiles-shared", "add")
+    simulation, expected = case.prepare()
+    assert expected[-1].dtype == np.float64 and (expected[-1] != expected[-1].astype(np.float32)).all()
+    assert [spec.dtype.name for spec in simulation.request.carry_in] == ["float64"]

@@ -1,0 +1,201 @@
+"""Corners that no sweep of cases meets, most of them with results that are known without cuscan: numbers that neutral
+elements cannot hide, flags that are neither 0 nor 1, lengths one beyond a whole unit, rows gigabytes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import simulator
+from simulator import CODE, Memory, Simulation, assert_same, prepare, small_units
+
+import cuscan
+from cuscan.config import Target
+from cuscan.operators import LINEAR_RECURRENCE
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+Array = np.ndarray[Any, Any]
+
+
+def often(names: Iterable[str], *chosen: str) -> list[Any]:
+    """Parameters, of which those that are not chosen are part of `pytest --full` alone."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
+
+
+# ---- addresses beyond 2^32 -----------------------------------------------------------------------
+
+GIB, MIB = 1 << 30, 1 << 20
+# Shape, the bytes from one element to the next along each axis, the scanned axis, blocks of a cluster at most.
+FAR_APART = {
+    "rows": ((5, 100), (3 * GIB, 4), -1, 0),
+    "rows-of-far-elements": ((2, 100), (9 * GIB, 80 * MIB), -1, 0),
+    "cluster": ((3, 1300), (-5 * GIB, 4), -1, 16),
+    "tiles": ((3, 1301), (5 * GIB, 4), -1, 0),
+    "columns": ((2, 300, 9), (40 * GIB, 40 * MIB, 4), 1, 0),
+    "strips": ((300, 12), (40 * MIB, 4), 0, 0),
+    "whole_rows": ((3, 700, 37), (5 * GIB, 148, 4), 1, 0),
+}
+
+
+def far_apart(name: str, dtype: str = "int32") -> tuple[Any, Array]:
+    """The simulation of a scan whose rows take a few pages of many gigabytes, and its result."""
+    shape, strides, axis, cluster = FAR_APART[name]
+    value, out = (Memory.empty(shape, strides, dtype).array for _ in range(2))
+    value[...] = np.random.default_rng(0).integers(-999, 999, shape)
+    with small_units():
+        simulation = prepare(value, axis=axis, dtype=dtype, out=out, target=Target(90, 4, cluster=cluster))
+    return simulation, cuscan.scan(np.ascontiguousarray(value), axis=axis, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", often(FAR_APART, "cluster", "columns"))
+def test_rows_gigabytes_apart(name: str) -> None:
+    simulation, expected = far_apart(name)
+    assert simulation.plan.config.family == name.split("-", maxsplit=1)[0]
+    assert_same(simulation.run(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "old", "new"),
+    [
+        ("tiles", "geometry.cuh", "index * dimension.stride[a]", "int32(index * dimension.stride[a])"),
+        ("rows-of-far-elements", "vectors.cuh", "(char*)item + index * step", "(char*)item + int32(index * step)"),
+        ("strips", "strip_tile.cuh", "(first_row + row) * along", "int32((first_row + row) * along)"),
+    ],
+)
+def test_products_of_32_bits(name: str, header: str, old: str, new: str) -> None:
+    simulation, expected = far_apart(name)
+    with pytest.raises(AssertionError):
+        assert_same(simulation.run(1, code=CODE.broken(header, old, new)), expected)
+
+
+# ---- shapes --------------------------------------------------------------------------------------
+
+# One shape for each kernel family, with the scanned axis and blocks of a cluster at most.
+FAMILIES = {
+    "rows": ((37, 100), -1, 0),
+    "thread_rows": ((150, 27), -1, 0),
+    "warp_rows": ((37, 203), -1, 0),
+    "cluster": ((3, 1300), -1, 16),
+    "tiles": ((3, 1300), -1, 0),
+    "columns": ((4, 50, 9), 1, 0),
+    "strips": ((2, 700, 12), 1, 0),
+}
+
+
+def planned(value: Any, op: Any = "add", *, sms: int = 4, cluster: int = 0, arch: int = 90, **call: Any) -> Simulation:
+    with small_units():
+        return prepare(value, op, target=Target(arch, sms, cluster=cluster), **call)
+
+
+def integers(shape: tuple[int, ...], low: int = -999, high: int = 999, dtype: str = "int32") -> Array:
+    return np.random.default_rng(0).integers(low, high, shape, dtype, endpoint=True)
+
+
+@pytest.mark.parametrize("length", often([260, 261], 260))
+def test_several_tiles_a_ticket(length: int) -> None:
+    """In whole tickets, and in one that is not whole."""
+    for rows in (66, 69):
+        value = integers((rows, length))
+        with small_units(8, 1):
+            simulation = prepare(value, dtype="int32", target=Target(90, 1, cluster=0))
+        assert simulation.plan.config.family == "tiles"
+        assert dict(simulation.plan.config.constants)["Batch"] > 1
+        assert_same(simulation.run(rows), np.cumsum(value, -1, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "axis", "cluster"),
+    [
+        ("tiles", (3, 3 * 512), -1, 0),
+        pytest.param("cluster", (3, 2 * 512), -1, 16, marks=pytest.mark.full),
+        pytest.param("columns", (2, 256, 9), 1, 0, marks=pytest.mark.full),
+    ],
+)
+def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], axis: int, cluster: int) -> None:
+    value = integers(shape)
+    simulation = planned(value, axis=axis, cluster=cluster, dtype="int32", include_initial=True)
+    assert simulation.plan.config.family == name
+    first = np.zeros_like(np.take(value, [0], axis))
+    expected = np.concatenate([first, np.cumsum(value, axis, dtype=np.int32)], axis)
+    assert_same(simulation.run(2), expected)
+
+
+def test_places_of_a_block_that_rows_and_units_do_not_fill() -> None:
+    """In blocks that take strips of their own, and in those that share them."""
+    for shape in ((7, 50, 3), (3, 36 * 256 + 9, 3)):
+        value = integers(shape)[..., ::-1]
+        simulation = planned(value, axis=1, dtype="int32")
+        plan = simulation.plan
+        places = dict(plan.config.constants)["Places"]
+        assert plan.config.family == "columns" and shape[0] % places and -(-shape[1] // 256) % places
+        assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
+
+
+def test_a_row_initial_of_strips() -> None:
+    shape = (2, 700, 12)
+    decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (2, 12)))
+    simulation = planned((decay, value), LINEAR_RECURRENCE, axis=1, initial=initial)
+    assert simulation.plan.config.family == "strips"
+    expected, state = np.empty_like(value), initial
+    for t in range(shape[1]):
+        expected[:, t] = state = decay[:, t] * state + value[:, t]
+    assert_same(simulation.run(1), expected)
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("columns", "arch"), [(2, 90), (2, 80)], ids=["strips", "columns"])
+def test_more_than_a_section_of_units(columns: int, arch: int) -> None:
+    """Ever smaller negative numbers: the first one is the largest, and nothing that is 0 can have come before it."""
+    length = 4100 * 256 + 3
+    value = -1 - np.arange(length * columns, dtype=np.int32).reshape(length, columns)
+    simulation = planned(value, "max", axis=0, arch=arch, sms=8)
+    assert_same(simulation.run(0), np.maximum.accumulate(value, 0))
+
+
+@pytest.mark.parametrize("family", often(FAMILIES, "warp_rows", "strips"))
+def test_mask_bytes_that_are_neither_0_nor_1(family: str) -> None:
+    shape, axis, cluster = FAMILIES[family]
+    value, mask = integers(shape), np.random.default_rng(1).choice(np.array([0, 2, 255, 128], np.uint8), shape)
+    simulation = planned(value, axis=axis, cluster=cluster, dtype="int32", mask=mask.view(bool))
+    assert simulation.plan.config.family in (family, "columns")
+    assert_same(simulation.run(1), np.cumsum(np.where(mask != 0, value, 0), axis, dtype=np.int32))
+
+
+@pytest.mark.parametrize("dtype", often(["int8", "uint8", "int16", "uint16"], "uint8"))
+def test_masked_extrema_of_narrow_integers(dtype: str) -> None:
+    """Numbers on the far side of 0, so that what is masked must be the greatest, or the least, of the type."""
+    limits, shape = np.iinfo(dtype), (3, 1300)
+    mask = np.random.default_rng(1).random(shape) < 0.3
+    for op, value, neutral, accumulate in (
+        ("min", integers(shape, limits.max // 2, limits.max - 1, dtype), limits.max, np.minimum.accumulate),
+        ("max", integers(shape, limits.min, limits.max // 4 - 1, dtype), limits.min, np.maximum.accumulate),
+    ):
+        expected = accumulate(np.where(mask, value, np.array(neutral, dtype)), -1)
+        assert_same(planned(value, op, mask=mask).run(1), expected)
+
+
+def test_zeros_of_both_signs() -> None:
+    """The earlier one of equal numbers stays."""
+    value = np.random.default_rng(0).choice(np.array([0.0, -0.0], np.float32), (37, 100))
+    for op in ("max", "min"):
+        assert_same(planned(value, op).run(1), cuscan.scan(value, op))
+
+
+@pytest.mark.parametrize("dtype", often(["float16", "bfloat16", "float32", "float64"], "bfloat16"))
+def test_fractions_to_bool(dtype: str) -> None:
+    """Whatever is not 0 is true."""
+    draw = np.random.default_rng(0).choice(
+        np.array([0.0, -0.0, 0.25, -0.5, 1e-3]), (37, 100), p=[0.5, 0.4, 0.04, 0.03, 0.03]
+    )
+    value = draw.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    assert_same(planned(value, "max", dtype="bool").run(1), np.maximum.accumulate(draw != 0, -1))

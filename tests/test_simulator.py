@@ -1,0 +1,238 @@
+"""What the simulator sees: device code with a mistake that only one of its eyes can notice, and what that one says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+from simulator import (
+    CODE,
+    HEADERS,
+    WATCHED,
+    DeviceCode,
+    Simulation,
+    SimulationError,
+    assert_same,
+    new_workspace,
+    prepare,
+    run_overlapping,
+    small_units,
+)
+
+import cuscan
+from cuscan.config import Target
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+Array = np.ndarray[Any, Any]
+
+# One shape for each way of a launch to admit the next one, with its axis and the SMs.
+SHAPES = {
+    "rows": ((37, 100), -1, 4),
+    "thread-rows": ((150, 27), -1, 4),
+    "warp-rows": ((37, 123), -1, 4),
+    "cluster": ((3, 2300), -1, 4),
+    "tiles": ((3, 1700), -1, 4),
+    "tiles-few": ((3, 1500), -1, 4),
+    "columns": ((2, 700, 9), 1, 4),
+    "columns-own": ((12, 700, 9), 1, 1),
+    "strips": ((2, 700, 12), 1, 4),
+    "strips-own": ((300, 128), 0, 1),
+    "whole-rows": ((3, 700, 37), 1, 4),
+}
+OFTEN = ("warp-rows", "tiles", "columns")  # in every run of the tests
+
+
+def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(-999, 999, shape).astype(np.int32)
+
+
+def value_of(family: str, seed: int = 0) -> Array:
+    value = integers(SHAPES[family][0], seed)
+    return value[..., ::-1] if family.startswith("columns") else value
+
+
+def planned(family: str, value: Array | None = None, **call: Any) -> Simulation:
+    _, axis, sms = SHAPES[family]
+    value = value_of(family) if value is None else value
+    with small_units():
+        target = Target(90, sms, cluster=16 if family == "cluster" else 0)
+        return prepare(value, axis=axis, dtype="int32", target=target, **call)
+
+
+def expect_notice(pattern: str, simulation: Simulation, code: DeviceCode, seeds: int = 2) -> None:
+    with pytest.raises(SimulationError, match=pattern):
+        for seed in range(seeds):
+            simulation.run(seed, code=code)
+
+
+# ---- accesses beyond an array --------------------------------------------------------------------
+
+ONE_BY_ONE = "        if (i < count) vector.item[i] = *advance<kAccess>(item, step, i);"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_plain_reads_beyond_an_array(reverse: bool) -> None:
+    """Nothing that is stored depends on them. Every other seed has the array at the other end of its pages."""
+    broken = CODE.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("if (i < count) ", ""))
+    value = integers((1, 202))[:, ::2]
+    simulation = planned("rows", value, reverse=reverse)
+    where = "before the first" if reverse else "behind the end"
+    expect_notice(f"touches 1 bytes from .* {where} of array 0", simulation, broken)
+
+
+def test_vectors_read_beyond_an_array() -> None:
+    """They end within 16 bytes of the array's end, where its page ends, too."""
+    old = "if (kAccess == Access::kVector && count >= kItems) return load_whole"
+    broken = CODE.broken("vectors.cuh", old, old.replace("count >= kItems", "count > 0"))
+    expect_notice("touches 16 bytes from .* before the end of array 0", planned("rows", integers((1, 99))), broken)
+
+
+def test_one_element_behind_the_end() -> None:
+    """There may be canaries, which nobody notices but a watched kernel's accesses."""
+    broken = WATCHED.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("i < count", "i <= count"))
+    simulation = planned("rows", integers((1, 205))[:, ::2])
+    expect_notice("touches 4 bytes from .* behind the end of array 0", simulation, broken)
+
+
+# ---- launches that overlap -----------------------------------------------------------------------
+
+
+def check_overlapping(family: str, code: DeviceCode, seeds: int, epoch: int = 0) -> None:
+    axis = SHAPES[family][1]
+    values = [value_of(family, seed) for seed in range(3)]
+    simulations = [planned(family, value) for value in values]
+    for seed in range(seeds):
+        workspace = new_workspace(simulations[0].plan.workspace_bytes, epoch=epoch)
+        launched = run_overlapping(simulations, seed, workspace=workspace, code=code, resident=24)
+        for value, (result,) in zip(values, launched, strict=True):
+            assert_same(result, cuscan.scan(value, axis=axis, dtype="int32"))
+
+
+@pytest.mark.parametrize("family", [f if f in OFTEN else pytest.param(f, marks=pytest.mark.full) for f in SHAPES])
+def test_launches_overlap(family: str) -> None:
+    """Watched kernels, whose stores are seen late besides."""
+    check_overlapping(family, WATCHED, seeds=3, epoch=2**32 - 3)
+
+
+def test_tags_wrap_while_launches_overlap() -> None:
+    for epoch in range(
+        2**32 - 4, 2**32 - 1
+    ):  # in which the tag of the third, the second and the first launch is the last
+        check_overlapping("tiles", WATCHED, seeds=2, epoch=epoch)
+
+
+@pytest.mark.parametrize(
+    ("family", "header"),
+    [
+        ("rows", "kernels/rows.cuh"),
+        pytest.param("columns", "kernels/columns.cuh", marks=pytest.mark.full),
+        pytest.param("whole-rows", "kernels/whole_rows.cuh", marks=pytest.mark.full),
+    ],
+)
+def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
+    broken = CODE.broken(header, "target::await_predecessors();", "")
+    with pytest.raises(AssertionError):
+        for seed in range(6):
+            simulation = planned(family)
+            assert_same(simulation.run(seed, code=broken, first_turn=300), simulation.run(seed))
+
+
+@pytest.mark.parametrize(
+    ("family", "header", "old", "new"),
+    [
+        (
+            "tiles",
+            "kernels/tiles.cuh",
+            "        const uint32 share = this->share();\n        const bool early",
+            "        target::admit_successor();\n        const uint32 share = this->share();\n        const bool early",
+        ),
+        ("tiles", "workspace.cuh", "ticket.number + 1 != tickets ||", "ticket.number != 0 ||"),
+        ("tiles", "workspace.cuh", "if (!tags_wrap(tag)) target::admit_successor();", "target::admit_successor();"),
+    ],
+    ids=["admitted-before-tickets-are-taken", "renewed-with-the-first-ticket", "admitted-while-tags-wrap"],
+)
+def test_tickets_of_two_launches_mixed(family: str, header: str, old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_overlapping(family, CODE.broken(header, old, new), seeds=6, epoch=2**32 - 3)
+
+
+# ---- memory order ------------------------------------------------------------------------------
+
+# In the place of the family rows: a block has data for another one, and says so. `result` is of the first row.
+MESSAGE = """
+#pragma once
+#include "../elements.cuh"
+#include "../workspace.cuh"
+namespace cuscan {
+template <class Config>
+void rows(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial&,
+          const Geometry<Config>&) {
+    target::await_predecessors();
+    int32* const result = (int32*)origin.array[1];
+    uint64* const words = workspace->words();
+    int32* const data = (int32*)(words + 1);
+    const int thread = target::thread_index();
+    if (target::block_index() == 0) {
+        %s
+    } else if (target::block_index() == 1 && thread == 0) {
+        while (target::load_relaxed(words) == 0) target::pause();
+        result[0] = data[0], result[1] = data[1];
+    }
+}
+}  // namespace cuscan
+"""
+ALONE = "if (thread == 0) data[0] = 7, data[1] = 8, %s target::store_relaxed(words, 1);"
+TOGETHER = (
+    "if (thread < 2) data[thread] = 7 + thread; %s if (thread == 0) target::fence(), target::store_relaxed(words, 1);"
+)
+
+
+def messages(sender: str) -> set[tuple[int, int]]:
+    """What arrives, under some schedules."""
+    simulation = planned("rows")
+    code = DeviceCode({**HEADERS, "kernels/rows.cuh": MESSAGE % sender}, watched=True)
+    return {
+        tuple(simulation.run(seed, code=code, workspace=new_workspace(256), resident=3)[0, :2].tolist())
+        for seed in range(30)
+    }
+
+
+def test_stores_before_a_fence_are_seen() -> None:
+    assert messages(ALONE % "target::fence(),") == {(7, 8)}
+    assert messages(TOGETHER % "target::sync_warp();") == {(7, 8)}
+
+
+def test_stores_without_a_fence_are_seen_late_and_in_any_order() -> None:
+    seen = messages(ALONE % "")
+    assert {first == 7 for first, _ in seen} == {second == 8 for _, second in seen} == {False, True}
+    assert len(seen) > 2
+    assert len(messages(TOGETHER % "target::ballot(true);")) > 1
+
+
+def test_tickets_renewed_without_a_fence() -> None:
+    """The next launch may have been admitted, and takes its tickets."""
+    old = "        target::fence();  // the next launch may take its tickets when it has been admitted\n"
+    broken = ("workspace.cuh", old, "")
+    check_overlapping("tiles", CODE.broken(*broken), seeds=6)
+    with pytest.raises(AssertionError):
+        check_overlapping("tiles", WATCHED.broken(*broken), seeds=6)
+
+
+# ---- bulk copies to global memory ------------------------------------------------------------------
+
+
+def test_a_source_is_written_anew_before_it_was_read() -> None:
+    broken = CODE.broken("kernels/whole_rows.cuh", "                target::await_sent();\n", "")
+    with pytest.raises(AssertionError):
+        check_overlapping("whole-rows", broken, seeds=6)
+
+
+def test_a_source_is_read_before_its_writers_fence() -> None:
+    old = "                target::fence_before_copies();\n                stage.finished.arrive();"
+    broken = WATCHED.broken("kernels/whole_rows.cuh", old, "stage.finished.arrive();")
+    expect_notice("wrote without fence_before_copies", planned("whole-rows"), broken)
