@@ -2,8 +2,8 @@
 
 `simulate` takes the way of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under a
 random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch. Compiled
-kernels are kept by content (kept.py). `run_overlapping` has launches of a kernel overlap; `WATCHED` is the same code with
-plain stores that others see late.
+kernels are kept by content (kept.py). `run_overlapping` has launches of a kernel overlap; `WATCHED` is the same code,
+and others see its plain stores late.
 
 It sees nothing of `target.cuh` itself and of what nvcc makes of the code; of loads that the hardware moves ahead of
 others; of fences of barriers in shared memory (fence_after_init); of where a bulk load meets plain reads; and, in code
