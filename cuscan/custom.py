@@ -139,7 +139,7 @@ class Operator(Monoid):
         kept = dict(zip(fields, parts, strict=True)) if fields else parts[0]
         dtypes = {field: dtype.name for field, dtype in fields.items()} or None
         object.__setattr__(self, "_made_of", {"name": name, "combine": combine, "identity": kept, "state": dtypes})
-        self._made_of.update({"numpy": numpy, "vjp": vjp})
+        self._made_of.update(numpy=numpy, vjp=vjp)
         body = combine if re.search(r"\breturn\b", _COMMENT.sub("", combine)) else f"return {combine}\n;"
         states: States
         if fields:
@@ -188,8 +188,8 @@ class Operator(Monoid):
 
     def _parts(self) -> tuple[Any, ...]:
         """All that an operator is made of, the identity to the bit."""
-        functions = self._made_of["numpy"], self.vjp
-        return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *functions
+        callables = self._made_of["numpy"], self.vjp
+        return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *callables
 
     def compile(self, *, arch: int = 90, dtype: str = "float32") -> None:
         """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU: what it finds is a CompileError.

@@ -52,7 +52,9 @@ def _item(value: Any, name: str) -> Any:
     elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
         view = adopt(value, name)
         if view.traced:
-            raise ScanTypeError(f"{name} requires grad, or a transform follows it; a number cannot: pass {name}.item()")
+            raise ScanTypeError(
+                f"{name} requires grad or is traced, and a scan fetches its value: pass {name}.detach()"
+            )
         value = view.owner
     return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
 

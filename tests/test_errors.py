@@ -113,7 +113,9 @@ def test_initial_may_be_an_array_without_dimensions(torch):
         for x in (torch.ones(2), torch.ones(2, dtype=torch.int32)):
             assert cuscan.cumsum(x, initial=initial).tolist() == [3, 4]
     refused(ScanValueError, "^initial=1.5 does not fit", x=torch.ones(2).int(), initial=torch.tensor(1.5))
-    refused(ScanTypeError, "^initial requires grad", x=torch.ones(2), initial=torch.tensor(1.0, requires_grad=True))
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        refused(ScanTypeError, "^initial requires grad", x=x, initial=torch.tensor(1.0, requires_grad=True))
+    assert cuscan.cumsum(torch.ones(2, requires_grad=True), initial=torch.tensor(2)).tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,12 @@ def in_place() -> list[Case]:
 
 
 def before() -> list[Case]:
-    """Exclusive ones, with and without the total: what derivatives ask for."""
-    total = {"exclusive": True, "include_initial": True}
-    return [
+    """Exclusive ones, and those with the total in segments: what derivatives ask for."""
+    exclusive, total = {"exclusive": True, "reverse": True}, {"exclusive": True, "include_initial": True}
+    return [recurrence(family, "before", steps(), initial="rows", call=exclusive) for family in FAMILIES] + [
         recurrence(family, "before-in-segments", steps(), segments="reset", initial="rows", call=total)
         for family in SHORT
     ]
-
-
-def before_everywhere() -> list[Case]:
-    call = {"exclusive": True, "reverse": True}
-    return [recurrence(family, "before", steps(), initial="rows", call=call) for family in FAMILIES]
 
 
 def lengths() -> list[Case]:
@@ -100,7 +95,7 @@ def lengths() -> list[Case]:
     ]
 
 
-CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *before_everywhere(), *lengths(), TURNS]
+CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *lengths(), TURNS]
 
 
 @pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))

@@ -74,12 +74,18 @@ PAIRS = [(op, name) for op in [*FLOAT_OPS, PROBABLE] for name in CALLS]
 BRIEF = {("add", "total"), ("add", "before"), ("min", "keys"), ("logaddexp", "exclusive"), ("logaddexp", "reset")}
 
 
+def name_of(value: Any) -> str:
+    return value if isinstance(value, str) else value.name
+
+
 def is_brief(op: Any, name: str) -> bool:
     return op == "mul" or (op, name) in BRIEF or (op == "max" and "s" in name) or (op is PROBABLE and name == "before")
 
 
 @pytest.mark.parametrize(
-    "op, name", [pytest.param(*pair, marks=[] if is_brief(*pair) else [pytest.mark.full]) for pair in PAIRS], ids=str
+    "op, name",
+    [pytest.param(*pair, marks=[] if is_brief(*pair) else [pytest.mark.full]) for pair in PAIRS],
+    ids=name_of,
 )
 def test_every_flag(op: Any, name: str) -> None:
     check(lambda x: cuscan.scan(x, op, **CALLS[name]), *draw(len(name), SHAPE))

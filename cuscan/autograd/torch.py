@@ -32,6 +32,10 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     if flags.return_carry or operands.carry:
         raise ScanTypeError("carries have no derivatives yet, and no transforms: detach the arrays, or use initial")
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
+    if isinstance(initial, torch.Tensor):
+        if initial.requires_grad:
+            raise ScanTypeError("initial requires grad, and a scan fetches its value: pass initial.detach()")
+        initial = initial.item()
     outs = operands.outs
     if outs is None:
         return scan(
