@@ -59,7 +59,7 @@ OTHER_SPILLS = {
 }
 
 
-@pytest.mark.parametrize("layout, carry, feature", others())
+@pytest.mark.parametrize("layout, carry, feature", list(others()))
 def test_others_hardly_spill(layout, carry, feature):
     registers, spilled = resources(config(layout, 90, feature, carry), 90)
     allowed = OTHER_SPILLS.get((layout, carry), 0)
@@ -83,7 +83,7 @@ def mixed():
             yield pytest.param(name, layout, next(archs) if i == k else ARCHS[(i + k) % 4], marks=marks)
 
 
-@pytest.mark.parametrize("name, layout, arch", mixed())
+@pytest.mark.parametrize("name, layout, arch", list(mixed()))
 def test_combinations_compile(name, layout, arch):
     feature, keywords = MIXED[name]
     made = config(layout, arch, feature, "both", **keywords)
