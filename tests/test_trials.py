@@ -51,7 +51,7 @@ def counting(total=lambda a, b: a["total"] + b["total"], count=lambda a, b: a["c
         (counting(count=lambda a, b: 0.5), "in field 'count', must return an array of dtype int32; got float64"),
         (counting(lambda a, b: None), "in field 'total', must return an array; got NoneType"),
         (counting(lambda a, b: np.max(b["total"])), "in field 'total', must return an array of shape"),
-        (counting(lambda a, b: b["total"][:1]), "in field 'total', must return an array of shape"),
+        (counting(lambda a, b: b["total"][..., :1]), "in field 'total', must return an array of shape"),
         (counting(count=lambda a, b: a["count"] + b["total"]), "in field 'count', must return an array of dtype int32"),
         (
             counting(lambda a, b: a["total"] + 0j),

@@ -34,6 +34,8 @@ def arrays_of_numpy(x: NDArray[np.int8], flags: NDArray[np.bool_]) -> None:
     assert_type(cuscan.scan(x, "prod", axis=0, exclusive=True), NDArray[Any])
     assert_type(cuscan.scan(x, np.add), NDArray[Any])
     assert_type(cuscan.scan(x, max), NDArray[Any])
+    total, carry = cuscan.cumsum(x, return_carry=True)
+    cuscan.scan(total, axis=0, carry=carry)
 
 
 def carries_of_numpy(x: NDArray[np.int8]) -> None:

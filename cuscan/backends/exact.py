@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cuscan.backends.convert import is_nan, storage, to_narrow, to_result
+from cuscan.backends.fields import Inputs
 from cuscan.dtypes import EXACT
 from cuscan.operators import OPERATORS
 from cuscan.request import ScanRequest
@@ -55,6 +56,29 @@ def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: An
     if whole is not out:
         out[...] = to_result(whole, dtype)
     return True
+
+
+def is_sum_of_segments(request: ScanRequest) -> bool:
+    """Whether a request is for `sum_segments`."""
+    flags = request.exclusive, request.include_initial, request.has_initial, request.carry_out
+    plain = request.segments is not None and not any(flags)
+    return plain and request.op is OPERATORS["add"] and request.result.dtype.kind in EXACT
+
+
+def sum_segments(request: ScanRequest, inputs: Inputs, out: Array) -> None:
+    """Sums of integers in the segments of lines, which wrap: a segment's first element takes the one before it away."""
+    elements = to_narrow(inputs.values[0], request.values[0].dtype, request.result.dtype)
+    if inputs.mask is not None:
+        elements = np.where(inputs.mask.view(np.uint8) != 0, elements, _number(0, elements))
+    assert inputs.segments is not None
+    sums = np.array(elements, order="C").reshape(-1)
+    restarts = np.array(inputs.segments, order="C")
+    restarts[:, 0] = True
+    starts = np.flatnonzero(restarts)
+    totals = np.add.reduceat(sums, starts, dtype=sums.dtype)
+    sums[starts[1:]] -= totals[:-1]
+    np.add.accumulate(sums, out=sums)
+    out[...] = sums.reshape(out.shape)
 
 
 def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, out: Array) -> None:

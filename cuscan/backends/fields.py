@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cuscan.backends.convert import is_nan, storage, to_accumulator
-from cuscan.backends.tree import Combine, States
-from cuscan.dtypes import DTYPES
+from cuscan.backends.tree import Combine, Elementwise, States
+from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
 from cuscan.states import make_states
@@ -78,7 +78,7 @@ class FieldAlgebra:
         self._request = request
         self._start = start  # the user's initial value
         self._names = op.states.dtype("f4").names if by_field else None
-        self._inner: Combine = by_field or _alone(op)
+        self._inner: Combine = by_field or _alone(op, request.result.dtype.kind)
         self.segmented = request.segments is not None
         self.combine = self._restarting if self.segmented else self._inner
         state = op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
@@ -204,8 +204,10 @@ class FieldAlgebra:
         return tuple(np.where(condition, one, other) for one, other in zip(yes, no, strict=True))
 
 
-def _alone(op: Monoid) -> Combine:
+def _alone(op: Monoid, kind: Kind) -> Combine:
     """An operator over states that are one array."""
-    inner = op.combine
+    inner = np.multiply if op.combine is product and kind is not Kind.COMPLEX else op.combine
     assert inner is not None
+    if isinstance(inner, np.ufunc):
+        return Elementwise(inner)
     return lambda earlier, later: (inner(earlier[0], later[0]),)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from cuscan.backends.convert import storage, to_accumulator, to_result
-from cuscan.backends.exact import accumulate, is_exact
+from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.lines import Outputs, keep_carry, scan_lines, scan_short
 from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
@@ -179,7 +179,9 @@ def _scan_in_order(
         outputs.last[...] = _initial_rows(request, arranged, start)
         states = algebra.row_start(arranged, slice(None), lines) or algebra.empty(lines)
         keep_carry(algebra, arranged, slice(None), states, outputs.carry)
-    if lines * length:
+    if lines * length and is_sum_of_segments(request):
+        sum_segments(request, arranged, outputs.results[0])
+    elif lines * length:
         scan_lines(request, order, algebra, arranged, outputs)
     if request.carry_out and request.segments is not None and request.segments.kind == "keys":
         assert inputs.segments is not None
@@ -192,11 +194,13 @@ def _scan_in_order(
 
 
 def _is_short(request: ScanRequest, order: Order) -> bool:
-    """Whether a request is for `scan_short`: lines of a warp scan, and nothing but the operator."""
+    """Whether a request is for `scan_short`: lines that one warp holds, and nothing but the operator."""
     op, arrays = request.op, (request.mask, request.segments, request.row_initial, request.last)
     flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.carry_out
     plain = op.states is SCALAR and not any(flags) and all(array is None for array in arrays)
-    return plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.vector
+    return (
+        plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.warp_tile
+    )
 
 
 def _scan_short(request: ScanRequest, value: Array, order: Order, outs: list[Array]) -> list[Array]:

@@ -47,28 +47,33 @@ def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: Stat
 
 
 def scan_short(combine: Callable[[Array, Array], Array], order: Order, elements: Array) -> Array:
-    """Inclusive scans of lines of numbers, (lines, n), that a warp scan holds: the same order, in fewer steps."""
+    """Inclusive scans of lines of numbers, (lines, n), that one warp holds: the same order, in fewer steps."""
     lines, n = elements.shape
     shape = Shape.of(order, n)
     if n != shape.elements:
         padded = np.zeros((lines, shape.elements), elements.dtype)
         padded[:, :n] = elements
         elements = padded
-    runs = elements.reshape(lines, shape.lanes, shape.items)
+    runs = elements.reshape(lines, shape.vectors, shape.lanes, shape.items)
     scanned = np.empty_like(runs)
-    totals = runs[:, :, 0].copy() if shape.items == 1 else runs[:, :, 0]
+    totals = runs[..., 0].copy() if shape.items == 1 else runs[..., 0]
     for i in range(1, shape.items):
-        totals = combine(totals, runs[:, :, i])
+        totals = combine(totals, runs[..., i])
     distance = 1
     while distance < shape.lanes:
-        totals[:, distance:] = combine(totals[:, :-distance], totals[:, distance:])
+        totals[..., distance:] = combine(totals[..., :-distance], totals[..., distance:])
         distance *= 2
-    running = scanned[:, :, 0]
-    running[:, 0] = runs[:, 0, 0]
-    running[:, 1:] = combine(totals[:, :-1], runs[:, 1:, 0])
+    running, first = scanned[..., 0], runs[..., 0]
+    running[:, 0, 0] = first[:, 0, 0]
+    running[:, 0, 1:] = combine(totals[:, 0, :-1], first[:, 0, 1:])
+    before = totals[:, 0, -1:]
+    for v in range(1, shape.vectors):
+        running[:, v, :1] = combine(before, first[:, v, :1])
+        running[:, v, 1:] = combine(combine(before, totals[:, v, :-1]), first[:, v, 1:])
+        before = combine(before, totals[:, v, -1:])
     for i in range(1, shape.items):
-        running = combine(running, runs[:, :, i])
-        scanned[:, :, i] = running
+        running = combine(running, runs[..., i])
+        scanned[..., i] = running
     return scanned.reshape(lines, -1)[:, :n]
 
 

@@ -20,6 +20,16 @@ States = tuple[Array, ...]
 Combine = Callable[[States, States], States]
 
 
+class Elementwise:
+    """A combination of one field by a ufunc, which can put its results where they belong."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self.ufunc = ufunc
+
+    def __call__(self, earlier: States, later: States) -> States:
+        return (self.ufunc(earlier[0], later[0]),)
+
+
 class Shape(NamedTuple):
     """The levels of a group of units, no larger than so many elements ask for."""
 
@@ -213,8 +223,16 @@ def _before_in_pairs(combine: Combine, before: States | None, blocks: list[State
 
 
 def _kogge_stone(combine: Combine, states: States) -> States:
-    """The inclusive scan along the last axis by doubling distances, in place."""
+    """The inclusive scan along the last axis by doubling distances; the memory of `states` is used."""
     distance, count = 1, states[0].shape[-1]
+    if isinstance(combine, Elementwise):
+        now = np.ascontiguousarray(states[0])
+        then = np.empty_like(now)
+        while distance < count:  # one long call, whose results across the ends of the axis are replaced
+            combine.ufunc(now.reshape(-1)[:-distance], now.reshape(-1)[distance:], out=then.reshape(-1)[distance:])
+            then[..., :distance] = now[..., :distance]
+            now, then, distance = then, now, distance * 2
+        return (now,)
     while distance < count:
         later = combine(at(states, (..., slice(-distance))), at(states, (..., slice(distance, None))))
         for part, field in zip(states, later, strict=True):
