@@ -9,6 +9,7 @@ import pytest
 from test_host import same_bits
 
 import cuscan
+from cuscan import kept
 from cuscan.backends import host
 
 SIZES = [0, 1, 2, 31, 100, 129, 700, 3000]
@@ -61,11 +62,14 @@ def test_values_are_no_part_of_what_is_kept():
 
 
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
+    """The oldest goes, and no other."""
     monkeypatch.setattr(host, "_calls", {})
-    monkeypatch.setattr(host, "_MOST_CALLS", 3)
+    monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         assert cuscan.cumsum(np.ones(n))[-1] == n
         assert len(host._calls) <= 3
+    monkeypatch.setattr(host, "make_request", None)
+    assert [cuscan.cumsum(np.ones(n))[-1] for n in (6, 7, 8)] == [6, 7, 8]
 
 
 @pytest.mark.usefixtures("no_order")

@@ -12,7 +12,7 @@ import pytest
 from views import of_another_kind
 
 import cuscan
-from cuscan import interop
+from cuscan import interop, kept
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
 
@@ -364,7 +364,7 @@ def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):
     """The oldest goes, and no other: the next of a kept shape plans nothing."""
-    monkeypatch.setattr(cuda, "_MAX_LAUNCHES", 3)
+    monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         check(gpu, values(n))
         assert len(cuda._launches) == min(n, 3)

@@ -19,6 +19,7 @@ from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import ArrayView, DeviceLibrary
+from cuscan.kept import keep
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
 from cuscan.request import ScanRequest, make_request
@@ -27,7 +28,6 @@ from cuscan.specs import ALIGNMENT, ArraySpec
 from cuscan.versions import check_version
 
 check_version("cupy", cupy.__version__)
-_MAX_LAUNCHES = 4096  # entries kept; a program that never repeats a shape must not grow without end
 
 _get_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
@@ -170,11 +170,7 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_
         pass
     except TypeError:  # an argument that cannot be hashed
         return _prepare(flags, operands, has_initial), pointers
-    launch = _launches[key] = _prepare(flags, operands, has_initial)
-    while len(_launches) > _MAX_LAUNCHES:
-        with contextlib.suppress(RuntimeError, StopIteration):  # another thread adds or drops one meanwhile
-            _launches.pop(next(iter(_launches)), None)  # the oldest
-    return launch, pointers
+    return keep(_launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:

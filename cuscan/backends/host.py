@@ -20,6 +20,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.initial import check_start
 from cuscan.interop.view import ArrayView, Device, HostLibrary
+from cuscan.kept import keep
 from cuscan.order import Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
@@ -45,7 +46,6 @@ class _Call:
 
 
 _calls: dict[Any, _Call] = {}
-_MOST_CALLS = 1024  # kept; a program that never repeats a shape must not grow without end
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
@@ -104,10 +104,7 @@ def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
         pass
     except TypeError:  # an argument that cannot be hashed
         return _Call(make_request(flags, operands, has_initial=has_initial), operands)
-    if len(_calls) >= _MOST_CALLS:
-        _calls.clear()
-    call = _calls[key] = _Call(make_request(flags, operands, has_initial=has_initial), operands)
-    return call
+    return keep(_calls, key, _Call(make_request(flags, operands, has_initial=has_initial), operands))
 
 
 class Prepared:

@@ -12,7 +12,8 @@ from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.kept import keep
 from cuscan.versions import check_version
 
 check_version("cupy", cupy.__version__)
@@ -32,7 +33,7 @@ class CuPyLibrary:
     def adopt(self, array: Any, name: str) -> ArrayView:
         memory = array.data
         key = array.dtype, array.shape, array.strides, memory.device_id
-        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
+        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
         return ArrayView(array, kind, memory.ptr)
 
     def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
@@ -58,7 +59,7 @@ class CuPyLibrary:
         told += [bool(interface["data"][1])] if interface else []
         kind = self._kind_of(adopted, name, readonly=any(told) or not told)
         key = "foreign", kind.dtype, kind.shape, kind.strides, kind.device, kind.readonly
-        kind = self._kinds.get(key) or keep_kind(self._kinds, key, kind)
+        kind = self._kinds.get(key) or keep(self._kinds, key, kind)
         return ArrayView(adopted, kind, adopted.data.ptr, array)
 
     def maker(

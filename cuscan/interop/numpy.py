@@ -10,7 +10,8 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.kept import keep
 
 CPU = Device("cpu", 0)
 
@@ -42,7 +43,7 @@ class NumPyLibrary:
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         key = array.dtype, array.shape, array.strides, array.flags.writeable, type(array)
-        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
+        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
         return ArrayView(array, kind, array.__array_interface__["data"][0])
 
     def _kind_of(self, array: Any, name: str) -> ArrayKind:

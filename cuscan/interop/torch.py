@@ -13,7 +13,8 @@ from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.kept import keep
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
 _TORCH_DTYPES = {row: dtype for dtype, row in _DTYPES.items()}
@@ -97,7 +98,7 @@ class TorchLibrary:
         except RuntimeError:  # a sparse tensor has no strides, a nested one no shape
             self.kind_of(array, name)
             raise
-        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self.kind_of(array, name))
+        kind = self._kinds.get(key) or keep(self._kinds, key, self.kind_of(array, name))
         if array.is_neg() or (kind.dtype.kind is _COMPLEX and array.is_conj()):
             if name == "out":
                 raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")

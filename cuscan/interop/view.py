@@ -151,12 +151,3 @@ def number_like(number: Any, dtype: DType, like: ArrayView) -> ArrayView:
 
 _numbers: dict[Any, ArrayKind] = {}
 Kinds = dict[Any, ArrayKind]  # by what a library tells of an array
-_MOST_KINDS = 4096  # kept by a library; a program that never repeats a shape must not grow without end
-
-
-def keep_kind(kinds: Kinds, key: Any, kind: ArrayKind) -> ArrayKind:
-    """Remember a kind."""
-    if len(kinds) >= _MOST_KINDS:
-        kinds.clear()
-    kinds[key] = kind
-    return kind
