@@ -75,7 +75,8 @@ def _larger(earlier: Array, later: Array) -> Array:
     return np.where((earlier >= later) | (earlier != earlier), earlier, later)
 
 
-def _product(earlier: Array, later: Array) -> Array:
+def product(earlier: Array, later: Array) -> Array:
+    """Of numbers; of complex ones with every part rounded by itself."""
     if earlier.dtype.kind != "c":
         return np.multiply(earlier, later)
     # Spelled out: NumPy may contract the parts of its own product to fused multiply-adds.
@@ -107,8 +108,8 @@ def _add_exponentials(earlier: Array, later: Array) -> Array:
 
 def _affine_steps(earlier: Array, later: Array) -> Array:
     step: Array = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
-    step["decay"] = _product(earlier["decay"], later["decay"])
-    step["state"] = _product(later["decay"], earlier["state"]) + later["state"]
+    step["decay"] = product(earlier["decay"], later["decay"])
+    step["state"] = product(later["decay"], earlier["state"]) + later["state"]
     return step
 
 
@@ -137,7 +138,7 @@ def _all_ones(dtype: DType) -> tuple[complex, ...]:
 
 _ROWS = (
     Monoid("add", "Add<{T}>", EVERY, True, True, np.add, lambda _: (0,), on_bool="or"),
-    Monoid("mul", "Mul<{T}>", EVERY, True, True, _product, lambda _: (1,), on_bool="and"),
+    Monoid("mul", "Mul<{T}>", EVERY, True, True, product, lambda _: (1,), on_bool="and"),
     Monoid("min", "Min<{T}>", REAL, False, False, _smaller, _highest),
     Monoid("max", "Max<{T}>", REAL, False, False, _larger, _lowest),
     Monoid("and", "And<{T}>", EXACT, False, False, np.bitwise_and, _all_ones),

@@ -59,9 +59,11 @@ def tables() -> Iterator[None]:
     from plans import TABLE, WIDENED
 
     from cuscan import plan
+    from cuscan.backends import host
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "CONTIGUOUS", TABLE)
+        patch.setattr(host, "_calls", {})
         patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(plan, "MASKED_THREADS", 1024)

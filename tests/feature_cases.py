@@ -16,7 +16,7 @@ import numpy as np
 from draws import NUMBERS, Array, Draw, carried, steps
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
-from cuscan.backends.algebra import Inputs
+from cuscan.backends.fields import Inputs
 from cuscan.backends.host import evaluate
 from cuscan.config import Target
 from cuscan.initial import check_start

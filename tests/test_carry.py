@@ -327,3 +327,22 @@ def test_a_carry_of_another_library() -> None:
         cuscan.scan(X, carry=torch.zeros(2, dtype=torch.float64))
     result, carry = cuscan.scan(torch.ones(2, 3), carry=torch.ones(2, dtype=torch.float64), return_carry=True)
     assert torch.equal(carry, torch.full((2,), 4.0, dtype=torch.float64)) and torch.equal(result[:, -1], carry.float())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_torch_on_the_cpu(reverse: bool) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rng = np.random.default_rng(7)
+    x, mask = rng.integers(-9, 10, (3, 50)).astype("float16"), rng.random((3, 50)) < 0.8
+    numpy_call: dict[str, Any] = {"reverse": reverse, "mask": mask}
+    call = {**numpy_call, "mask": torch.from_numpy(mask)}
+    for function, options in ((cuscan.cumsum, {}), (cuscan.cummax, {"return_indices": True})):
+        *want, behind = function(x, return_carry=True, **numpy_call, **options)
+        *got, carry = function(torch.from_numpy(x), return_carry=True, **call, **options)
+        same(tuple(part.numpy() for part in got), tuple(want))
+        fields = carry if isinstance(carry, tuple) else (carry,)
+        same(tuple(field.numpy() for field in fields), behind)
+        *again, _ = function(torch.from_numpy(x), carry=carry, return_carry=True, **call, **options)
+        *wanted, _ = function(x, carry=behind, return_carry=True, **numpy_call, **options)
+        same(tuple(part.numpy() for part in again), tuple(wanted))
+    assert cuscan.total(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float64

@@ -36,6 +36,7 @@ class Gpu(NumPyLibrary):
     name = "gpu"
 
     def __init__(self):
+        super().__init__()
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
         self.contexts = []  # as (thread, device)

@@ -50,8 +50,8 @@ def segments_for(rng, kind, shape, axis):
     n = shape[axis]
     if kind == "reset":
         thin = tuple(size if rng.random() < 0.7 else 1 for size in shape)[rng.integers(len(shape)) :]
-        if thin == (n,):  # which would lie along the axis, not along the last one
-            thin = (1,) * (len(shape) - 1) + thin
+        if len(thin) < len(shape):  # one dimension alone would lie along the scanned axis
+            thin = (1, *thin)
         return {"reset": rng.random(thin) < 0.3}
     if kind == "offsets":
         inner = np.sort(rng.integers(1, max(n, 2), n // 4)) if n > 1 else []  # empty segments, though none at the ends

@@ -10,10 +10,13 @@ import pytest
 import simulator
 from carry_cases import BACKWARDS, LEADING, MAX, MIN, NARROW, named, products, totals
 from draws import drawn, draws, steps, tied
-from feature_cases import FAMILIES, SHORT, Case
+from feature_cases import FAMILIES, SHORT, UNITS, Case
 from operator_examples import AFFINE, MATRIX_PRODUCT
 from selection import covering, facets_of
+from simulator import prepare, small_units
 
+import cuscan
+from cuscan.config import Target
 from cuscan.operators import LINEAR_RECURRENCE
 
 pytestmark = pytest.mark.skipif(
@@ -131,3 +134,27 @@ def test_carries_come_in_as_numbers_of_all_bits() -> None:
     simulation, expected = case.prepare()
     assert expected[-1].dtype == np.float64 and (expected[-1] != expected[-1].astype(np.float32)).all()
     assert [spec.dtype.name for spec in simulation.request.carry_in] == ["float64"]
+
+
+CHUNKS = ("tiles-shared", "cluster", "rows", "columns-shared", "strips", "whole-rows")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[] if f == "tiles-shared" else pytest.mark.full) for f in CHUNKS]
+)
+def test_chunks_give_the_whole(family: str) -> None:
+    """Integers, so that no order matters; cuts anywhere, also where there is nothing between two."""
+    case = named(family, "chunks", carry="", draw=draws("int32"))
+    rng, reverse = np.random.default_rng(len(family)), family == "cluster"
+    (x,), n = case.draw(rng, case.shape, case.axis), case.shape[case.axis]
+    wide: Any = {"dtype": "int64", "axis": case.axis, "reverse": reverse, "return_carry": True}
+    expected, behind = cuscan.scan(x, **wide)
+    carry: Any = ()
+    cuts = list(itertools.pairwise([0, *sorted(rng.integers(1, n, 2)), n]))
+    for first, end in reversed(cuts) if reverse else cuts:
+        here = tuple(slice(first, end) if a == case.axis % x.ndim else slice(None) for a in range(x.ndim))
+        target = Target(case.arch, case.sms, case.shared_bytes, case.cluster)
+        with small_units(*UNITS):
+            result, carry = prepare(x[here], target=target, carry=carry, **wide).run()
+        np.testing.assert_array_equal(result, expected[here])
+    np.testing.assert_array_equal(carry, behind)

@@ -15,14 +15,19 @@ Array = np.ndarray[Any, Any]
 
 
 def to_accumulator(value: Array, dtype: DType, result: DType) -> Array:
-    """Elements of `dtype` as accumulators of a result dtype (elements.cuh)."""
+    """Elements of `dtype` as accumulators of a result dtype (elements.cuh); themselves where that is the same."""
+    return to_narrow(value, dtype, result).astype(result.accumulator, copy=False)
+
+
+def to_narrow(value: Array, dtype: DType, result: DType) -> Array:
+    """The same before integers are widened: those that wrap have the result's width."""
     if dtype.kind is Kind.BOOL:
         value = value.view(np.uint8) != 0  # any byte that is not zero is true
     elif dtype.name == "bfloat16":
         value = (value.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     if result.kind in EXACT:
-        value = _truncate(value, result).astype(result.name)  # integers wrap to the result's width first
-    return value.astype(result.accumulator)
+        return _truncate(value, result).astype(result.name, copy=False)
+    return value.astype(result.accumulator, copy=False)
 
 
 def _truncate(value: Array, result: DType) -> Array:
@@ -45,7 +50,7 @@ def _truncate(value: Array, result: DType) -> Array:
 def to_result(value: Array, result: DType) -> Array:
     """Accumulators, rounded or wrapped once to the result dtype (types.cuh)."""
     if result.name != "bfloat16":
-        return value.astype(result.name)
+        return value.astype(result.name, copy=False)
     bits = value.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(value), 0x7FC0, rounded).astype(np.uint16)
@@ -54,3 +59,10 @@ def to_result(value: Array, result: DType) -> Array:
 def storage(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype in which the elements of a type come and go."""
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
+
+
+def is_nan(value: Array, name: str) -> Array:
+    """Which elements of a dtype are NaN."""
+    if name == "bfloat16":
+        return (value.view(np.uint16) & np.uint16(0x7FFF)) > np.uint16(0x7F80)
+    return np.isnan(value) if value.dtype.kind in "fc" else np.zeros(value.shape, np.bool_)

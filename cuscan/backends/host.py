@@ -1,33 +1,51 @@
 """Scans of CPU arrays, in NumPy: the semantics of the kernels, and their bits.
 
-A group of units at a time passes through, for as many rows as fit `BLOCK` elements, so memory stays bounded.
+Exact operators go through `ufunc.accumulate`, all others through the defined order. What a like call needs is kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
-from cuscan.backends.algebra import Algebra, Inputs, Part
 from cuscan.backends.convert import storage, to_accumulator, to_result
-from cuscan.backends.walk import behind, block, carry_of, prefixes, unblock, walk
-from cuscan.call import SEGMENTS, Flags, Operands, one_or_all
+from cuscan.backends.exact import accumulate, is_exact
+from cuscan.backends.fields import FieldAlgebra, Inputs
+from cuscan.backends.lines import Outputs, keep_carry, scan_lines, scan_short
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.initial import check_start
-from cuscan.interop.view import ArrayView, HostLibrary
+from cuscan.interop.view import ArrayView, Device, HostLibrary
+from cuscan.order import Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ArraySpec
+from cuscan.states import SCALAR
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**20  # elements that pass through at a time
+
+class _Call:
+    """Everything about a call that its arguments' memory and values do not change."""
+
+    def __init__(self, request: ScanRequest, operands: Operands) -> None:
+        device = operands.views[0].device
+        self.request = request
+        self.library = cast(HostLibrary, operands.values[-1].library)
+        made = request.results if operands.outs is None and not request.only_carry else ()
+        specs = [(spec.shape, spec.strides, spec.dtype) for spec in made]
+        self.makers = [self.library.maker(*spec, device) for spec in specs]
+        self.kinds = [self.library.adopt(make(), "out").kind for make in self.makers]
+        self.prepared = Prepared(request)
+
+
+_calls: dict[Any, _Call] = {}
+_MOST_CALLS = 1024  # kept; a program that never repeats a shape must not grow without end
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
@@ -35,99 +53,178 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
     Offsets are always checked: that costs nothing beside a scan in NumPy.
     """
-    request = make_request(flags, operands, has_initial=initial is not None)
-    start = check_start(initial, request.op, request.result.dtype)
-    main = operands.values[-1]
-    library = cast(HostLibrary, main.library)
+    call = _find_call(flags, operands, initial is not None)
+    request, library = call.request, call.library
+    start = None if initial is None else check_start(initial, request.op, request.result.dtype)
 
-    def seen(view: ArrayView | None) -> Any:
-        if view is None or view.kind.is_number:
-            return None if view is None else np.asarray(view.owner)
-        return library.as_numpy(view)
+    def seen(view: ArrayView) -> Any:
+        return np.asarray(view.owner) if view.kind.is_number else library.as_numpy(view)
 
-    segments, row_initial = seen(operands.get(*SEGMENTS)), seen(operands.get("initial"))
-    carry = tuple(map(seen, operands.carry))
-    inputs = Inputs(tuple(map(seen, operands.values)), seen(operands.get("mask")), segments, row_initial, carry)
+    arrays = dict(zip(operands.roles, map(seen, operands.views), strict=True))
+    carry = tuple(arrays.pop(name) for name in operands.roles if name in CARRY)
     if operands.segments == "offsets":
-        check_offsets(segments, request.shape[request.axis])
-
-    def made(spec: ArraySpec, strides: tuple[int, ...], result: Array) -> Any:
-        out = library.adopt(library.maker(result.shape, strides, spec.dtype, main.device)(), "out")
-        library.as_numpy(out)[...] = result
-        return out.owner
-
+        check_offsets(arrays["offsets"], request.shape[request.axis])
     outs = operands.outs
-    if outs is not None:
-        check_overlap(operands)
-    results, last, behind_all = evaluate(request, inputs, start)
     if outs is None:
-        owners = [made(spec, spec.strides, result) for spec, result in zip(request.results, results, strict=False)]
+        outs = tuple(ArrayView(make(), kind, 0) for make, kind in zip(call.makers, call.kinds, strict=True))
     else:
-        for out, result in zip(outs, results, strict=True):
-            library.as_numpy(out)[...] = result
+        check_overlap(operands)
+    beside = [arrays.pop(name, None) for name in ("mask", "initial")]
+    segments = next((arrays.pop(name) for name in SEGMENTS if name in arrays), None)
+    inputs = Inputs(tuple(arrays.values()), beside[0], segments, beside[1], carry)
+    done = evaluate(request, inputs, start, [library.as_numpy(out) for out in outs], call.prepared)
+    if operands.outs is not None:
+        for out in outs:
             library.written(out.owner)
-        owners = [out.owner for out in outs]
+    owners = [out.owner for out in outs]
+    device = operands.views[0].device
     if request.last is not None:
-        owners.append(made(request.last, _c_strides(last.shape), last))
+        owners.append(_made(library, request.last, done.last, device))
     if request.carry_out:
-        fields = zip(request.carry_out, behind_all, strict=True)
-        owners.append(one_or_all([made(spec, _c_strides(field.shape), field) for spec, field in fields]))
+        fields = zip(request.carry_out, done.carry, strict=True)
+        owners.append(one_or_all([_made(library, spec, field, device) for spec, field in fields]))
     return tuple(owners)
 
 
-class Evaluated(NamedTuple):
-    """What a request gives: bfloat16 as uint16; `last` without a meaning where it is not asked for."""
+def _made(library: HostLibrary, spec: ArraySpec, values: Array, device: Device) -> Any:
+    """A new array of the library with these values."""
+    strides = tuple(math.prod(values.shape[i + 1 :]) for i in range(values.ndim))
+    out = library.adopt(library.maker(values.shape, strides, spec.dtype, device)(), "out")
+    library.as_numpy(out)[...] = values
+    return out.owner
 
-    results: list[Array]
-    last: Array
-    carry: list[Array]
+
+def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
+    """What is kept for a like call, or is kept from now on."""
+    arrays = operands.views if operands.outs is None else operands.views + operands.outs
+    key = flags, operands.roles, has_initial, *[array.kind for array in arrays]
+    try:
+        return _calls[key]
+    except KeyError:
+        pass
+    except TypeError:  # an argument that cannot be hashed
+        return _Call(make_request(flags, operands, has_initial=has_initial), operands)
+    if len(_calls) >= _MOST_CALLS:
+        _calls.clear()
+    call = _calls[key] = _Call(make_request(flags, operands, has_initial=has_initial), operands)
+    return call
 
 
-def evaluate(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Evaluated:
-    """The results of a request on NumPy arrays, the last states and the carry; bfloat16 comes and goes as uint16."""
-    if request.op.combine is None:
-        raise ScanTypeError(f"op={request.op.name!r} has no numpy= callable, which scans of CPU arrays need")
-    shape, axis = request.shape, request.axis
-    others = _lines(request)
-    rows, elements = math.prod(others), shape[axis]
-    length = elements + request.include_initial
+class Prepared:
+    """What follows from a request alone: how it is run, and what that takes."""
 
-    def as_rows(array: Array) -> Array:
-        moved = np.moveaxis(np.broadcast_to(array, shape), axis, -1)
-        return (moved[..., ::-1] if request.reverse else moved).reshape(rows, elements)
+    def __init__(self, request: ScanRequest) -> None:
+        if request.op.combine is None:
+            raise ScanTypeError(f"op={request.op.name!r} has no numpy= callable, which scans of CPU arrays need")
+        self.is_exact = is_exact(request)
+        self.order = order_of(request)
+        self.algebra = FieldAlgebra(request, None)
+        self.is_short = _is_short(request, self.order)
 
-    def one_a_row(array: Array) -> Array:
-        return np.broadcast_to(array, others).reshape(rows)
+
+def evaluate(
+    request: ScanRequest,
+    inputs: Inputs,
+    start: tuple[Any, ...] | None,
+    outs: list[Array] | None = None,
+    prepared: Prepared | None = None,
+) -> Outputs:
+    """The results of a request on NumPy arrays, in `outs`, the last states and the carry; bfloat16 as uint16."""
+    prepared = prepared or Prepared(request)
+    if outs is None:
+        wanted = () if request.only_carry else request.results
+        outs = [np.empty(spec.shape, storage(spec.dtype)) for spec in wanted]
+    mask = None if inputs.mask is None else _standing(inputs.mask, request.mask)
+    with np.errstate(all="ignore"):
+        first = None if start is None else start[0]
+        if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
+            return Outputs(outs, _NOTHING, [])
+        if prepared.is_short:
+            return Outputs(_scan_short(request, inputs.values[0], prepared.order, outs), _NOTHING, [])
+        algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
+        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared.order, algebra)
+
+
+_NOTHING: Array = np.empty(0)
+
+
+def _scan_in_order(
+    request: ScanRequest,
+    inputs: Inputs,
+    start: tuple[Any, ...] | None,
+    outs: list[Array],
+    order: Order,
+    algebra: FieldAlgebra,
+) -> Outputs:
+    lines, elements = _lines(request), request.shape[request.axis]
+    length, others = elements + request.include_initial, _others(request)
+
+    def one_a_line(array: Array) -> Array:
+        return np.broadcast_to(array, others).reshape(lines)
 
     arranged = Inputs(
-        tuple(map(as_rows, inputs.values)),
-        None if inputs.mask is None else as_rows(_standing(inputs.mask, request.mask)),
-        None if inputs.segments is None else _restarts(request, inputs, as_rows, rows),
-        None if inputs.row_initial is None else one_a_row(inputs.row_initial),
-        tuple(map(one_a_row, inputs.carry)),
+        tuple(_as_lines(request, value) for value in inputs.values),
+        None if inputs.mask is None else _as_lines(request, inputs.mask),
+        None if inputs.segments is None else _restarts(request, inputs, lines),
+        None if inputs.row_initial is None else one_a_line(inputs.row_initial),
+        tuple(map(one_a_line, inputs.carry)),
     )
-    outputs = Evaluated(
-        [np.empty((rows, length), storage(result.dtype)) for result in request.results if not request.only_carry],
-        np.zeros(rows, storage((request.last or request.result).dtype)),
-        [np.empty(rows, storage(field.dtype)) for field in request.carry_out],
+    moved = [_moved(request, out) for out in outs]
+    outputs = Outputs(
+        [out.reshape(lines, length) for out in moved],
+        np.zeros(lines, storage((request.last or request.result).dtype)),
+        [np.empty(lines, storage(field.dtype)) for field in request.carry_out],
     )
-    algebra = Algebra(request, start)
-    with np.errstate(all="ignore"):
-        if not elements:  # what comes in goes out
-            outputs.last[...] = _initial_rows(request, arranged, start)
-            _keep_carry(algebra, arranged, slice(None), algebra.row_start(arranged, 0, rows), outputs.carry)
-        if rows * length:
-            _scan_rows(request, algebra, arranged, outputs)
-    if request.carry_out and inputs.segments is not None and request.segments and request.segments.kind == "keys":
-        keys = as_rows(_standing(inputs.segments, request.segments.array))[:, -1:]
+    if not elements:  # what comes in goes out
+        outputs.last[...] = _initial_rows(request, arranged, start)
+        states = algebra.row_start(arranged, slice(None), lines) or algebra.empty(lines)
+        keep_carry(algebra, arranged, slice(None), states, outputs.carry)
+    if lines * length:
+        scan_lines(request, order, algebra, arranged, outputs)
+    if request.carry_out and request.segments is not None and request.segments.kind == "keys":
+        assert inputs.segments is not None
+        keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
         outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
+    for out, result in zip(moved, outputs.results, strict=True):
+        if not np.may_share_memory(out, result):  # lines that no view has side by side
+            out[...] = result.reshape(out.shape)
+    return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
-    def as_asked(array: Array) -> Array:
-        moved = array.reshape(*others, length)
-        return np.moveaxis(moved[..., ::-1] if request.reverse else moved, -1, axis)
 
-    results = [as_asked(result) for result in outputs.results]
-    return Evaluated(results, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
+def _is_short(request: ScanRequest, order: Order) -> bool:
+    """Whether a request is for `scan_short`: lines of a warp scan, and nothing but the operator."""
+    op, arrays = request.op, (request.mask, request.segments, request.row_initial, request.last)
+    flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.carry_out
+    plain = op.states is SCALAR and not any(flags) and all(array is None for array in arrays)
+    return plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.vector
+
+
+def _scan_short(request: ScanRequest, value: Array, order: Order, outs: list[Array]) -> list[Array]:
+    dtype, combine, out = request.result.dtype, request.op.combine, _moved(request, outs[0])
+    assert combine is not None
+    elements = to_accumulator(_as_lines(request, value), request.values[0].dtype, dtype)
+    out[...] = to_result(scan_short(combine, order, elements), dtype).reshape(out.shape)
+    return outs
+
+
+def _others(request: ScanRequest) -> tuple[int, ...]:
+    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
+
+
+def _lines(request: ScanRequest) -> int:
+    return math.prod(_others(request))
+
+
+def _moved(request: ScanRequest, array: Array) -> Array:
+    """An array with the scanned axis last, in scan direction."""
+    moved = array if request.axis == array.ndim - 1 else np.moveaxis(array, request.axis, -1)
+    return moved[..., ::-1] if request.reverse else moved
+
+
+def _as_lines(request: ScanRequest, array: Array) -> Array:
+    """An array, broadcast to the request's shape, as (lines, elements) in scan direction."""
+    whole = array if array.shape == request.shape else np.broadcast_to(array, request.shape)
+    return _moved(request, whole).reshape(_lines(request), request.shape[request.axis])
 
 
 def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:
@@ -137,31 +234,25 @@ def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] |
     return to_accumulator(inputs.row_initial, request.row_initial.dtype, DTYPES[request.carry])
 
 
-def _keep_carry(algebra: Algebra, inputs: Inputs, rows: slice, states: Array, carry: list[Array]) -> None:
-    """Put the states that lines end with where the carry goes."""
-    for field, part in zip(carry, algebra.carry_out(inputs, rows, states), strict=False):  # the last keys have no part
-        field[rows] = part
-
-
-def _restarts(request: ScanRequest, inputs: Inputs, as_rows: Callable[[Array], Array], rows: int) -> Array:
-    """Where segments start, in scan order; the start of a row counts where a flag says so, or a carry."""
+def _restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
+    """Where segments start, in scan order; the start of a line counts where a flag says so, or a carry."""
     assert request.segments is not None and inputs.segments is not None
     segments, length = inputs.segments, request.shape[request.axis]
     if request.segments.kind == "reset":
-        return np.not_equal(as_rows(_standing(segments, request.segments.array)).view(np.uint8), 0)
+        return np.not_equal(_as_lines(request, _standing(segments, request.segments.array)).view(np.uint8), 0)
     if request.segments.kind == "offsets":
         starts = np.zeros(length + 1, np.bool_)
         inside = segments[(segments > 0) & (segments < length)]
         starts[length - inside if request.reverse else inside] = True
         if request.carry_in:  # a first segment without elements takes the carry
             starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
-        return np.broadcast_to(starts[:length], (rows, length))
+        return np.broadcast_to(starts[:length], (lines, length))
     dtype = request.segments.array.dtype
-    keys = to_accumulator(as_rows(_standing(segments, request.segments.array)), dtype, dtype)
+    keys = to_accumulator(_as_lines(request, _standing(segments, request.segments.array)), dtype, dtype)
     starts = np.zeros(keys.shape, np.bool_)
     starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
     if request.carry_in and length:
-        last_key = np.broadcast_to(inputs.carry[-1], _lines(request)).reshape(rows)
+        last_key = np.broadcast_to(inputs.carry[-1], _others(request)).reshape(lines)
         starts[:, 0] = keys[:, 0] != to_accumulator(last_key, dtype, dtype)
     return starts
 
@@ -170,37 +261,3 @@ def _standing(array: Array, spec: ArraySpec | None) -> Array:
     """An array as the request has it: broadcast, along the last axis or the scanned one."""
     assert spec is not None
     return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])
-
-
-def _lines(request: ScanRequest) -> tuple[int, ...]:
-    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
-
-
-def _scan_rows(request: ScanRequest, algebra: Algebra, inputs: Inputs, outputs: Evaluated) -> None:
-    order = order_of(request)
-    rows, elements = len(inputs.values[0]), request.shape[request.axis]
-    length, span = elements + request.include_initial, order.unit * order.group
-    step = max(BLOCK // min(span, length), 1)
-    for first in range(0, rows, step):
-        lines = slice(first, first + step)
-        start = Part(np.bool_(request.has_initial), algebra.row_start(inputs, first, step))
-        carry = carry_of(order, algebra.combine, start)
-        for position in range(0, length, span):
-            window = lines, slice(position, position + span)
-            shape = len(start.value), min(span, length - position)
-            blocked = block(algebra.lift(inputs, window, shape), order)
-            before = prefixes(algebra.combine, blocked, carry)
-            if request.carry_out and position < elements <= position + span:
-                ends_with = behind(algebra.combine, blocked, before, elements - 1 - position)
-                _keep_carry(algebra, inputs, lines, ends_with, outputs.carry)
-            if request.only_carry:
-                continue
-            states = unblock(walk(algebra, blocked, before.all), shape)
-            lowered = request.op.states.lower(states)
-            for result, spec, part in zip(outputs.results, request.results, lowered, strict=True):
-                result[window] = to_result(part, spec.dtype)
-            outputs.last[lines] = request.op.states.lower(states[:, -1])[0]
-
-
-def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

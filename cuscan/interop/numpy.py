@@ -10,7 +10,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import ArrayKind, ArrayView, Device
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, keep_kind
 
 CPU = Device("cpu", 0)
 
@@ -37,7 +37,15 @@ class NumPyLibrary:
 
     name = "numpy"
 
+    def __init__(self) -> None:
+        self._kinds: Kinds = {}
+
     def adopt(self, array: Any, name: str) -> ArrayView:
+        key = array.dtype, array.shape, array.strides, array.flags.writeable, type(array)
+        kind = self._kinds.get(key) or keep_kind(self._kinds, key, self._kind_of(array, name))
+        return ArrayView(array, kind, array.__array_interface__["data"][0])
+
+    def _kind_of(self, array: Any, name: str) -> ArrayKind:
         dtype = DTYPES.get(array.dtype.name)
         if dtype is None or not array.dtype.isnative:
             advice = "" if array.dtype.isnative else _TO_NATIVE
@@ -46,8 +54,7 @@ class NumPyLibrary:
         if isinstance(array, np.ma.MaskedArray):
             raise ScanTypeError(f"{name} is a masked array; pass {name}.data, and ~{name}.mask as mask")
         strides = element_strides(array, dtype.itemsize, name)
-        kind = ArrayKind(self, dtype, array.shape, strides, CPU, not array.flags.writeable)
-        return ArrayView(array, kind, array.ctypes.data)
+        return ArrayKind(self, dtype, array.shape, strides, CPU, not array.flags.writeable)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library through DLPack, without a copy."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from carry_cases import BACKWARDS, LEADING, MAX, named, products, totals
-from draws import draws, steps, tied
+from draws import Array, draws, steps, tied
 from feature_cases import Case
 
 from cuscan.operators import LINEAR_RECURRENCE
@@ -13,21 +14,28 @@ from mistakes import Kind, Mistake
 
 FLOATS = {"draw": tied("float32", nan=0.003)}
 
+
+def lowest(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
+    """Nothing beside any carry."""
+    return (np.full(shape, -1000, np.float32),)
+
+
 CALLS: dict[str, Case] = {
     "carry-rows": named("rows", "", call=BACKWARDS),
     "carry-rows-leading": named("rows", "leading", call=LEADING),
-    "carry-cluster": named("cluster", ""),
-    "carry-tiles": named("tiles-shared", ""),
+    "carry-cluster": named("cluster", "", shape=(3, 2500)),  # which end in the second warp of a unit, as these do
+    "carry-tiles": named("tiles-shared", "", shape=(3, 2000)),
     "carry-tiles-total": totals("tiles-shared"),
     "carry-tiles-offsets": named("tiles-shared", "", segments="offsets-each"),
     "carry-tiles-keys": named("tiles-shared", "", segments="keys-full", call=BACKWARDS),
     "carry-tiles-index": named("tiles-shared", "", MAX, **FLOATS),
     "carry-tiles-index-reverse": named("tiles-shared", "", MAX, call=BACKWARDS, **FLOATS),
-    "carry-tiles-bytes": named("tiles-shared", "", draw=draws("uint8"), call={"dtype": "uint8"}),
+    "carry-tiles-carried": named("tiles-shared", "", MAX, call=BACKWARDS, draw=lowest, shape=(16, 600)),
+    "carry-tiles-bytes": named("tiles-shared", "", draw=draws("int8"), call={"dtype": "int8"}),
     "carry-recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
     "carry-columns": products("columns-shared"),
     "carry-columns-own": products("columns-own"),
-    "carry-columns-keys": named("columns-shared", "", segments="keys"),
+    "carry-columns-keys": named("columns-shared", "", segments="keys", shape=(2, 700, 8)),
     "carry-columns-leading": named("columns-shared", "", call=LEADING, shape=(2, 256, 9)),
     "carry-columns-index": named("columns-shared", "", MAX, **FLOATS),
     "carry-strips": named("strips", ""),
@@ -88,7 +96,7 @@ MISTAKES = (
     Mistake(
         "nowhere-moves-up",
         Kind.MEANING,
-        "carry-tiles-index-reverse",
+        "carry-tiles-carried",
         ELEMENTS,
         "if (state.index >= 0) state.index +=",
         "state.index +=",

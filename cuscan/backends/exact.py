@@ -1,0 +1,93 @@
+"""Scans that any association gives the same bits: `ufunc.accumulate` along the axis, in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuscan.backends.convert import is_nan, storage, to_narrow, to_result
+from cuscan.dtypes import EXACT
+from cuscan.operators import OPERATORS
+from cuscan.request import ScanRequest
+
+Array = np.ndarray[Any, Any]
+
+_EXTREMA = {"min": np.minimum, "max": np.maximum}
+_UFUNCS = {
+    "add": np.add,
+    "mul": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    **_EXTREMA,
+}
+
+
+def is_exact(request: ScanRequest) -> bool:
+    """Whether a request is for `accumulate`; one with segments is not."""
+    op = request.op
+    if op.name not in _UFUNCS or OPERATORS[op.name] is not op or request.segments is not None:
+        return False
+    if request.carry_in or request.carry_out:
+        return False
+    return request.result.dtype.kind in EXACT or op.name in _EXTREMA
+
+
+def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: Any, out: Array) -> bool:
+    """Scan an array of the request's shape into `out`; False if its bits depend on the order after all.
+
+    They do where zeros of both signs meet: an extremum is the first of equal numbers, which `accumulate` does not say.
+    """
+    op, dtype = request.op, request.result.dtype
+    if 0 in out.shape:
+        return True
+    elements = to_narrow(value, request.values[0].dtype, dtype)
+    identity = op.identity(dtype)[0]
+    if mask is not None:
+        elements = np.where(mask.view(np.uint8) != 0, elements, _number(identity, elements))
+    if request.skip_nan:
+        elements = np.where(is_nan(value, request.values[0].dtype.name), _number(identity, elements), elements)
+    if elements.dtype.kind == "f" and _has_both_zeros(elements, start):
+        return False
+    whole = out if storage(dtype) == elements.dtype else np.empty(out.shape, elements.dtype)
+    _scan(request, elements, identity if start is None else start, start is not None, whole)
+    if whole is not out:
+        out[...] = to_result(whole, dtype)
+    return True
+
+
+def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, out: Array) -> None:
+    axis, ufunc, count = request.axis, _UFUNCS[request.op.name], elements.shape[request.axis]
+    if request.reverse:
+        elements, out = np.flip(elements, axis), np.flip(out, axis)
+    before = (slice(None),) * axis
+    if request.exclusive or request.include_initial:
+        kept = out.shape[axis] - 1  # of the elements
+        out[(*before, slice(1, None))] = elements[(*before, slice(kept))]
+        out[(*before, slice(1))] = _number(first, out)
+        if has_start:
+            ufunc.accumulate(out, axis, out=out)
+        elif count:
+            rest = out[(*before, slice(1, None))]
+            ufunc.accumulate(rest, axis, out=rest)
+    elif has_start:
+        elements = elements.copy()
+        ahead = elements[(*before, slice(1))]
+        ufunc(_number(first, out), ahead, out=ahead)
+        ufunc.accumulate(elements, axis, out=out)
+    else:
+        ufunc.accumulate(elements, axis, out=out)
+
+
+def _number(number: Any, like: Array) -> Any:
+    """A number of an array's dtype, wrapped as C++ does."""
+    return np.asarray(number).astype(like.dtype)
+
+
+def _has_both_zeros(elements: Array, start: Any) -> bool:
+    zeros = elements == 0
+    signs = np.signbit(elements[zeros]) if zeros.any() else np.zeros(0, np.bool_)
+    if start is not None and start == 0:
+        signs = np.append(signs, np.signbit(start))
+    return bool(signs.any() and not signs.all())

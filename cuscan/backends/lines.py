@@ -1,0 +1,125 @@
+"""The scan of all lines of a request, a group of units at a time, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cuscan.backends.convert import storage, to_result
+from cuscan.backends.fields import FieldAlgebra, Inputs
+from cuscan.backends.tree import Carry, Prefixes, Shape, States, at, behind, block, prefixes, unblock
+from cuscan.order import Order
+from cuscan.request import ScanRequest
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 2**18  # elements that pass through at a time: what the caches hold
+
+
+class Outputs(NamedTuple):
+    """What a scan gives, by lines: no results where the carry alone is asked for."""
+
+    results: list[Array]
+    last: Array
+    carry: list[Array]
+
+
+def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs: Inputs, outputs: Outputs) -> None:
+    """Scan arrays of (lines, elements)."""
+    lines, length = len(inputs.values[0]), request.shape[request.axis] + request.include_initial
+    span = order.unit * order.group
+    step = max(BLOCK // min(span, length), 1)
+    for first in range(0, lines, step):
+        some = slice(first, min(first + step, lines))
+        carry = Carry(algebra.combine, order, algebra.row_start(inputs, some, some.stop - first))
+        for position in range(0, length, span):
+            window = some, slice(position, min(position + span, length))
+            shape = Shape.of(order, window[1].stop - position)
+            _scan_group(algebra, request, inputs, window, shape, carry, outputs)
+
+
+def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
+    """Put the states that lines end with where the carry goes."""
+    for field, part in zip(carry, algebra.carry_out(inputs, lines, states), strict=False):  # the last keys have no part
+        field[lines] = part
+
+
+def scan_short(combine: Callable[[Array, Array], Array], order: Order, elements: Array) -> Array:
+    """Inclusive scans of lines of numbers, (lines, n), that a warp scan holds: the same order, in fewer steps."""
+    lines, n = elements.shape
+    shape = Shape.of(order, n)
+    if n != shape.elements:
+        padded = np.zeros((lines, shape.elements), elements.dtype)
+        padded[:, :n] = elements
+        elements = padded
+    runs = elements.reshape(lines, shape.lanes, shape.items)
+    scanned = np.empty_like(runs)
+    totals = runs[:, :, 0].copy() if shape.items == 1 else runs[:, :, 0]
+    for i in range(1, shape.items):
+        totals = combine(totals, runs[:, :, i])
+    distance = 1
+    while distance < shape.lanes:
+        totals[:, distance:] = combine(totals[:, :-distance], totals[:, distance:])
+        distance *= 2
+    running = scanned[:, :, 0]
+    running[:, 0] = runs[:, 0, 0]
+    running[:, 1:] = combine(totals[:, :-1], runs[:, 1:, 0])
+    for i in range(1, shape.items):
+        running = combine(running, runs[:, :, i])
+        scanned[:, :, i] = running
+    return scanned.reshape(lines, -1)[:, :n]
+
+
+def _scan_group(
+    algebra: FieldAlgebra,
+    request: ScanRequest,
+    inputs: Inputs,
+    window: tuple[slice, slice],
+    shape: Shape,
+    carry: Carry,
+    outputs: Outputs,
+) -> None:
+    lines, count = window[0].stop - window[0].start, window[1].stop - window[1].start
+    elements = tuple(block(part, lines, shape) for part in algebra.lift(inputs, window))
+    before = prefixes(algebra.combine, elements, shape, carry, algebra.wide)
+    end = request.shape[request.axis] - window[1].start  # of the elements
+    if request.carry_out and 0 < end <= shape.elements:
+        states = behind(algebra.combine, elements, shape, before, end - 1, algebra.wide)
+        keep_carry(algebra, inputs, window[0], states, outputs.carry)
+    if request.only_carry:
+        return
+    last = _walk(algebra, request, elements, before, lines, outputs.results, window)
+    if request.last is not None:
+        outputs.last[window[0]] = last[(count - 1) % shape.items].reshape(lines, -1)[:, (count - 1) // shape.items]
+
+
+def _walk(
+    algebra: FieldAlgebra,
+    request: ScanRequest,
+    elements: States,
+    before: Prefixes,
+    lines: int,
+    results: list[Array],
+    window: tuple[slice, slice],
+) -> list[Array]:
+    """Take the items one by one; the first results of each, as accumulators."""
+    running, shows_before, accumulators = before.threads, request.exclusive or request.include_initial, []
+    items, scans, _ = elements[0].shape
+    alone = None if before.exists else (slice(None, None, scans // lines), 0)  # the elements that nothing precedes
+    blocked = [np.empty(elements[0].shape, storage(spec.dtype)) for spec in request.results]
+    for i in range(items):
+        element = at(elements, i)
+        shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
+        running = algebra.combine(running, element)
+        if i == 0 and alone is not None:
+            for part, field in zip(running, element, strict=True):
+                part[alone] = field[alone]
+        parts = algebra.lower(running if shown is None else shown)
+        accumulators.append(parts[0])
+        for whole, part, spec in zip(blocked, parts, request.results, strict=True):
+            whole[i] = to_result(part, spec.dtype)
+    for result, whole in zip(results, blocked, strict=True):
+        result[window] = unblock(whole, lines, window[1].stop - window[1].start)
+    return accumulators
