@@ -20,7 +20,7 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
     config = replace(
         plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
     )
-    spans = 2 * (len(config.ports) - 2)
+    spans = 2 * (len(config.values) + len(config.results) + 2)  # and mask and segments
     *dimensions, _, _ = plan.geometry[:-spans]
     geometry = (*dimensions, units, words, *plan.geometry[-spans:])
     return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))

@@ -14,6 +14,8 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
+    target::await_predecessors();
+    target::admit_successor();
     const int lane = target::thread_index();
     const uint32 units = uint32(geometry.units);
     const auto take_ticket = [&] {
