@@ -120,7 +120,7 @@ def test_signatures_and_arguments() -> None:
     for name, text in shown.items():
         plain = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters_of(name)])
         assert " ".join(text.split()) == str(plain).replace("'", '"'), name
-    assert list(shown) == ["scan", "linear_recurrence", "Operator"]
+    assert list(shown) == ["scan", "linear_recurrence", "total", "Operator"]
     described = set(re.findall(r"^\| `(\w+)` \|", REFERENCE, re.M))
     assert described == {p.name for p in parameters_of("scan")} - {"axis"}
 
