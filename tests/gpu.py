@@ -94,8 +94,9 @@ class CuPy:
         return array.copy()
 
     def equal(self, one: Array, other: Array) -> bool:
-        """Whether two float32 arrays have the same bits, found on the GPU."""
-        return bool((one.view(np.int32) == other.view(np.int32)).all())
+        """Whether two arrays of words have the same bits, found on the GPU."""
+        one, other = (array.reshape(-1).view(np.int32) for array in (one, other))
+        return bool((one == other).all())
 
     def synchronize(self) -> None:
         cupy.cuda.runtime.deviceSynchronize()
@@ -162,7 +163,8 @@ class Torch:
         return array.clone()
 
     def equal(self, one: Array, other: Array) -> bool:
-        return self.torch.equal(one.view(self.torch.int32), other.view(self.torch.int32))
+        one, other = (tensor.reshape(-1).view(self.torch.int32) for tensor in (one, other))
+        return bool(self.torch.equal(one, other))
 
     def synchronize(self) -> None:
         self.torch.cuda.synchronize()

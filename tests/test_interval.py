@@ -12,7 +12,7 @@ import simulator
 from chains import AHEAD, CHAINS_ALONE, look_ahead
 from feature_cases import segments_of
 from interval import CARRY, INTERVAL, Example
-from selection import covering, of_flags
+from selection import covering, each, of_flags
 from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
@@ -103,9 +103,11 @@ def test_simulated(family: str, options: tuple[bool, ...]) -> None:
         np.testing.assert_array_equal(simulation.run(seed), scan.scanned(exclusive=options[1]))
 
 
+UNMASKED = [options for options in OPTIONS if not options[2]]
+
+
 @needs_compiler
-@pytest.mark.parametrize("options", [options for options in OPTIONS if not options[2]], ids=name_of)
-@pytest.mark.parametrize("units", [2, 3, 4])
+@pytest.mark.parametrize("units, options", covering(itertools.product([2, 3, 4], UNMASKED), each), ids=id_of_parameter)
 def test_clusters_take_rows_in_turn(units: int, options: tuple[bool, ...]) -> None:
     """Without a mask: integers of 8 bytes that have one are for tiles."""
     reverse, exclusive, _, initial = options
@@ -184,9 +186,9 @@ def segment_cases() -> list[tuple[str, str, set[str]]]:
 
 
 def segment_facets(family: str, kind: str, options: set[str]) -> Iterable[Hashable]:
-    yield family, kind
+    yield from (family, kind)
     yield from ((family in LONG, option) for option in options)
-    yield from ((kind, *two) for two in itertools.combinations(sorted(options), 2))
+    yield from itertools.combinations(sorted(options), 2)
 
 
 @needs_compiler
@@ -202,20 +204,24 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
 # ---- chains and nothing else ---------------------------------------------------------------------
 
 
+UNITS = [31, 32, 33, 127, 128, 129, 160, 255, 256, 257, 1023, 1024, 1025, 1300, 5000]
+
+
 @needs_compiler
-@pytest.mark.parametrize("initial", [False, True], ids=["nothing-before", "initial"])
-@pytest.mark.parametrize("units", [31, 32, 33, 127, 128, 129, 160, 255, 256, 257, 1023, 1024, 1025, 1300, 5000])
-@pytest.mark.parametrize("kind", AHEAD)
+@pytest.mark.parametrize("kind, units, initial", covering(itertools.product(AHEAD, UNITS, (False, True)), each))
 def test_look_ahead(kind: str, units: int, initial: bool) -> None:
     simulation, expected = look_ahead(kind, 1, units, initial)
     for seed in range(10 if units < 5000 else 2):
         np.testing.assert_array_equal(simulation.run(seed, code=CHAINS_ALONE), expected)
 
 
+CHAINS = [(40, 2), (9, 33), (7, 129), (5, 257), (5, 1023), (3, 1025), (3, 2100)]
+
+
 @needs_compiler
-@pytest.mark.parametrize("rows, units", [(40, 2), (9, 33), (7, 129), (5, 257), (5, 1023), (3, 1025), (3, 2100)])
-@pytest.mark.parametrize("kind", AHEAD)
-def test_look_ahead_along_one_chain_after_the_other(kind: str, rows: int, units: int) -> None:
+@pytest.mark.parametrize("kind, chains", covering(itertools.product(AHEAD, CHAINS), each))
+def test_look_ahead_along_one_chain_after_the_other(kind: str, chains: tuple[int, int]) -> None:
+    rows, units = chains
     for initial in (False, True):
         simulation, expected = look_ahead(kind, rows, units, initial)
         for seed in range(5 if units < 2000 else 2):
@@ -223,6 +229,7 @@ def test_look_ahead_along_one_chain_after_the_other(kind: str, rows: int, units:
 
 
 @needs_compiler
+@pytest.mark.full
 @pytest.mark.parametrize("kind", AHEAD)
 def test_look_ahead_over_many_sections(kind: str) -> None:
     simulation, expected = look_ahead(kind, 1, 40_000, True)

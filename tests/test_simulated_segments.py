@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import simulator
 from draws import draws
 from feature_cases import FAMILIES, SHORT, Case, of_family, twin
-from selection import covering, facets_of
+from selection import covering, each, facets_of
 from simulator import assert_same, prepare, small_units
 
 from cuscan.config import Target
@@ -164,8 +166,7 @@ def strange_offsets(n: int) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family, reverse", covering(itertools.product(FAMILIES, (False, True)), each))
 def test_any_offsets_are_safe(family: str, reverse: bool) -> None:
     """Sorted, all that lie inside are boundaries; in disorder no search runs on for ever or leaves the array."""
     case = of_family(family, "", "add")

@@ -228,20 +228,3 @@ def test_gradients_on_a_gpu_wait_for_nothing() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(got.cpu(), expected)
-
-
-@pytest.mark.gpu
-@pytest.mark.full
-def test_graphs_of_reduce_overhead_grow_nothing() -> None:
-    x = numbers(64, 5000).cuda()
-    expected, used = trained(step, x), []
-    for _ in range(100):
-        torch._dynamo.reset()
-        function = compiled(step, "inductor", mode="reduce-overhead")
-        for _ in range(3):
-            torch.testing.assert_close(trained(function, x), expected)
-        del function
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        used.append(torch.cuda.mem_get_info()[0])
-    assert min(used[-10:]) >= min(used[10:20])
