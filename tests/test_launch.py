@@ -65,9 +65,10 @@ class Gpu(NumPyLibrary):
     def scratch(self, nbytes, device):
         if self.out_of_memory:
             raise MemoryError("the GPU is full")
-        self.scratches.append(aligned(nbytes))
-        self.scratches[-1][:] = 0xA5
-        return self.scratches[-1]
+        scratch = aligned(nbytes)
+        scratch[:] = 0xA5
+        self.scratches.append(scratch)
+        return scratch  # and not the last of the list, which may be another thread's
 
     def stream(self, device):
         return self.current_stream

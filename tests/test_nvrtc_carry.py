@@ -85,6 +85,7 @@ def mixed():
         yield name, layout, ARCHS[(i + k) % len(ARCHS)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, layout, arch", covering(mixed(), each))
 def test_combinations_compile(name, layout, arch):
     feature, keywords = MIXED[name]

@@ -15,8 +15,8 @@ LEAST = {
     "tests/test_": (7200, 13400),
     "tests/test_simulated": (430, 3600),
     "tests/test_interval.py::test_simulated": (60, 760),
-    "tests/test_nvrtc": (118, 1550),
-    "tests/test_mistakes.py::test_mistake_is_noticed": (41, 242),
+    "tests/test_nvrtc": (110, 1550),
+    "tests/test_mistakes.py::test_mistake_is_noticed": (40, 242),
 }
 
 
