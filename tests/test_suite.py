@@ -16,7 +16,7 @@ LEAST = {
     "tests/test_simulated": (430, 3600),
     "tests/test_interval.py::test_simulated": (60, 760),
     "tests/test_nvrtc": (110, 1550),
-    "tests/test_mistakes.py::test_mistake_is_noticed": (40, 242),
+    "tests/test_mistakes.py::test_mistake_is_noticed": (40, 241),
 }
 
 
