@@ -183,10 +183,11 @@ struct WordOf<16> {
 
 // One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. No hint to the caches here or in bulk
 // copies: a scan that brings in lines to be evicted first finds no room beside the lines that other kernels have left.
+// These are the default accesses, by name: the compiler does not move them as it moves plain ones, which spills registers.
 template <class T>
 CUSCAN_DEVICE T load_vector(const T* address) {
     using Word = typename WordOf<sizeof(T)>::type;
-    Word word = *reinterpret_cast<const Word*>(address);
+    Word word = __ldca(reinterpret_cast<const Word*>(address));
     T value;
     memcpy(&value, &word, sizeof(T));
     return value;
@@ -196,7 +197,7 @@ CUSCAN_DEVICE void store_vector(T* address, const T& value) {
     using Word = typename WordOf<sizeof(T)>::type;
     Word word;
     memcpy(&word, &value, sizeof(T));
-    *reinterpret_cast<Word*>(address) = word;
+    __stwb(reinterpret_cast<Word*>(address), word);
 }
 // Relaxed, device-wide: for words that another block writes or reads meanwhile.
 CUSCAN_DEVICE uint64 load_relaxed(const uint64* address) {
