@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -163,8 +164,12 @@ class Operator(Monoid):
             vjp=vjp,
         )
         digest = zlib.crc32(repr((source, parts, numpy is None, vjp is None)).encode())
-        object.__setattr__(self, "_key", f"{name}#{digest:08x}")
-        KEYED[self.key] = self
+        key = f"{name}#{digest:08x}"
+        for number in itertools.count(2):
+            if KEYED.setdefault(key, self) == self:
+                break
+            key = f"{name}#{digest:08x}.{number}"  # the same text with other functions
+        object.__setattr__(self, "_key", key)
 
     @property
     def key(self) -> str:

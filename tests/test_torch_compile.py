@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cuscan
+from cuscan.operators import find_key
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -185,6 +186,12 @@ def test_operators_of_the_user_are_found_by_what_they_are() -> None:
     arguments = list(arguments_of(lambda x: cuscan.scan(x, TIMES), x))
     cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply, vjp=TIMES.vjp)  # an equal one, gone at once
     assert cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply).key != TIMES.key
+    others = [
+        cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply, vjp=lambda earlier, later, g: (g, g))
+        for _ in range(2)  # lambdas that are not equal
+    ]
+    assert len({op.key for op in (TIMES, *others)}) == 3
+    assert [find_key(op.key) for op in (TIMES, *others)] == [TIMES, *others]
     assert torch.equal(torch.ops.cuscan.scan(*arguments)[0], cuscan.cumprod(x))
     place = [isinstance(a, str) for a in arguments].index(True)
     arguments[place] = "gone#00000000"
