@@ -103,7 +103,7 @@ def headline(path: Path) -> str:
     results, pictures = store.load(path), draw(path)
     groups = tables.grouped(results)
     if "sample" in groups:
-        text = "Random scans, as a share of a copy of the same bytes: how many are no faster"
+        text = "Random scans, as a share of a copy of the same bytes"
         return f"{_picture(pictures['sample'], text, README)}\n\n{_wrapped(distribution.headline(groups['sample']))}"
     streams = [record for group in groups.values() for record in group if record["how"] == "stream"]
     if not streams:

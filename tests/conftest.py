@@ -9,6 +9,7 @@ import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,11 @@ def tables() -> Iterator[None]:
         patch.setattr(plan, "MASKED_THREADS", 1024)
         patch.setattr(plan, "THREADS_PER_SM", dict.fromkeys(plan.THREADS_PER_SM, 1024))
         yield
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A GPU that is none (fake_gpu.py), for tests of the launch path."""
+    from fake_gpu import fake_gpu
+
+    yield from fake_gpu(monkeypatch)

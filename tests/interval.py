@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cuscan.config import Target
 from cuscan.dtypes import Kind
 from cuscan.operators import Monoid
 
@@ -168,3 +169,35 @@ class ShortExample:
     @staticmethod
     def _intervals(begin: Array, end: Array) -> Array:
         return (begin | end << 16).astype(np.uint32)
+
+
+# Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. Rows are aligned in some, so
+# that tiles are copied in bulk. "own": enough strips that each is a block's own; "alone": one block takes all tiles.
+FAMILIES = {
+    "rows": ((40, 60), -1, 4),
+    "thread-rows": ((150, 27), -1, 4),
+    "warp-rows": ((40, 123), -1, 4),
+    "cluster-of-one": ((5, 250), -1, 4),
+    "cluster": ((3, 1300), -1, 4),
+    "cluster-shifted": ((2, 1701), -1, 4),
+    "cluster-pairs": ((1, 31 * 256 + 3), -1, 32),
+    "tile-a-row": ((5, 250), -1, 4),
+    "tiles-shared": ((3, 1300), -1, 4),
+    "tiles-of-a-group": ((1, 31 * 256 + 3), -1, 16),
+    "tiles-shifted": ((7, 1301), -1, 4),
+    "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
+    "tiles-alone": ((18, 35 * 256 + 2), -1, 1),
+    "tiles-alone-shifted": ((9, 35 * 256 + 1), -1, 1),
+    "columns": ((4, 50, 9), 1, 4),
+    "columns-shared": ((2, 700, 9), 1, 4),
+    "columns-shared-groups": ((3, 35 * 256 + 9, 5), 1, 4),
+    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
+    "strips": ((2, 5 * 256 + 10, 8), 1, 4),
+    "strips-groups": ((69 * 256 + 10, 2), 0, 4),
+    "strips-own": ((2, 5 * 256 + 10, 96), 1, 1),
+}
+
+
+def target_of(family: str) -> Target:
+    """Clusters are there where they are asked for: else they would take the tiles."""
+    return Target(90, FAMILIES[family][2], cluster=16 if family.startswith("cluster") else 0)

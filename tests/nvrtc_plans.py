@@ -16,6 +16,7 @@ from cuscan.compile import module
 from cuscan.compile.source import headers, make_source
 from cuscan.config import Config, ScanPlan, StartsConfig, Target
 from cuscan.dtypes import DTYPES
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.plan import make_plan
 from cuscan.request import make_request
 from cuscan.tuning import CONTIGUOUS
@@ -51,6 +52,10 @@ LAYOUTS = {
     "whole-rows-short": ((29, 4099, 257), 1),
     "whole-rows-sixteen": ((2**22, 16), 0),
 }
+
+SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}  # what they are given by
+MAX = INDEXED["max", "first"]
+RECURRENCE = (LINEAR_RECURRENCE, "float32", "float32")  # the operator, and the dtypes of its values
 
 
 def plan(

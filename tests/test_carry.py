@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from operator_examples import AFFINE, MATRIX_PRODUCT
-from test_readme import run
 
 import cuscan
 
@@ -208,141 +205,3 @@ def test_recurrences(kind: str, reverse: bool) -> None:
     np.testing.assert_array_equal(carry[1].astype("float32"), last)
     if not kind:
         np.testing.assert_array_equal(carry[0], a.astype("float64").prod(1))
-
-
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "carry.md").read_text()
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-
-
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
-def test_the_page_says_the_truth(snippet: str) -> None:
-    run(snippet)
-    assert "assert" in snippet or "  # [" in snippet
-
-
-def test_out_and_carry() -> None:
-    x = np.arange(6.0).reshape(2, 3)
-    out = np.empty_like(x)
-    result, carry = cuscan.scan(x, out=out, return_carry=True)
-    assert result is out and not np.shares_memory(carry, out)
-    np.testing.assert_array_equal(carry, out[:, -1])
-    values, places = np.empty_like(x), np.empty(x.shape, np.int64)
-    one, other, _ = cuscan.cummax(x, return_indices=True, out=(values, places), return_carry=True)
-    assert one is values and other is places
-
-
-def test_structured_arrays() -> None:
-    op = AFFINE.operator()
-    x = np.ones((2, 5), np.dtype(list(zip(op.fields, op.dtypes, strict=True))))
-    result, carry = cuscan.scan(x, op, return_carry=True)
-    same(tuple(result[name][:, -1] for name in op.fields), carry)
-
-
-def test_of_nothing() -> None:
-    x = np.zeros((2, 0), np.float32)
-    same(cuscan.scan(x, return_carry=True)[1], np.zeros(2))
-    same(cuscan.scan(x, initial=3, return_carry=True)[1], np.full(2, 3.0))
-    same(cuscan.scan(x, "max", carry=np.array([1, 2], "f4"), return_carry=True)[1], np.array([1, 2], "f4"))
-    same(cuscan.scan(x, include_initial=True, carry=np.ones(2), return_carry=True), (np.ones((2, 1), "f4"), np.ones(2)))
-    assert cuscan.scan(np.zeros((0, 4)), return_carry=True)[1].shape == (0,)
-
-
-def test_totals_are_the_carry() -> None:
-    rng = np.random.default_rng(4)
-    x = rng.standard_normal((3, 20_000, 2)).astype("float32")
-    segments = {"reset": rng.random(x.shape) < 0.001}
-    for op, options in (
-        ("add", {}),
-        ("mul", {"reverse": True}),
-        ("max", {"mask": x > 0, "initial": 1}),
-        ("logaddexp", {"axis": 0}),
-        ("add", {"skipna": True, "dtype": "float64", **segments}),
-        ("add", {"keys": np.sort(rng.integers(0, 5, 20_000)), "carry": (np.ones((3, 2)), np.ones((3, 2), int))}),
-    ):
-        call: dict[str, Any] = {"axis": 1, **options}
-        *_, carry = cuscan.scan(x, op, return_carry=True, **call)
-        same(cuscan.total(x, op, **call), carry)
-    *_, carry = cuscan.cummin(x, axis=1, return_indices=True, ties="last", return_carry=True)
-    same(cuscan.total(x, "min", axis=1, return_indices=True, ties="last"), carry)
-    *_, carry = cuscan.linear_recurrence(0.5, x, axis=1, return_carry=True)
-    same(cuscan.total((0.5, x), "linear_recurrence", axis=1), carry)
-    assert cuscan.total(np.ones((2, 0))).tolist() == [0, 0] and cuscan.total(np.ones((0, 2))).shape == (0,)
-
-
-def test_pieces_are_added_up_side_by_side() -> None:
-    """Totals of pieces, their scan, and the scan of each piece with its carry: a scan of all."""
-    x = np.random.default_rng(5).integers(-9, 10, (4, 6, 50))
-    before = cuscan.scan(cuscan.total(x), axis=1, exclusive=True)
-    np.testing.assert_array_equal(cuscan.scan(x, carry=before).reshape(4, 300), np.cumsum(x.reshape(4, 300), axis=1))
-
-
-def test_wrong_totals() -> None:
-    with pytest.raises(ValueError, match="return_indices is for 'max' and 'min'; got op='add'"):
-        cuscan.total(X, "add", return_indices=True)
-    with pytest.raises(TypeError, match=r"x must be a tuple of 2 arrays \(a, b\)"):
-        cuscan.total(X, "linear_recurrence")
-    with pytest.raises(ValueError, match="ties must be"):
-        cuscan.total(X, "max", return_indices=True, ties="any")
-    with pytest.raises(TypeError, match="return_indices must be True or False; got 1"):
-        cuscan.total(X, "max", return_indices=1)
-
-
-X = np.zeros((2, 3), np.float32)
-WRONG: dict[str, tuple[Any, str]] = {
-    "a number": (3.0, "carry must be a CuPy or NumPy array"),
-    "shape": (np.zeros(3), r"carry has shape \(3,\); the axes of x beside the scanned one are \(2,\)"),
-    "axes": (np.zeros((2, 1)), r"carry has shape \(2, 1\)"),
-    "dtype": (np.zeros(2, np.float32), r"carry \(value\) has dtype float32; it is carried in float64"),
-    "too many": ((np.zeros(2), np.zeros(2)), r"carry must be one array \(value of float64\) in this call; got 2"),
-    "none of them": ((), "carry is an empty tuple"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_carry(name: str) -> None:
-    carry, message = WRONG[name]
-    with pytest.raises((TypeError, ValueError), match=message):
-        cuscan.scan(X, carry=carry)
-
-
-def test_what_else_is_no_carry() -> None:
-    with pytest.raises(
-        TypeError, match=r"tuple of 3 arrays \(value of float32, index of int64, count of int64\).*got 1"
-    ):
-        cuscan.cummax(X, return_indices=True, carry=np.zeros(2, np.float32))
-    with pytest.raises(TypeError, match=r"carry\[1\] \(key\) has dtype float64; it is carried in int32"):
-        cuscan.scan(X, keys=np.zeros(3, np.int32), carry=(np.zeros(2), np.zeros(2)))
-    with pytest.raises(ValueError, match="initial and carry exclude each other"):
-        cuscan.linear_recurrence(X, X, initial=1.0, carry=(np.ones(2), np.ones(2)))
-    with pytest.raises(TypeError, match="return_carry must be True or False; got 1"):
-        cuscan.scan(X, return_carry=1)
-    double = np.zeros((2, 3))
-    with pytest.raises(ValueError, match="out overlaps carry; it must be another array"):
-        cuscan.scan(double, carry=double[:, 0], out=double)
-
-
-def test_a_carry_of_another_library() -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    with pytest.raises(TypeError, match="carry is of torch and x of numpy"):
-        cuscan.scan(X, carry=torch.zeros(2, dtype=torch.float64))
-    result, carry = cuscan.scan(torch.ones(2, 3), carry=torch.ones(2, dtype=torch.float64), return_carry=True)
-    assert torch.equal(carry, torch.full((2,), 4.0, dtype=torch.float64)) and torch.equal(result[:, -1], carry.float())
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_torch_on_the_cpu(reverse: bool) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    rng = np.random.default_rng(7)
-    x, mask = rng.integers(-9, 10, (3, 50)).astype("float16"), rng.random((3, 50)) < 0.8
-    numpy_call: dict[str, Any] = {"reverse": reverse, "mask": mask}
-    call = {**numpy_call, "mask": torch.from_numpy(mask)}
-    for function, options in ((cuscan.cumsum, {}), (cuscan.cummax, {"return_indices": True})):
-        *want, behind = function(x, return_carry=True, **numpy_call, **options)
-        *got, carry = function(torch.from_numpy(x), return_carry=True, **call, **options)
-        same(tuple(part.numpy() for part in got), tuple(want))
-        fields = carry if isinstance(carry, tuple) else (carry,)
-        same(tuple(field.numpy() for field in fields), behind)
-        *again, _ = function(torch.from_numpy(x), carry=carry, return_carry=True, **call, **options)
-        *wanted, _ = function(x, carry=behind, return_carry=True, **numpy_call, **options)
-        same(tuple(part.numpy() for part in again), tuple(wanted))
-    assert cuscan.total(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float64

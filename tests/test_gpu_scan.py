@@ -30,9 +30,9 @@ from gpu import (
     way,
     way_of,
 )
+from host_cases import COMPLEX, EXACT, FLOATS, assert_close, cases, initial_for, numbers_for
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_host import COMPLEX, EXACT, FLOATS, assert_close, cases, initial_for, numbers_for
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError, tuning

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_host import same_bits
+from host_cases import same_bits
 
 import cuscan
 from cuscan import kept

@@ -11,7 +11,7 @@ import pytest
 import simulator
 from chains import AHEAD, CHAINS_ALONE, look_ahead
 from feature_cases import segments_of
-from interval import CARRY, INTERVAL, Example
+from interval import CARRY, FAMILIES, INTERVAL, Example, target_of
 from selection import covering, each, of_flags
 from simulator import Simulation, prepare, small_units
 from textbook import restarts
@@ -23,37 +23,7 @@ needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-# Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. Rows are aligned in some, so
-# that tiles are copied in bulk. "own": enough strips that each is a block's own; "alone": one block takes all tiles.
-FAMILIES = {
-    "rows": ((40, 60), -1, 4),
-    "thread-rows": ((150, 27), -1, 4),
-    "warp-rows": ((40, 123), -1, 4),
-    "cluster-of-one": ((5, 250), -1, 4),
-    "cluster": ((3, 1300), -1, 4),
-    "cluster-shifted": ((2, 1701), -1, 4),
-    "cluster-pairs": ((1, 31 * 256 + 3), -1, 32),
-    "tile-a-row": ((5, 250), -1, 4),
-    "tiles-shared": ((3, 1300), -1, 4),
-    "tiles-of-a-group": ((1, 31 * 256 + 3), -1, 16),
-    "tiles-shifted": ((7, 1301), -1, 4),
-    "tiles-shared-groups": ((2, 70 * 256 + 3), -1, 4),
-    "tiles-alone": ((18, 35 * 256 + 2), -1, 1),
-    "tiles-alone-shifted": ((9, 35 * 256 + 1), -1, 1),
-    "columns": ((4, 50, 9), 1, 4),
-    "columns-shared": ((2, 700, 9), 1, 4),
-    "columns-shared-groups": ((3, 35 * 256 + 9, 5), 1, 4),
-    "columns-own": ((9, 35 * 256 + 9, 5), 1, 1),
-    "strips": ((2, 5 * 256 + 10, 8), 1, 4),
-    "strips-groups": ((69 * 256 + 10, 2), 0, 4),
-    "strips-own": ((2, 5 * 256 + 10, 96), 1, 1),
-}
 OPTIONS = list(itertools.product((False, True), repeat=4))
-
-
-def gpu(family: str) -> Target:
-    """Clusters are there where they are asked for: else they would take the tiles."""
-    return Target(90, FAMILIES[family][2], cluster=16 if family.startswith("cluster") else 0)
 
 
 def name_of(options: tuple[bool, ...]) -> str:
@@ -89,7 +59,7 @@ def option_facets(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
 def planned(family: str, options: tuple[bool, ...]) -> Simulation:
     scan, call = example(family, options)
     with small_units(2, 2):
-        return prepare(scan.value, INTERVAL, target=gpu(family), **call)
+        return prepare(scan.value, INTERVAL, target=target_of(family), **call)
 
 
 @needs_compiler
@@ -171,7 +141,7 @@ def test_segments_on_the_host(family: str, kind: str) -> None:
 def planned_segments(family: str, kind: str, options: set[str]) -> Simulation:
     scan, op, call = segmented(family, kind, options)
     with small_units(2, 2):
-        return prepare(scan.value, op, target=gpu(family), return_last="carry" in options, **call)
+        return prepare(scan.value, op, target=target_of(family), return_last="carry" in options, **call)
 
 
 def segment_cases() -> list[tuple[str, str, set[str]]]:

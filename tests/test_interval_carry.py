@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import simulator
 from feature_cases import segments_of
-from interval import INTERVAL, Example
+from interval import FAMILIES, INTERVAL, Example, target_of
 from selection import covering, each
 from simulator import Simulation, prepare, small_units
-from test_interval import FAMILIES, gpu
 from textbook import restarts
 
 import cuscan
@@ -72,7 +71,9 @@ def test_host(family: str, kind: str) -> None:
 def planned(family: str, kind: str, flags: set[str]) -> Simulation:
     scan, call = called(family, kind, flags)
     with small_units(2, 2):
-        return prepare(scan.value, INTERVAL, target=gpu(family), return_carry=True, only_carry="total" in flags, **call)
+        return prepare(
+            scan.value, INTERVAL, target=target_of(family), return_carry=True, only_carry="total" in flags, **call
+        )
 
 
 def cases() -> Iterable[tuple[str, str, int]]:

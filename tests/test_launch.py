@@ -1,6 +1,5 @@
 """The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
 
-import ctypes
 import dataclasses
 import itertools
 import threading
@@ -9,205 +8,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from views import of_another_kind
 
 import cuscan
-from cuscan import interop, kept
-from cuscan.interop.numpy import NumPyLibrary
+from cuscan import kept
 from cuscan.interop.view import Device
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")
 if not simulator.HAS_COMPILER:
     pytest.skip("g++ is not installed", allow_module_level=True)
+from fake_gpu import Gpu, GpuArray, check, on_gpu, values  # noqa: E402
+
 from cuscan.backends import cuda, kernel, workspace  # noqa: E402
-from cuscan.config import StartsConfig  # noqa: E402
-
-
-class GpuArray(np.ndarray):
-    """An array that says that it is on a GPU."""
-
-    device = 0
-
-
-class Gpu(NumPyLibrary):
-    """The library of GpuArray, and the GPU behind it: one launch at a time, in the order of the calls."""
-
-    name = "gpu"
-
-    def __init__(self):
-        super().__init__()
-        self.current_device, self.current_stream, self.capturing = 0, 0, set()
-        self.owners = {}
-        self.contexts = []  # as (thread, device)
-        self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
-        self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
-        self.out_of_memory = False
-        self.kinds = {}
-        self.lock = threading.Lock()
-
-    # ---- what the library does
-    def pointer(self, array):
-        return int(array.ctypes.data)
-
-    def written(self, array):
-        self.writes.append(array)
-
-    def adopt(self, array, name):
-        view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
-        told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
-        return dataclasses.replace(view, kind=self.kinds.setdefault(told, view.kind))
-
-    def maker(self, shape, strides, dtype, device):
-        make = super().maker(shape, strides, dtype, device)
-        return lambda: make().view(GpuArray)
-
-    def scratch(self, nbytes, device):
-        if self.out_of_memory:
-            raise MemoryError("the GPU is full")
-        scratch = aligned(nbytes)
-        scratch[:] = 0xA5
-        self.scratches.append(scratch)
-        return scratch  # and not the last of the list, which may be another thread's
-
-    def stream(self, device):
-        return self.current_stream
-
-    def stream_owner(self, device):
-        return self.owners.get(self.current_stream)
-
-    # ---- what CUDA does
-    def clear(self, pointer, value, nbytes, stream):
-        assert stream == self.current_stream
-        ctypes.memset(pointer, value, nbytes)
-
-    def make_context(self):
-        self.contexts.append((threading.get_ident(), self.current_device))
-
-    def load_kernel(self, config, arch):
-        self.loads.append(config)
-        kernel = simulator.CODE.kernel(config, arch)
-        launch = self.launch_of_starts(kernel) if isinstance(config, StartsConfig) else self.launch_of(config, kernel)
-        self.functions.append(launch)
-        return SimpleNamespace(ptr=len(self.functions) - 1)
-
-    def launch(self, config, function, table, _):
-        blocks, _, _, threads, _, _, shared_bytes, _ = (ctypes.c_uint32 * 8).from_address(config)
-        stream, attributes, count = (ctypes.c_uint64 * 3).from_address(config + 32)
-        overlaps = (ctypes.c_uint32 * 3).from_address(attributes)
-        assert (overlaps[0], overlaps[2]) == (6, 1)
-        self.attributes.append(count & 0xFFFFFFFF)
-        self.functions[function](blocks, threads, shared_bytes, stream, table)
-        return self.status
-
-    def launch_of_starts(self, kernel):
-        def launch(blocks, threads, shared_bytes, stream, table):
-            offsets, bits, words = (ctypes.c_void_p * 3).from_address(table)
-            with self.lock:
-                self.starts.append((self.current_device, stream, [at(offsets), at(bits)]))
-                schedule = simulator.Schedule.of(
-                    len(self.starts), simulator.new_workspace(16), shared_bytes=shared_bytes
-                )
-                message = kernel(
-                    ctypes.byref(schedule),
-                    *(blocks, threads),
-                    *(ctypes.c_void_p(at(place)) for place in (offsets, bits)),
-                    ctypes.c_void_p(words),
-                )
-            assert message is None, message
-
-        return launch
-
-    def launch_of(self, config, kernel):
-        def launch(blocks, threads, shared_bytes, stream, table):
-            present = [port for port in config.ports if port.present]
-            places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
-            # The table has the address of every argument: of an address, or of what is passed by value.
-            given = [p if port.by_value else at(p) for port, p in zip(present, places, strict=False)]
-            states, carry, geometry = at(next(places)), *(ctypes.c_void_p(place) for place in places)
-            with self.lock:
-                self.launches.append((self.current_device, stream, [*given, states]))
-                schedule = simulator.Schedule.of(
-                    len(self.launches), simulator.new_workspace(16), shared_bytes=shared_bytes
-                )
-                addresses = iter(given)
-                arrays = [next(addresses) if port.present else None for port in config.ports]
-                message = kernel(
-                    ctypes.byref(schedule),
-                    *(blocks, threads),
-                    (ctypes.c_void_p * len(arrays))(*arrays),
-                    ctypes.c_void_p(states or None),
-                    carry,
-                    geometry,
-                )
-            assert message is None, message
-
-        return launch
-
-
-def at(address):
-    """The word at an address."""
-    return ctypes.c_uint64.from_address(address).value
-
-
-def aligned(nbytes):
-    """Zeroed bytes as a GPU's allocator gives them."""
-    base = np.zeros(nbytes + 256, np.uint8)
-    return base[-base.ctypes.data % 256 :][:nbytes]
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    fake = Gpu()
-    monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    monkeypatch.setattr(cuda, "_launches", {})
-    monkeypatch.setattr(workspace, "_workspaces", {})
-    for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
-        monkeypatch.setattr(workspace, name, empty)
-    monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
-    monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
-    monkeypatch.setattr(workspace.cupy.cuda.runtime, "memsetAsync", fake.clear)
-    monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)
-    monkeypatch.setattr(kernel, "load_kernel", fake.load_kernel)
-    monkeypatch.setattr(kernel, "load_driver", lambda: kernel.Driver(fake.launch, fake.overlaps))
-    monkeypatch.setattr(cuda, "_make_context", fake.make_context)
-    monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
-    monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
-    monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
-    with simulator.small_units():
-        yield fake
-
-
-def on_gpu(array, device=0):
-    """A copy of a NumPy array on the GPU, with the same strides."""
-    array = np.asarray(array)
-    if array.size == 0:
-        moved = array.copy().view(GpuArray)
-    else:
-        low = sum(min(s * (n - 1), 0) for s, n in zip(array.strides, array.shape, strict=True))
-        high = sum(max(s * (n - 1), 0) for s, n in zip(array.strides, array.shape, strict=True))
-        raw = aligned(high - low + array.itemsize + 16)
-        shift = (array.ctypes.data + low) % 16  # the alignment is part of the layout
-        moved = np.ndarray(array.shape, array.dtype, raw, shift - low, array.strides)
-        moved[...] = array
-        moved = moved.view(GpuArray)
-    moved.device = device
-    return moved
-
-
-def check(gpu, array, **call):
-    got = cuscan.scan(on_gpu(array), **{k: on_gpu(v) if isinstance(v, np.ndarray) else v for k, v in call.items()})
-    want = cuscan.scan(array, **call)
-    assert type(got) is GpuArray and got.dtype == want.dtype and got.strides == want.strides
-    np.testing.assert_array_equal(np.asarray(got), want)
-
-
-def values(shape, dtype="float32", seed=0):
-    rng = np.random.default_rng(seed)
-    if np.dtype(dtype).kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 100, shape).astype(dtype)
-
 
 CALLS = {
     "rows": (values((50, 20)), {}),

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 from selection import covering, each
-from test_nvrtc_features import MAX, RECURRENCE, SEGMENTS
 from views import operands, view
 
 from cuscan.call import CARRY, Flags, Operands
@@ -14,7 +13,7 @@ from cuscan.plan import make_plan
 from cuscan.request import make_request
 
 pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
-from nvrtc_plans import ARCHS, LAYOUTS, figures, report, resources
+from nvrtc_plans import ARCHS, LAYOUTS, MAX, RECURRENCE, SEGMENTS, figures, report, resources
 
 ADD = ("add", "float32")
 HOT = ("rows-long", "cluster", "tiles-grid", "columns-block", "strips-own", "strips-shared", "strips-two", "whole-rows")

@@ -18,7 +18,7 @@ from cuscan.plan import make_plan
 from cuscan.request import make_request
 
 pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
-from nvrtc_plans import ARCHS, LAYOUTS, compiled, resources
+from nvrtc_plans import ARCHS, LAYOUTS, MAX, RECURRENCE, SEGMENTS, compiled, resources
 
 HOT = (
     "rows-short",
@@ -30,9 +30,7 @@ HOT = (
     "columns-block",
     "columns-grid",
 )
-SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}
-MAX, MIN = INDEXED["max", "first"], INDEXED["min", "last"]
-RECURRENCE = (LINEAR_RECURRENCE, "float32", "float32")
+MIN = INDEXED["min", "last"]
 
 BYTES = cuscan.Operator("bytes", "later", (0,) * 16, state={f"f{i}": "int8" for i in range(16)})
 
