@@ -39,12 +39,13 @@ def assemble(
     aggregates: int = 0,
     words: int = 0,
     sent: Collection[int] = (),
+    beside: tuple[int, ...] = (),
 ) -> ScanPlan:
     """A plan.
 
     Blocks share strips if `chains` of `units` each go through memory, in so many `strips`, by `batches`
     if there are any; or if they take `tickets`: then they publish so many `aggregates`, or `words`, and nothing else.
-    Tiles of the arrays `sent` are sent for.
+    Tiles of the arrays `sent` are sent for. The words `beside` are the family's own, behind those of struct Geometry.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
@@ -111,6 +112,7 @@ def assemble(
         units,
         words,
         *(word for i, along in enumerate(lengths) for word in span_of(layout, i, along)),
+        *beside,
     )
     return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
 

@@ -77,6 +77,11 @@ class Config:
     cluster: int  # blocks that run together, on neighbouring SMs
 
     @property
+    def geometry(self) -> str:
+        """The struct that the kernel takes."""
+        return "PanelGeometry" if self.family == "panels" else "Geometry"
+
+    @property
     def ports(self) -> tuple[Port, ...]:
         """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
         beside = (self.mask, self.segment_port, self.row_initial, self.last)

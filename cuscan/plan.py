@@ -12,6 +12,8 @@ from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
+from cuscan.panels import THREADS as PANEL_THREADS
+from cuscan.panels import Panels, panels_of
 from cuscan.request import ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import (
@@ -386,7 +388,31 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     strips = _plan_strips(request, layout, target)
     if strips:
         return strips
-    return _plan_whole_rows(request, layout, target, whole) if whole else _plan_columns(request, layout, target)
+    if whole:
+        return _plan_whole_rows(request, layout, target, whole)
+    panels = panels_of(request, layout, target)
+    return _plan_panels(request, layout, target, panels) if panels else _plan_columns(request, layout, target)
+
+
+def _plan_panels(request: ScanRequest, layout: Layout, target: Target, panels: Panels) -> ScanPlan:
+    """Panels of columns that blocks have for themselves: panels.cuh."""
+    accesses = ["None" if spec is None else "Number" if spec.is_number else "Element" for spec in layout.arrays]
+    return assemble(
+        request,
+        layout,
+        "panels",
+        batch=panels.batch,
+        column=panels.column,
+        accesses=tuple(accesses),
+        items=1,
+        constants=panels.constants,
+        block=PANEL_THREADS,
+        blocks_per_sm=panels.blocks_per_sm,
+        grid=min(panels.number, target.sm_count * panels.blocks_per_sm),
+        shared_bytes=panels.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        beside=panels.words,
+    )
 
 
 def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:

@@ -51,7 +51,7 @@ struct Config {{
 {qualifiers}
 {entry}({arguments}, cuscan::Workspace* workspace,
         cuscan::Elements<cuscan::Config>::Initial initial,
-        CUSCAN_CONSTANT_ARGUMENT cuscan::Geometry<cuscan::Config> geometry) {{
+        CUSCAN_CONSTANT_ARGUMENT cuscan::{geometry}<cuscan::Config> geometry) {{
     cuscan::{family}<cuscan::Config>({{{{{names}}}}}, workspace, initial, geometry);
 }}
 """
@@ -105,6 +105,7 @@ def make_source(config: Config | StartsConfig) -> str:
         else f"CUSCAN_KERNEL({bounds})",
         entry=entry,
         digest=digest,
+        geometry=config.geometry,
         constants=constants,
         arguments=", ".join(_argument(name, port) for name, port in arrays if port.present),
         names=", ".join(_address(name, port) for name, port in arrays),

@@ -67,24 +67,28 @@ struct PairedFold<Op, 0, T> {
     CUSCAN_DEVICE T before(uint32, bool, const T& prefix) const { return prefix; }
 };
 
-// The same of totals that kLanes lanes hold, one each, kStep lanes apart; `number` says which of them a lane has.
+// The same of totals that kLanes lanes hold, one each, kStep lanes apart; `number` says which of them a lane has. Or `lanes`
+// hold them, a smaller power of two.
 template <class Op, int kLanes, class T, int kStep = 1>
 struct PairedLanes {
     PairedFold<Op, levels_of(kLanes), T> left;  // the blocks before this lane
     T total;                                    // of all
 
-    CUSCAN_DEVICE PairedLanes(const T& own, uint32 number) : total(own) { combine<kStep>(left, number); }
+    CUSCAN_DEVICE PairedLanes(const T& own, uint32 number, int lanes = kLanes) : total(own) {
+        combine<kStep>(left, number, lanes);
+    }
 
 private:
     template <int kDistance, int kLevels>
-    CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 number) {
+    CUSCAN_DEVICE void combine(PairedFold<Op, kLevels, T>& left, uint32 number, int lanes) {
         if constexpr (kLevels > 0) {
+            if (lanes <= 1) return;
             PairedFold<Op, kLevels - 1, T>& rest = left;
             const bool is_later = number & 1;
             const T other = other_of<kDistance>(is_later);
             left.block = other;
             total = is_later ? Op::combine(other, total) : Op::combine(total, other);
-            combine<2 * kDistance>(rest, number / 2);
+            combine<2 * kDistance>(rest, number / 2, lanes / 2);
         }
     }
     template <int kDistance>

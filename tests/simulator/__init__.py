@@ -73,7 +73,7 @@ _LAUNCHER = """
 extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* tables,
                               cuscan::Workspace* workspace, const void* initial, const void* geometry) {{
     cuscan::Elements<cuscan::Config>::Initial number;
-    cuscan::Geometry<cuscan::Config> words;
+    cuscan::{geometry}<cuscan::Config> words;
     memcpy(&number, initial, sizeof(number));
     memcpy(&words, geometry, sizeof(words));
     return simulator::launch(*schedule, blocks, threads, {cluster}, [&](unsigned launch) {{
@@ -100,7 +100,7 @@ def launcher(config: Config | StartsConfig) -> str:
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
     return _LAUNCHER.format(
-        entry=entry_name(config), cluster=config.cluster, arrays=arrays, count=len(tuple(config.ports))
+        entry=entry_name(config), geometry=config.geometry, cluster=config.cluster, arrays=arrays, count=len(tuple(config.ports))
     )
 
 

@@ -1,0 +1,238 @@
+// A thread's share of a tile of panels: kSlots columns, kRuns runs of kSteps elements each, in registers from the time when
+// the tile is there until its results are. Arrays that are not in shared memory are accessed where they are.
+#pragma once
+#include "panel_tile.cuh"
+
+namespace cuscan {
+
+template <class Config>
+struct PanelShare {
+    static constexpr int kSlots = Config::kSlots, kRuns = Config::kRuns, kSteps = Config::kSteps;
+    static constexpr int kLong = kRuns * kSteps;  // steps of a thread
+    using Tile = PanelTile<Config>;
+    using Place = PanelPlace<Config>;
+    using Element = Elements<Config>;
+    using State = typename Element::State;
+    using Op = typename Element::Op;
+    using Numbers = Arrays<Config>;
+    using Runs = PairedFold<Op, levels_of(kRuns), State>;
+
+    const Tile& tile;
+    const Place& place;
+    const int row;          // of threads
+    const int column;       // the first one; the others lie `apart` from each other
+    const int apart;
+    const int64 first;      // the position of the first step
+    const int steps, results;  // how many exist, as elements and as results
+    Items<Config, kLong, kSlots> items;
+
+    CUSCAN_DEVICE PanelShare(const Tile& tile, const Place& place, int row, int column, int apart)
+        : tile(tile),
+          place(place),
+          row(row),
+          column(column),
+          apart(apart),
+          first(place.position + row * kLong),
+          steps(clamp(tile.geometry.elements() - first, kLong)),
+          results(clamp(tile.geometry.axis.size - first, kLong)) {}
+
+    CUSCAN_DEVICE bool exists(int slot) const { return column + slot * apart < place.width(); }
+    CUSCAN_DEVICE bool is_whole() const { return results == kLong && steps == kLong && exists(kSlots - 1); }
+    // The row of the batch and the column of a slot, within the tile.
+    struct Within {
+        int outer, column;
+    };
+    CUSCAN_DEVICE Within within(int slot) const {
+        const int at = column + slot * apart;
+        if (tile.geometry.outers == 1) return {0, at};
+        return {at / int(tile.geometry.columns), at % int(tile.geometry.columns)};
+    }
+    // The arrays where the column of a slot begins in the tile.
+    CUSCAN_DEVICE Row<Config> row_of(int slot) const {
+        Row<Config> here = place.first;
+        const Within at = exists(slot) ? within(slot) : Within{0, 0};
+        here.advance(tile.geometry.batch[0], at.outer);
+        here.advance(tile.geometry.column, at.column);
+        return here;
+    }
+
+    CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
+        const auto& geometry = tile.geometry;
+        items.clear(geometry, first, initial);
+        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
+            static_assert(kSlots == 1, "each column counts its own elements");
+            items.index += Element::counted(row_of(0));
+        }
+        for_each_value<Config>([&](auto k, auto port) {
+            auto& vectors = items.raw.at(k).vector;
+            read_each<decltype(k)::value>(port, [&](int s, int i, auto item) { vectors[s].item[i] = item; });
+        });
+        if constexpr (Element::kMasked)
+            read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, boolean kept) {
+                items.keep.set(s * kSlots + i, kept.bits != 0);
+            });
+        read_segments();
+    }
+    // What the steps of a slot add up to.
+    CUSCAN_DEVICE State total(int slot) const {
+        Runs runs;
+        State all;
+        CUSCAN_UNROLL
+        for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
+        return all;
+    }
+    // Results of a slot. `before`, if there is anything, precedes the runs `left`, if there are any, which precede the thread's.
+    CUSCAN_DEVICE void store(int slot, bool has_before, const State& before, bool has_left, const State& left) {
+        Runs runs;
+        CUSCAN_UNROLL
+        for (int run = 0; run < kRuns; ++run) {
+            Running<Config> running;
+            const State inner = runs.before(run, has_left, left);
+            running.present = has_before || has_left || run > 0;
+            running.value = has_left || run > 0 ? join<Op>(has_before, before, inner) : before;
+            if (run + 1 < kRuns) runs.push(run, of_run(slot, run));
+            store_run(slot, run, running);
+        }
+    }
+    // Where the last element of a slot's column is one of the thread's: calls at_end(what the thread's runs add up to, up to
+    // there, behind `left`).
+    template <class AtEnd>
+    CUSCAN_DEVICE void sum_to_end(int slot, bool has_left, const State& left, AtEnd at_end) const {
+        const int64 last = tile.geometry.elements() - 1 - first;
+        if (last < 0 || last >= kLong || !exists(slot)) return;
+        Runs runs;
+        CUSCAN_UNROLL
+        for (int run = 0; run < kRuns; ++run) {
+            State sum = runs.before(run, has_left, left);
+            if (last >= run * kSteps && last < (run + 1) * kSteps) {
+                CUSCAN_UNROLL
+                for (int s = run * kSteps; s < (run + 1) * kSteps; ++s)
+                    if (s <= last) sum = join<Op>(has_left || s > 0, sum, items.get(s, slot, s));
+                at_end(sum);
+            }
+            if (run + 1 < kRuns) runs.push(run, of_run(slot, run));
+        }
+    }
+
+private:
+    CUSCAN_DEVICE State of_run(int slot, int run) const {
+        State total = items.get(run * kSteps, slot, run * kSteps);
+        CUSCAN_UNROLL
+        for (int s = run * kSteps + 1; s < (run + 1) * kSteps; ++s) total = Op::combine(total, items.get(s, slot, s));
+        return total;
+    }
+    // Where the first step of a slot is, of an array in the tile with so many steps; and from there to the next step.
+    struct Where {
+        char* at;
+        int64 step;
+    };
+    template <class T>
+    CUSCAN_DEVICE Where staged(int array, char* first_of_tile, int slot) const {
+        const PanelArray& in_tile = tile.geometry.tile[array];
+        const Within at = within(slot);
+        return {first_of_tile + at.outer * int(in_tile.outer_pitch) + at.column * int(sizeof(T)) + row * kLong * int(in_tile.pitch),
+                in_tile.pitch};
+    }
+    CUSCAN_DEVICE Where direct(int array, int slot) const {
+        const auto& geometry = tile.geometry;
+        const Within at = within(slot);
+        return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] + at.column * geometry.column.stride[array] +
+                    row * kLong * geometry.axis.stride[array],
+                geometry.axis.stride[array]};
+    }
+    // Calls take(step, slot, element) for each element of array kArray; for those that are not there, with zero.
+    template <int kArray, class Port, class Take>
+    CUSCAN_DEVICE void read_each(Port, Take take) const {
+        using T = typename Port::Type;
+        const bool whole = is_whole();
+        auto read_slots = [&](auto where) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; ++i) {
+                const bool here = exists(i);
+                const Where from = here ? where(i) : Where{nullptr, 0};
+                if (whole) {
+                    CUSCAN_UNROLL
+                    for (int s = 0; s < kLong; ++s) take(s, i, *(const T*)(from.at + s * from.step));
+                } else {
+                    CUSCAN_UNROLL
+                    for (int s = 0; s < kLong; ++s) take(s, i, here && s < steps ? *(const T*)(from.at + s * from.step) : T{});
+                }
+            }
+        };
+        if (tile.is_staged(kArray)) {
+            char* const first_of_tile = tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.elements()));
+            read_slots([&](int i) { return staged<T>(kArray, first_of_tile, i); });
+        } else {
+            read_slots([&](int i) { return direct(kArray, i); });
+        }
+    }
+    CUSCAN_DEVICE void read_segments() {
+        using Port = typename Config::SegmentPort;
+        if constexpr (Config::kSegments == Segments::kReset)
+            read_each<Numbers::kSegments>(
+                Port(), [&](int s, int i, boolean reset) { items.restarts.set(s * kSlots + i, reset.bits != 0); });
+        if constexpr (Config::kSegments == Segments::kKeys) {
+            using Key = typename Port::Type;
+            Key before[kSlots] = {};
+            if (steps > 0) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kSlots; ++i)
+                    if (exists(i)) before[i] = key_before(i);
+            }
+            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const Key& key) {
+                const bool is_first = first + s == 0;  // a segment starts there only where another one came in
+                const bool change = arithmetic(key) != arithmetic(before[i]) && (!is_first || Element::kCarriesIn);
+                items.restarts.set(s * kSlots + i, change && s < steps);
+                before[i] = key;
+            });
+        }
+        if constexpr (Config::kSegments == Segments::kBits) {
+            static_assert(32 % kLong == 0, "the bits of a share are in one word");
+            const uint32* const words = (const uint32*)place.first.array[Numbers::kSegments];
+            const uint32 bits = steps > 0 ? words[first / 32] >> first % 32 : 0;
+            CUSCAN_UNROLL
+            for (int s = 0; s < kLong; ++s) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kSlots; ++i) items.restarts.set(s * kSlots + i, bits >> s & 1);
+            }
+        }
+    }
+    // The key of the element before the share's first one.
+    CUSCAN_DEVICE auto key_before(int slot) const {
+        using Key = typename Config::SegmentPort::Type;
+        if (first > 0) {
+            const Where here = direct(Numbers::kSegments, slot);
+            return *(const Key*)(here.at - here.step);
+        }
+        if constexpr (Element::kCarriesIn)
+            return *(const Key*)row_of(slot).array[Numbers::kCarryOut - 1];
+        else
+            return Key{};
+    }
+    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config>& running) {
+        const int begin = run * kSteps;
+        if (!exists(slot)) return;
+        CUSCAN_UNROLL
+        for (int s = begin; s < begin + kSteps; ++s) {
+            const auto state = running.step(items.get(s, slot, s), items.segment_started);
+            if (s >= results) continue;
+            for_each_result<Config>([&](auto k, auto port) {
+                using T = typename decltype(port)::Type;
+                constexpr int kArray = Numbers::kResults + decltype(k)::value;
+                char* at;
+                if (tile.is_staged(kArray)) {
+                    char* const first_of_tile = tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size));
+                    const Where to = staged<T>(kArray, first_of_tile, slot);
+                    at = to.at + s * to.step;
+                } else {
+                    const Where to = direct(kArray, slot);
+                    at = to.at + s * to.step;
+                }
+                *(T*)at = convert<T>(Config::Op::lower(state, k));
+            });
+            if (first + s == tile.geometry.axis.size - 1) store_last(row_of(slot), state);
+        }
+    }
+};
+
+}  // namespace cuscan
