@@ -18,10 +18,12 @@ WIDE_STATE = 8  # bytes, beyond which fewer blocks have registers enough
 BLOCKS_PER_SM = {False: 4, True: 2}  # of states that are wide
 RUN = COLUMNS.items  # steps
 PIECE = 16  # bytes that move at a time
+SECTOR = 32  # bytes that memory stores at a time
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 HEADER = LINE_BYTES  # a barrier
 MOST_ROWS = 16  # of threads
-IDLE = 0.75  # the share of blocks that must have panels, or else others share these
+LEAST_BYTES = 64  # of a row of a panel
+IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
 
 class _Array(NamedTuple):
@@ -109,31 +111,34 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels | 
 def _first_shape(
     request: ScanRequest, state: int, length: int, column: Dimension, batch: tuple[Dimension, ...], blocks: int
 ) -> _Shape:
-    """The widest tile of which there are enough."""
+    """The widest tile that leaves enough of them for all blocks, and as high as the threads of a block allow."""
     widest = max(spec.dtype.itemsize for spec in (*request.values, *request.results))
     values = sum(spec.dtype.itemsize for spec in request.values)
-    elements = 8 if state > WIDE_STATE or values >= 8 else 16 if widest >= 4 else 32  # of a thread
+    elements = _elements(state, values, widest)
     counts = request.op.indexed and bool(request.carry_in) and not request.reverse  # then each column has its own
     steps = min(power_of_two(length), RUN)
     runs = 1 if length <= RUN or elements <= RUN else 2
     slots = 1 if counts else max(elements // (steps * runs), 1)
-    lines = column.size * product(batch)
-
-    def of_rows(rows: int) -> _Shape:
-        most = THREADS // rows * slots
-        if column.size >= most:
-            columns = -(-column.size // -(-column.size // most))
-            return _Shape(steps, runs, slots, rows, columns, 1)
-        whole = length <= steps * runs * rows
-        return _Shape(steps, runs, slots, rows, column.size, min(most // column.size, batch[0].size) if whole else 1)
-
-    if length <= steps * runs:
-        return of_rows(1)
+    most, outer = THREADS * slots, product(batch)
+    # As many panels as fill the last wave of blocks too.
+    waves = -(-(-(-column.size // most) * outer) // blocks)
+    panels = max(waves * blocks // outer, 1)
+    columns = max(-(-column.size // panels), -(-LEAST_BYTES // widest))
+    columns = min(round_up(columns, max(SECTOR // widest, 1)), most, column.size)  # whole sectors, where rows begin there
     rows = 1
-    while rows < MOST_ROWS and (lines < blocks * of_rows(rows).width or 2 * column.size < THREADS // rows * slots):
+    while rows < MOST_ROWS and 2 * rows * columns <= most and rows * steps * runs < length:
         rows *= 2
-    whole = -(-length // (steps * runs))
-    return of_rows(min(rows, whole))
+    outers = 1
+    if columns == column.size and length <= rows * steps * runs:
+        outers = max(min(most // rows // columns, batch[0].size, -(-outer // blocks)), 1)
+    return _Shape(steps, runs, slots, rows, columns, outers)
+
+
+def _elements(state: int, values: int, widest: int) -> int:
+    """Of a thread, as many as it has registers for."""
+    if state > WIDE_STATE or values >= 8:
+        return 8
+    return 16 if widest >= 4 else 32 if widest == 2 else 64
 
 
 def _narrower(shape: _Shape) -> _Shape:

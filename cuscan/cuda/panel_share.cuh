@@ -37,7 +37,6 @@ struct PanelShare {
           results(clamp(tile.geometry.axis.size - first, kLong)) {}
 
     CUSCAN_DEVICE bool exists(int slot) const { return column + slot * apart < place.width(); }
-    CUSCAN_DEVICE bool is_whole() const { return results == kLong && steps == kLong && exists(kSlots - 1); }
     // The row of the batch and the column of a slot, within the tile.
     struct Within {
         int outer, column;
@@ -144,19 +143,13 @@ private:
     template <int kArray, class Port, class Take>
     CUSCAN_DEVICE void read_each(Port, Take take) const {
         using T = typename Port::Type;
-        const bool whole = is_whole();
         auto read_slots = [&](auto where) {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i) {
-                const bool here = exists(i);
-                const Where from = here ? where(i) : Where{nullptr, 0};
-                if (whole) {
-                    CUSCAN_UNROLL
-                    for (int s = 0; s < kLong; ++s) take(s, i, *(const T*)(from.at + s * from.step));
-                } else {
-                    CUSCAN_UNROLL
-                    for (int s = 0; s < kLong; ++s) take(s, i, here && s < steps ? *(const T*)(from.at + s * from.step) : T{});
-                }
+                const int count = exists(i) ? steps : 0;
+                const Where from = where(i);
+                CUSCAN_UNROLL
+                for (int s = 0; s < kLong; ++s) take(s, i, s < count ? *(const T*)(from.at + s * from.step) : T{});
             }
         };
         if (tile.is_staged(kArray)) {
@@ -209,29 +202,34 @@ private:
         else
             return Key{};
     }
+    template <class Port>
+    struct Output {
+        typename Port::Type item[kSteps];
+    };
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config>& running) {
-        const int begin = run * kSteps;
-        if (!exists(slot)) return;
+        const int begin = run * kSteps, count = exists(slot) ? results - begin : 0;
+        Pack<Output, typename Config::Results> output;
         CUSCAN_UNROLL
-        for (int s = begin; s < begin + kSteps; ++s) {
-            const auto state = running.step(items.get(s, slot, s), items.segment_started);
-            if (s >= results) continue;
+        for (int s = 0; s < kSteps; ++s) {
+            const auto state = running.step(items.get(begin + s, slot, begin + s), items.segment_started);
             for_each_result<Config>([&](auto k, auto port) {
-                using T = typename decltype(port)::Type;
-                constexpr int kArray = Numbers::kResults + decltype(k)::value;
-                char* at;
-                if (tile.is_staged(kArray)) {
-                    char* const first_of_tile = tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size));
-                    const Where to = staged<T>(kArray, first_of_tile, slot);
-                    at = to.at + s * to.step;
-                } else {
-                    const Where to = direct(kArray, slot);
-                    at = to.at + s * to.step;
-                }
-                *(T*)at = convert<T>(Config::Op::lower(state, k));
+                output.at(k).item[s] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
             });
-            if (first + s == tile.geometry.axis.size - 1) store_last(row_of(slot), state);
+            if (s < count && first + begin + s == tile.geometry.axis.size - 1) store_last(row_of(slot), state);
         }
+        for_each_result<Config>([&](auto k, auto port) {
+            using T = typename decltype(port)::Type;
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            auto store_all = [&](const Where& to) {
+                CUSCAN_UNROLL
+                for (int s = 0; s < kSteps; ++s)
+                    if (s < count) *(T*)(to.at + (begin + s) * to.step) = output.at(k).item[s];
+            };
+            if (tile.is_staged(kArray))
+                store_all(staged<T>(kArray, tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size)), slot));
+            else
+                store_all(direct(kArray, slot));
+        });
     }
 };
 
