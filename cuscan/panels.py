@@ -11,19 +11,21 @@ from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
 from cuscan.order import PAIRED_SECTION
 from cuscan.request import ScanRequest
-from cuscan.tuning import COLUMNS, LINE_BYTES
+from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 
-THREADS = 256  # of a block
-WIDE_STATE = 8  # bytes, beyond which fewer blocks have registers enough
-BLOCKS_PER_SM = {False: 4, True: 2}  # of states that are wide
+THREADS = {False: 256, True: 384}  # of a block; where blocks share panels, tiles are higher
+BLOCKS_PER_SM = {False: 3, True: 2}  # that have registers enough
+WIDE_STATE = 8  # bytes, beyond which there is one block less
 RUN = COLUMNS.items  # steps
 PIECE = 16  # bytes that move at a time
 SECTOR = 32  # bytes that memory stores at a time
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
-HEADER = LINE_BYTES  # a barrier
-MOST_ROWS = 16  # of threads
-LEAST_BYTES = 64  # of a row of a panel
+HEADER = LINE_BYTES  # struct PanelShared
+LEAST_BYTES = 64  # of a row of a panel that a block has for itself
+SHARED_BYTES = 256  # of a row of one that blocks share
+WHOLE_BYTES = 512  # of a row that is not divided then
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
+SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
 
 class _Array(NamedTuple):
@@ -46,10 +48,17 @@ class Panels:
     batch: tuple[Dimension, ...]
     column: Dimension
     constants: dict[str, int]
-    words: tuple[int, ...]
-    shared_bytes: int
+    beside: tuple[int, ...]
+    block: int
     blocks_per_sm: int
+    shared_bytes: int
     number: int
+    tiles: int  # of a panel
+    words: int  # of the workspace, where blocks share panels
+
+    @property
+    def shared(self) -> bool:
+        return self.words > 0
 
 
 @dataclass(frozen=True)
@@ -72,73 +81,130 @@ class _Shape:
         return self.columns * self.outers
 
 
-def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels | None:
-    """Panels for a scan along another axis than the contiguous one; None where they are too few for all blocks."""
+@dataclass(frozen=True)
+class _Scan:
+    """What shapes depend on: the axes, bytes of states, of the widest element and of all values of an element."""
+
+    length: int
+    column: Dimension
+    batch: tuple[Dimension, ...]
+    state: int
+    carry: int
+    widest: int
+    values: int
+    counts: bool  # each column has positions of its own
+
+    @property
+    def wide(self) -> bool:
+        return self.state > WIDE_STATE
+
+    @property
+    def share(self) -> tuple[int, int, int]:
+        """Of a thread: steps of a run, runs, and columns; as many as it has registers for."""
+        elements = 16 if self.widest >= 4 else 32
+        if self.wide or self.values >= 8:
+            elements = 8
+        steps = min(power_of_two(self.length), RUN)
+        runs = 1 if self.length <= RUN or elements <= RUN else 2
+        return steps, runs, 1 if self.counts else max(elements // (steps * runs), 1)
+
+
+def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
+    """Panels for a scan along another axis than the contiguous one."""
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES[index_dtype(request)])
         for of in (request.result.dtype.accumulator, request.carry)
     )
-    wide = state > WIDE_STATE
-    room = target.shared_bytes // BLOCKS_PER_SM[wide] - SHARED_RESERVED
-    blocks = target.sm_count * BLOCKS_PER_SM[wide]
-    column, batch = layout.others[0], batch_of(layout, layout.others[1:])
-    length = layout.axis.size
-    shape = _first_shape(request, state, length, column, batch, blocks)
-    while shape.columns > 1 or shape.outers > 1:
-        kept = length > shape.height
-        arrays = _arrays(request, layout, shape, column, batch)
-        words, nbytes = _place(shape, kept, arrays, length, state, carry)
+    scan = _Scan(
+        layout.axis.size,
+        layout.others[0],
+        batch_of(layout, layout.others[1:]),
+        state,
+        carry,
+        max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
+        sum(spec.dtype.itemsize for spec in request.values),
+        request.op.indexed and bool(request.carry_in) and not request.reverse,
+    )
+    blocks = target.sm_count * (BLOCKS_PER_SM[False] - scan.wide)
+    shape = _own_shape(scan, blocks)
+    number = -(-scan.column.size // shape.columns) * product(scan.batch)
+    shared = scan.length > shape.height and number < IDLE * blocks
+    if shared:
+        shape = _shared_shape(scan)
+    return _panels(request, layout, target, scan, shape, shared)
+
+
+def _panels(
+    request: ScanRequest, layout: Layout, target: Target, scan: _Scan, shape: _Shape, shared: bool
+) -> Panels:
+    """Panels of tiles of a shape, or a narrower one if that takes too much shared memory."""
+    blocks_per_sm = BLOCKS_PER_SM[shared] - scan.wide
+    room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
+    chain = "shared" if shared else "kept" if scan.length > shape.height else ""
+    while True:
+        words, nbytes = _place(scan, shape, chain, _arrays(request, layout, scan, shape))
         if nbytes <= room:
             break
         shape = _narrower(shape)
-    else:
-        return None
-    panels, row_blocks = -(-column.size // shape.columns), -(-batch[0].size // shape.outers)
-    number = panels * row_blocks * product(batch[1:])
-    if kept and number < IDLE * blocks:
-        return None
+    panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
+    number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
+    steps, runs, slots = scan.share
+    constants = {"Threads": THREADS[shared], "Steps": steps, "Runs": runs, "Slots": slots, "Kept": int(chain == "kept")}
     return Panels(
-        batch,
-        column,
-        {"Threads": THREADS, "Steps": shape.steps, "Runs": shape.runs, "Slots": shape.slots, "Kept": int(kept)},
+        scan.batch,
+        scan.column,
+        constants,
         (shape.columns, shape.outers, panels, row_blocks, shape.rows, *words),
-        round_up(room, LINE_BYTES) - LINE_BYTES if room % LINE_BYTES else room,
-        BLOCKS_PER_SM[wide],
+        THREADS[shared],
+        blocks_per_sm,
+        room,
         number,
+        tiles,
+        _table_words(scan, number, number * shape.width * tiles) if shared else 0,
     )
 
 
-def _first_shape(
-    request: ScanRequest, state: int, length: int, column: Dimension, batch: tuple[Dimension, ...], blocks: int
-) -> _Shape:
-    """The widest tile that leaves enough of them for all blocks, and as high as the threads of a block allow."""
-    widest = max(spec.dtype.itemsize for spec in (*request.values, *request.results))
-    values = sum(spec.dtype.itemsize for spec in request.values)
-    elements = _elements(state, values, widest)
-    counts = request.op.indexed and bool(request.carry_in) and not request.reverse  # then each column has its own
-    steps = min(power_of_two(length), RUN)
-    runs = 1 if length <= RUN or elements <= RUN else 2
-    slots = 1 if counts else max(elements // (steps * runs), 1)
-    most, outer = THREADS * slots, product(batch)
+def _own_shape(scan: _Scan, blocks: int) -> _Shape:
+    """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
+    steps, runs, slots = scan.share
+    most, outer, size = THREADS[False] * slots, product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
-    waves = -(-(-(-column.size // most) * outer) // blocks)
+    waves = -(-(-(-size // most) * outer) // blocks)
     panels = max(waves * blocks // outer, 1)
-    columns = max(-(-column.size // panels), -(-LEAST_BYTES // widest))
-    columns = min(round_up(columns, max(SECTOR // widest, 1)), most, column.size)  # whole sectors, where rows begin there
+    columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
+    columns = min(_whole_sectors(scan, columns), most, size)
     rows = 1
-    while rows < MOST_ROWS and 2 * rows * columns <= most and rows * steps * runs < length:
+    while 2 * rows * steps * runs <= COLUMNS.unit and 2 * rows * columns <= most and rows * steps * runs < scan.length:
         rows *= 2
     outers = 1
-    if columns == column.size and length <= rows * steps * runs:
-        outers = max(min(most // rows // columns, batch[0].size, -(-outer // blocks)), 1)
+    if columns == size and scan.length <= rows * steps * runs:
+        outers = max(min(most // rows // columns, scan.batch[0].size, -(-outer // blocks)), 1)
     return _Shape(steps, runs, slots, rows, columns, outers)
 
 
-def _elements(state: int, values: int, widest: int) -> int:
-    """Of a thread, as many as it has registers for."""
-    if state > WIDE_STATE or values >= 8:
-        return 8
-    return 16 if widest >= 4 else 32 if widest == 2 else 64
+def _shared_shape(scan: _Scan) -> _Shape:
+    """A tile as high as may be of rows that are just wide enough."""
+    steps, runs, slots = scan.share
+    most, size = THREADS[True] * slots, scan.column.size
+    columns = min(size, most)
+    if size * scan.widest > WHOLE_BYTES:
+        panels = -(-size * scan.widest // SHARED_BYTES)
+        columns = min(_whole_sectors(scan, -(-size // panels)), most)
+    rows = 1
+    while 2 * rows * steps * runs <= COLUMNS.unit and 2 * rows * columns <= most:
+        rows *= 2
+    return _Shape(steps, runs, slots, rows, columns, 1)
+
+
+def _whole_sectors(scan: _Scan, columns: int) -> int:
+    """As many columns or some more: panels begin with sectors if rows do."""
+    return round_up(columns, max(SECTOR // scan.widest, 1))
+
+
+def _table_words(scan: _Scan, panels: int, slots: int) -> int:
+    """Words of the workspace: a counter for each panel, and a slot for each tile and column (PanelTable)."""
+    words = -(-max(scan.state, scan.carry) // 4)
+    return round_up(panels, LINE_WORDS) + slots * (round_up(words, 2) if words > 1 else 1)
 
 
 def _narrower(shape: _Shape) -> _Shape:
@@ -147,11 +213,10 @@ def _narrower(shape: _Shape) -> _Shape:
     return _Shape(shape.steps, shape.runs, shape.slots, shape.rows, max(shape.columns * 3 // 4, 1), 1)
 
 
-def _arrays(
-    request: ScanRequest, layout: Layout, shape: _Shape, column: Dimension, batch: tuple[Dimension, ...]
-) -> list[_Array]:
+def _arrays(request: ScanRequest, layout: Layout, scan: _Scan, shape: _Shape) -> list[_Array]:
     """Values, results, mask and segments of a tile; regions are counted later."""
     values, results = len(request.values), len(request.results)
+    column, batch = scan.column, scan.batch
     arrays = []
     for i, spec in enumerate(layout.arrays[: values + results + 2]):
         if spec is None or column.strides[i] != spec.dtype.itemsize or (request.only_carry and values <= i < values + results):
@@ -180,9 +245,7 @@ def _pitch(stride: int, nbytes: int) -> int:
     return least + (stride - least) % PIECE
 
 
-def _place(
-    shape: _Shape, kept: bool, arrays: list[_Array], length: int, state: int, carry: int
-) -> tuple[tuple[int, ...], int]:
+def _place(scan: _Scan, shape: _Shape, chain: str, arrays: list[_Array]) -> tuple[tuple[int, ...], int]:
     """The words that say where things are in shared memory, and the bytes of all."""
     at, words = HEADER, []
     for array in arrays:
@@ -191,13 +254,13 @@ def _place(
             continue
         words += array._replace(region=at)[:4]
         at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES)
-    exchange = at
-    if shape.rows > 1:
-        at += round_up(shape.rows * (shape.width | 1) * state, PIECE)
-    carries, levels = at, 0
-    if kept:
-        units = -(-length // COLUMNS.unit)
-        levels = min(units, PAIRED_SECTION - 1).bit_length()
+    exchange, levels = at, 0
+    if shape.rows > 1 or chain == "shared":
+        at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
+    carries = at
+    if chain:
+        units = -(-scan.length // COLUMNS.unit)
+        levels = SECTION_LEVELS if chain == "shared" else min(units, PAIRED_SECTION - 1).bit_length()
         parts = (COLUMNS.unit // shape.height).bit_length() - 1
-        at += shape.width * ((2 + levels) * carry + parts * state)
+        at += shape.width * ((2 + levels) * scan.carry + parts * scan.state)
     return (exchange, carries, levels, *words), at

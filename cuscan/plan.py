@@ -12,8 +12,7 @@ from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
-from cuscan.panels import THREADS as PANEL_THREADS
-from cuscan.panels import Panels, panels_of
+from cuscan.panels import panels_of
 from cuscan.request import ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import (
@@ -329,54 +328,6 @@ def _flags(request: ScanRequest) -> range:
     return range(first, first + 2)
 
 
-def _plan_columns(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
-    """The scanned axis is not the contiguous one: columns.cuh."""
-    across, batch = layout.others[0], batch_of(layout, layout.others[1:])
-    along, rows = [layout.axis, *batch], product(batch)
-    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
-    widest = max(*_itemsizes(request), state)
-    items = max(min(VECTOR_BYTES // widest, power_of_two(across.size, down=True)), 1)
-    accesses = accesses_of(layout, across, along, items)
-    if "Element" in accesses[: len(request.values) + len(request.results)]:
-        items = 1
-        accesses = accesses_of(layout, across, along, items)
-    units = -(-layout.axis.size // COLUMNS.unit)
-    chunks = LANES if units > 1 else power_of_two(-(-layout.axis.size // COLUMNS.items))
-    most = 8 if items > 1 or state > VECTOR_BYTES else 16 if state > 4 else 32  # 128 bytes of a row, of small states
-    threads = min(power_of_two(-(-across.size // items)), most)
-    places = max(COLUMN_THREADS // (chunks * threads), 1)
-    block = chunks * threads * places
-    blocks_per_sm = _blocks_per_sm("columns", min(max(items * power_of_two(state), 4), 2 * VECTOR_BYTES), block)
-    slots = target.sm_count * blocks_per_sm
-    side_by_side = -(-across.size // (threads * items))
-    strips = -(-rows // places) * side_by_side
-    shared = units > 1 and idles(strips, slots)
-    turns = rows * -(-units // places) * side_by_side if shared else strips
-    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
-    carries = threads * items * CARRY_LEVELS * carry if units > 1 else carry * CARRY_LEVELS
-    if request.carry_out:
-        carries += threads * items * 2 * round_up(carry, VECTOR_BYTES)
-    if shared:
-        _check_tickets(turns)
-    return assemble(
-        request,
-        layout,
-        "columns",
-        batch=batch,
-        column=across,
-        accesses=accesses,
-        items=items,
-        constants={"ColumnThreads": threads, "Chunks": chunks, "Steps": COLUMNS.items, "Places": places},
-        block=block,
-        blocks_per_sm=blocks_per_sm,
-        grid=min(turns, slots),
-        shared_bytes=places * (chunks * (threads * items + 1) * state + carries) + SHARED_REST,
-        units=units,
-        chains=rows * side_by_side * threads * items if shared else 0,
-        strips=rows * side_by_side if shared else 0,
-    )
-
-
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
     room = target.shared_bytes - SHARED_RESERVED
@@ -390,12 +341,15 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         return strips
     if whole:
         return _plan_whole_rows(request, layout, target, whole)
+    return _plan_panels(request, layout, target)
+
+
+def _plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
+    """Columns of any kind: panels.cuh."""
     panels = panels_of(request, layout, target)
-    return _plan_panels(request, layout, target, panels) if panels else _plan_columns(request, layout, target)
-
-
-def _plan_panels(request: ScanRequest, layout: Layout, target: Target, panels: Panels) -> ScanPlan:
-    """Panels of columns that blocks have for themselves: panels.cuh."""
+    turns = panels.number * (panels.tiles if panels.shared else 1)
+    if panels.shared:
+        _check_tickets(turns)
     accesses = ["None" if spec is None else "Number" if spec.is_number else "Element" for spec in layout.arrays]
     return assemble(
         request,
@@ -406,12 +360,14 @@ def _plan_panels(request: ScanRequest, layout: Layout, target: Target, panels: P
         accesses=tuple(accesses),
         items=1,
         constants=panels.constants,
-        block=PANEL_THREADS,
+        block=panels.block,
         blocks_per_sm=panels.blocks_per_sm,
-        grid=min(panels.number, target.sm_count * panels.blocks_per_sm),
+        grid=min(turns, target.sm_count * panels.blocks_per_sm),
         shared_bytes=panels.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
-        beside=panels.words,
+        tickets=panels.shared,
+        words=panels.words,
+        beside=panels.beside,
     )
 
 

@@ -1,97 +1,205 @@
-// What precedes the tiles of a panel, kept in shared memory by the block that takes them one after the other. A unit is 32
-// runs, a section 4,096 units; totals are combined in pairs, those of the pairs in pairs, and so on, within a unit as State,
-// from units on as Carry; sections from left to right. What precedes a tile is the sections before it, then the blocks of
-// 2048, 1024, ... 1 units that its unit's number in the section is made of; and to the left of it in its unit lie the blocks
-// of tiles that its number there is made of.
+// What precedes the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units; totals are combined in
+// pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to right.
+// What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number in the
+// section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of.
 //
-// All functions are called for a column by one thread at a time.
+// KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a panel:
+// each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number has
+// bits.
 #pragma once
 #include "elements.cuh"
+#include "schedule.cuh"
+#include "tagged.cuh"
+#include "workspace.cuh"
 
 namespace cuscan {
 
-template <class Config>
-struct PanelCarry {
-    using Element = Elements<Config>;
-    using State = typename Element::State;
-    using Carry = typename Element::Carry;
-    using Op = typename Element::Op;
-    using CarryOp = typename Element::CarryOp;
-    static constexpr uint32 kSectionUnits = 4096, kUnitSteps = 32 * 8;
+// The numbers of tiles, and of the levels of blocks that they make.
+struct PanelTree {
+    static constexpr int kUnitSteps = 256, kSectionLevels = 12;
 
-    Carry* carries;  // of each column: before its unit, before its section, and one for each level of units
-    State* parts;    // one for each level of tiles
-    int columns;
-    uint32 tiles;  // of a unit
+    int part_levels;  // of tiles in a unit
+
+    CUSCAN_DEVICE explicit PanelTree(int tile_steps) : part_levels(0) {
+        while (tile_steps << part_levels < kUnitSteps) ++part_levels;
+    }
+    CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels; }
+    CUSCAN_DEVICE uint32 section(uint32 number) const { return number >> levels(); }
+    // Tiles before it in its unit, units before it in its section: blocks, by level.
+    CUSCAN_DEVICE bool is_part(uint32 number, int level) const { return number >> level & 1; }
+    CUSCAN_DEVICE bool has_parts(uint32 number) const { return number & ((1u << part_levels) - 1); }
+    CUSCAN_DEVICE bool has_units(uint32 number) const { return number >> part_levels != 0; }  // or sections
+    // The levels of blocks that end with a tile, beside its own: up to the first one that is not complete.
+    CUSCAN_DEVICE int complete(uint32 number) const {
+        int level = 0;
+        while (level < levels() && number >> level & 1) ++level;
+        return level;
+    }
+};
+
+template <class Config>
+struct PanelCarry : Elements<Config> {
+    using typename Elements<Config>::State;
+    using typename Elements<Config>::Carry;
+    using typename Elements<Config>::Op;
+    using typename Elements<Config>::CarryOp;
+
+    const PanelTree tree;
+    Carry* const carries;  // of each column: before its unit, before its section, and one for each level of units
+    State* const parts;    // one for each level of tiles
+    const int columns;
 
     CUSCAN_DEVICE PanelCarry(char* memory, int columns, int unit_levels, int tile_steps)
-        : carries((Carry*)memory),
+        : tree(tile_steps),
+          carries((Carry*)memory),
           parts((State*)(carries + (2 + unit_levels) * columns)),
-          columns(columns),
-          tiles(kUnitSteps / tile_steps) {}
+          columns(columns) {}
 
-    // What precedes the present unit; whether anything does.
+    // What precedes the unit of the present tile, and what lies to the left of that in it; whether there is anything.
     CUSCAN_DEVICE Carry& before(int column) const { return carries[column]; }
-    CUSCAN_DEVICE bool has_before(uint32 number) const { return Config::kHasInitial || number >= tiles; }
-    // The tiles before number `number` in its unit; whether there are any.
-    CUSCAN_DEVICE bool has_left(uint32 number) const { return number % tiles > 0; }
+    CUSCAN_DEVICE bool has_before(uint32 number) const { return Config::kHasInitial || tree.has_units(number); }
     CUSCAN_DEVICE State left(uint32 number, int column) const {
         State left{};
         bool has_any = false;
         CUSCAN_NO_UNROLL
-        for (uint32 level = tiles / 2, of_level = top_level(tiles); level > 0; level /= 2) {
-            --of_level;
-            if (!(number & level)) continue;
-            left = join<Op>(has_any, left, part(of_level, column));
+        for (int level = tree.part_levels - 1; level >= 0; --level) {
+            if (!tree.is_part(number, level)) continue;
+            left = join<Op>(has_any, left, part(level, column));
             has_any = true;
         }
         return left;
     }
-    CUSCAN_DEVICE void begin(int column, const Carry& start) const { before(column) = section(column) = start; }
-    // Before tile `number` is worked on.
-    CUSCAN_DEVICE void open(uint32 number, int column) const {
-        if (number == 0 || has_left(number)) return;
-        const uint32 unit = number / tiles;
+
+protected:
+    CUSCAN_DEVICE Carry& section(int column) const { return carries[columns + column]; }
+    CUSCAN_DEVICE Carry& unit(int level, int column) const { return carries[(2 + level - tree.part_levels) * columns + column]; }
+    CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
+
+    // From sections and units to `before`.
+    CUSCAN_DEVICE void fold(uint32 number, int column) const {
         Carry all = section(column);
-        bool has_any = Config::kHasInitial || unit >= kSectionUnits;
+        bool has_any = Config::kHasInitial || tree.section(number) > 0;
         CUSCAN_NO_UNROLL
-        for (int level = top_level(kSectionUnits) - 1; level >= 0; --level) {
-            if (!(unit >> level & 1)) continue;
-            all = join<CarryOp>(has_any, all, node(level, column));
+        for (int level = tree.levels() - 1; level >= tree.part_levels; --level) {
+            if (!tree.is_part(number, level)) continue;
+            all = join<CarryOp>(has_any, all, unit(level, column));
             has_any = true;
         }
         before(column) = all;
     }
-    // Takes what tile `number` adds up to.
-    CUSCAN_DEVICE void push(uint32 number, int column, State total) const {
-        const uint32 at = number % tiles, unit = number / tiles;
-        uint32 level = 0;
+    // From a tile's total to the largest block that ends with it: calls of_parts(level, block) if that is less than a unit, or
+    // of_units(level, block), for a whole section with all before it.
+    template <class OfParts, class OfUnits>
+    CUSCAN_DEVICE void climb(uint32 number, int column, State total, OfParts of_parts, OfUnits of_units) const {
+        const int top = tree.complete(number);
+        int level = 0;
         CUSCAN_NO_UNROLL
-        for (; at >> level & 1; ++level) total = Op::combine(part(level, column), total);
-        if (at + 1 < tiles) {
-            part(level, column) = total;
-            return;
+        for (; level < top && level < tree.part_levels; ++level) total = Op::combine(part(level, column), total);
+        if (level < tree.part_levels) return of_parts(level, total);
+        Carry block = convert<Carry>(total);
+        CUSCAN_NO_UNROLL
+        for (; level < top; ++level) block = CarryOp::combine(unit(level, column), block);
+        if (level == tree.levels())
+            block = join<CarryOp>(Config::kHasInitial || tree.section(number) > 0, section(column), block);
+        of_units(level, block);
+    }
+};
+
+template <class Config>
+struct KeptCarry : PanelCarry<Config> {
+    using Base = PanelCarry<Config>;
+    using typename Base::Carry;
+    using typename Base::State;
+    using Base::tree;
+
+    CUSCAN_DEVICE explicit KeptCarry(const Base& base) : Base(base) {}
+
+    // By one thread: tile `number` begins, the first one after `start()`; it ends.
+    template <class Start>
+    CUSCAN_DEVICE void open(uint32 number, int column, Start start) const {
+        if (number == 0) this->section(column) = start();
+        if (!tree.has_parts(number)) this->fold(number, column);
+    }
+    CUSCAN_DEVICE void close(uint32 number, int column, const State& total) const {
+        this->climb(
+            number, column, total, [&](int level, const State& block) { this->part(level, column) = block; },
+            [&](int level, const Carry& block) {
+                (level < tree.levels() ? this->unit(level, column) : this->section(column)) = block;
+            });
+    }
+};
+
+// The table of what tiles publish: a slot for each tile and column, of as many words as panels.py counts.
+template <class State, class Carry>
+struct PanelTable {
+    static constexpr int kMost = Tagged<State>::kWords > Tagged<Carry>::kWords ? Tagged<State>::kWords : Tagged<Carry>::kWords;
+    static constexpr int kWords = kMost > 1 ? (kMost + 1) / 2 * 2 : 1;
+
+    uint64* words;
+    uint64 columns;  // of all panels
+    uint32 tag;
+
+    CUSCAN_DEVICE uint64* slot(uint64 tile, uint64 column) const { return words + (tile * columns + column) * kWords; }
+    template <class T>
+    CUSCAN_DEVICE T await(uint64 tile, uint64 column) const {
+        T value;
+        while (!Tagged<T>::ready(slot(tile, column), tag, value)) target::pause();
+        return value;
+    }
+};
+
+template <class Config>
+struct LookedUpCarry : PanelCarry<Config> {
+    using Base = PanelCarry<Config>;
+    using typename Base::Carry;
+    using typename Base::State;
+    using Base::tree;
+    using Table = PanelTable<State, Carry>;
+
+    const Table table;
+
+    CUSCAN_DEVICE LookedUpCarry(const Base& base, const Table& table) : Base(base), table(table) {}
+
+    // By a warp, in which `lanes` lanes have a column each, if there is one: what a tile adds up to is published, and what
+    // precedes it found.
+    template <class Start>
+    CUSCAN_DEVICE void find(uint32 number, uint64 first_column, int column, int lane, int lanes, bool exists,
+                            const State& total, Start start) const {
+        const int complete = tree.complete(number), all = tree.levels() + 1;
+        const int needed = complete == tree.levels() ? all : complete;  // for what is published
+        if (exists) look_up(number, first_column, column, lane, needed, lanes, start);
+        target::sync_warp();
+        if (exists && lane == 0) {
+            uint64* const slot = table.slot(number, first_column + column);
+            this->climb(
+                number, column, total, [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
+                [&](int, const Carry& block) { Tagged<Carry>::publish(slot, block, table.tag); });
         }
-        const uint32 of_section = unit % kSectionUnits;
-        Carry of_units = convert<Carry>(total);
-        level = 0;
-        CUSCAN_NO_UNROLL
-        for (; of_section >> level & 1; ++level) of_units = CarryOp::combine(node(level, column), of_units);
-        if (of_section + 1 < kSectionUnits)
-            node(level, column) = of_units;
-        else
-            section(column) = join<CarryOp>(Config::kHasInitial || unit >= kSectionUnits, section(column), of_units);
+        if (exists) look_up(number, first_column, column, needed + lane, all, lanes, start);
+        target::sync_warp();
+        if (exists && lane == 0) this->fold(number, column);
     }
 
 private:
-    static CUSCAN_DEVICE int top_level(uint32 number) {
-        int level = 0;
-        while (number > 1) number /= 2, ++level;
-        return level;
+    // The blocks of levels `from`, `from` + `step`, ... below `to` that precede a tile; the level above all is of sections.
+    template <class Start>
+    CUSCAN_DEVICE void look_up(uint32 number, uint64 first_column, int column, int from, int to, int step, Start start) const {
+        CUSCAN_NO_UNROLL
+        for (int level = from; level < to; level += step) {
+            const uint64 begin = uint64(number) >> (level + 1) << (level + 1);
+            const uint64 of_all = first_column + column;
+            if (level == tree.levels()) {
+                const uint64 sections = uint64(number) >> level << level;
+                this->section(column) = sections > 0 ? table.template await<Carry>(sections - 1, of_all) : start();
+            } else if (tree.is_part(number, level)) {
+                const uint64 last = begin + (1u << level) - 1;
+                if (level < tree.part_levels)
+                    this->part(level, column) = table.template await<State>(last, of_all);
+                else
+                    this->unit(level, column) = table.template await<Carry>(last, of_all);
+            }
+        }
     }
-    CUSCAN_DEVICE Carry& section(int column) const { return carries[columns + column]; }
-    CUSCAN_DEVICE Carry& node(int level, int column) const { return carries[(2 + level) * columns + column]; }
-    CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
 };
 
 }  // namespace cuscan
