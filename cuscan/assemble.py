@@ -12,7 +12,6 @@ from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
 from cuscan.tuning import LINE_WORDS
 
-COLUMN_GROUP = 16  # units of columns whose total is published (column_chain.cuh)
 STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
 
 
@@ -43,9 +42,9 @@ def assemble(
 ) -> ScanPlan:
     """A plan.
 
-    Blocks share strips if `chains` of `units` each go through memory, in so many `strips`, by `batches`
-    if there are any; or if they take `tickets`: then they publish so many `aggregates`, or `words`, and nothing else.
-    Tiles of the arrays `sent` are sent for. The words `beside` are the family's own, behind those of struct Geometry.
+    Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if blocks take
+    `tickets`: then they publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. Words
+    `beside` are the family's own, behind those of struct Geometry.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
@@ -53,7 +52,7 @@ def assemble(
     exclusive = request.exclusive or request.include_initial
     sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
     state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = words or aggregates * -(-state // 4) or column_words(strips, chains, units, batches, state, carry_state)
+    words = words or aggregates * -(-state // 4) or strip_words(strips, chains, batches, carry_state)
     ports = [
         _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
@@ -156,11 +155,9 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
     return -(-end // align) * align
 
 
-def column_words(strips: int, chains: int, units: int, batches: int, accumulator: int, carry: int) -> int:
-    """The words of a workspace that columns take: a counter for each strip, and tables of totals."""
-    of_state, of_carry = -(-accumulator // 4), -(-carry // 4)
-    tables = [batches * of_carry] if batches else [units * of_state, -(-units // COLUMN_GROUP) * of_carry]
-    return round_up(strips, LINE_WORDS) + sum(round_up(chains * words, LINE_WORDS) for words in tables)
+def strip_words(strips: int, chains: int, batches: int, carry: int) -> int:
+    """The words of a workspace that shared strips take: a counter for each, and a table of totals."""
+    return round_up(strips, LINE_WORDS) + round_up(chains * batches * -(-carry // 4), LINE_WORDS)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:

@@ -134,9 +134,7 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     return _panels(request, layout, target, scan, shape, shared)
 
 
-def _panels(
-    request: ScanRequest, layout: Layout, target: Target, scan: _Scan, shape: _Shape, shared: bool
-) -> Panels:
+def _panels(request: ScanRequest, layout: Layout, target: Target, scan: _Scan, shape: _Shape, shared: bool) -> Panels:
     """Panels of tiles of a shape, or a narrower one if that takes too much shared memory."""
     blocks_per_sm = BLOCKS_PER_SM[shared] - scan.wide
     room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
@@ -219,7 +217,11 @@ def _arrays(request: ScanRequest, layout: Layout, scan: _Scan, shape: _Shape) ->
     column, batch = scan.column, scan.batch
     arrays = []
     for i, spec in enumerate(layout.arrays[: values + results + 2]):
-        if spec is None or column.strides[i] != spec.dtype.itemsize or (request.only_carry and values <= i < values + results):
+        if (
+            spec is None
+            or column.strides[i] != spec.dtype.itemsize
+            or (request.only_carry and values <= i < values + results)
+        ):
             arrays.append(DIRECT)
             continue
         size, along, across = spec.dtype.itemsize, layout.axis.strides[i], batch[0].strides[i]
@@ -247,7 +249,8 @@ def _pitch(stride: int, nbytes: int) -> int:
 
 def _place(scan: _Scan, shape: _Shape, chain: str, arrays: list[_Array]) -> tuple[tuple[int, ...], int]:
     """The words that say where things are in shared memory, and the bytes of all."""
-    at, words = HEADER, []
+    at = HEADER
+    words: list[int] = []
     for array in arrays:
         if array is DIRECT:
             words += array[:4]

@@ -24,7 +24,6 @@ from cuscan.tuning import (
     TILE_BYTES,
     TURN_UNITS,
     VECTOR_BYTES,
-    idles,
 )
 from cuscan.whole_rows import WholeRows, whole_rows_of
 
@@ -48,8 +47,6 @@ SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead, or looks at m
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 LOOKS = 8  # of a lane that seeks, which travel together at most, on these architectures; on others half as many
-CARRY_LEVELS = 17  # of SectionCarry and ColumnPlace (column_chain.cuh), at most: levels, what is before them, and ends
-COLUMN_THREADS = 256  # of a block of the columns family, or twice as many
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 

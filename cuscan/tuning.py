@@ -41,8 +41,8 @@ STRIP_STAGES = 8
 WHOLE_COLUMNS = range(16, 321)
 WHOLE_TILE_BYTES = 33 * 1024
 
-# Threads of an SM, which share its 65,536 registers: by kernel family and, for a contiguous axis, the item size of the
-# widest of values and results; for columns, the bytes of a thread's states side by side.
+# Threads of an SM, which share its 65,536 registers: by kernel family and the item size of the widest of values and
+# results.
 THREADS_PER_SM = {
     ("rows", 1): 640,
     ("rows", 2): 640,
@@ -64,10 +64,6 @@ THREADS_PER_SM = {
     ("warp_rows", 4): 640,
     ("warp_rows", 8): 512,
     ("warp_rows", 16): 512,
-    ("columns", 4): 1024,
-    ("columns", 8): 768,
-    ("columns", 16): 512,
-    ("columns", 32): 256,
 }
 
 # Of rows that clusters take in turn: the units, at most, of integers and float32 (True: 0.98 of copy speed, and 0.94 in

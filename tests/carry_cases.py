@@ -30,8 +30,8 @@ def named(family: str, name: str, op: Any = "add", carry: str = "both", **fields
 
 def products(family: str) -> Case:
     """Backwards and exclusive; columns with a mask, without which they would be strips."""
-    return named(family, "mul", "mul", masked=family.startswith("columns"), **PRODUCTS)
+    return named(family, "mul", "mul", masked=family.startswith("panels"), **PRODUCTS)
 
 
 def totals(family: str) -> Case:
-    return named(family, "total", carry="total", masked=family.startswith("columns"))
+    return named(family, "total", carry="total", masked=family.startswith("panels"))

@@ -36,11 +36,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
     "tiles-older": {"shape": (3, 1700), "arch": 80},
-    "columns": {"shape": (4, 50, 9), "axis": 1},
-    "columns-shared": {"shape": (2, 700, 9), "axis": 1},
-    "columns-own": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
+    "panels": {"shape": (4, 50, 9), "axis": 1},
+    "panels-shared": {"shape": (2, 700, 9), "axis": 1},
+    "panels-kept": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
 }
-SHORT = ("rows", "cluster", "tiles-shared", "columns-shared")  # one of each family
+SHORT = ("rows", "cluster", "tiles-shared", "panels-shared")  # one of each family
 
 
 # ---- segments ------------------------------------------------------------------------------------

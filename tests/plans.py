@@ -58,7 +58,7 @@ def constants(a_plan, *names):
 
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
-    words, step = a_plan.geometry[: -3 - _span_words(a_plan)], 1 + len(ports(a_plan))
+    words, step = _geometry(a_plan)[: -3 - _span_words(a_plan)], 1 + len(ports(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
     return dims[0], dims[1], dims[2:]
@@ -67,13 +67,19 @@ def dimensions(a_plan):
 def scalars(a_plan):
     """Of a plan's geometry: rows, units, words of the workspace."""
     spans = _span_words(a_plan)
-    return a_plan.geometry[-3 - spans : -spans]
+    return _geometry(a_plan)[-3 - spans : -spans]
 
 
 def spans(a_plan):
     """What a plan's geometry ends with: from scan position 0 to the ends of values, results, mask and segments."""
-    words = a_plan.geometry[-_span_words(a_plan) :]
+    words = _geometry(a_plan)[-_span_words(a_plan) :]
     return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _geometry(a_plan):
+    """The words of struct Geometry; families have others behind them."""
+    dimensions = (2 + a_plan.config.batch_dims) * (1 + len(ports(a_plan)))
+    return a_plan.geometry[: dimensions + 3 + _span_words(a_plan)]
 
 
 def _span_words(a_plan):

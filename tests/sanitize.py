@@ -61,9 +61,9 @@ def long_chains() -> Iterator[Case]:
             name = f"tiles, a chain of {units} units of {dtype}"
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
     for family, columns, units, dtype in (
-        ("columns", 31, 40, "float32"),
-        ("columns", 31, 1030, "float32"),
-        ("columns", 31, 40, "complex128"),
+        ("panels", 31, 40, "float32"),
+        ("panels", 31, 1030, "float32"),
+        ("panels", 31, 40, "complex128"),
         ("strips", 2, 40, "float32"),
         ("strips", 2, 1030, "float32"),
         ("strips", 2, 40, "complex128"),
@@ -76,7 +76,7 @@ def long_chains() -> Iterator[Case]:
     ):
         name = f"{family}, a chain of {units} units of {columns} columns of {dtype}"
         shape = (units * tuning.COLUMNS.unit + 5, columns)
-        yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, masked=family == "columns")
+        yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, masked=family == "panels")
 
 
 def every_access() -> Iterator[Case]:
@@ -87,7 +87,7 @@ def every_access() -> Iterator[Case]:
         "warp_rows",
         "cluster aligned",
         "tiles-shared bulk",
-        "columns wide",
+        "panels wide",
         "strips-shared pairs",
         "strips-shared wide",
     ):
@@ -116,13 +116,13 @@ def every_size() -> Iterator[Case]:
     for dtype, op, kind in (
         ("bool", "xor", "tiles-shared bulk"),
         ("uint8", "max", "tiles-shared rows"),
-        ("int16", "mul", "columns-shared"),
+        ("int16", "mul", "panels-shared"),
         ("bfloat16", "add", "tiles-shared bulk"),
         ("float16", "min", "rows"),
         ("float64", "add", "cluster"),
         ("complex128", "mul", "cluster pairs"),
         ("int64", "add", "tiles-shared"),
-        ("complex64", "mul", "columns-own"),
+        ("complex64", "mul", "panels-kept"),
         ("float16", "add", "strips-shared"),
         ("int64", "max", "strips-shared wide"),
         ("float16", "add", "whole_rows-shared"),
@@ -144,7 +144,7 @@ def every_feature() -> Iterator[Case]:
 def every_log_sum() -> Iterator[Case]:
     """Not compared: they have not the bits of the twin."""
     for name, feature in LOG_SUMS.items():
-        for kind in ("rows", "cluster", "tiles-shared bulk", "columns-shared"):
+        for kind in ("rows", "cluster", "tiles-shared bulk", "panels-shared"):
             yield (
                 f"{kind}, {name}",
                 lambda feature=feature, kind=kind: call_for(feature, kind).placed(Placement(need("cupy").device))(),
@@ -154,7 +154,7 @@ def every_log_sum() -> Iterator[Case]:
 def wild_offsets() -> Iterator[Case]:
     """Offsets that lie anywhere; what comes out is no matter."""
     rng = np.random.default_rng(0)
-    for kind in ("rows", "cluster", "tiles-shared", "columns-shared"):
+    for kind in ("rows", "cluster", "tiles-shared", "panels-shared"):
         for name, low, high in (("anywhere", -(2**62), 2**62), ("near", -50, 5000)):
             shape, axis = way(kind)
             offsets = rng.integers(low, high, 700)

@@ -93,16 +93,16 @@ def test_every_family_of_large_inputs_has_a_threshold() -> None:
     swept = list(cliffs.cliffs(H200))
     assert len({case.name for case in swept}) == len(swept) < 700
     families = {plan_of(case, H200).config.family for case in swept}
-    assert families >= {"rows", "thread_rows", "cluster", "tiles", "strips", "whole_rows", "columns"}
+    assert families >= {"rows", "thread_rows", "cluster", "tiles", "strips", "whole_rows", "panels"}
 
 
 def test_jumps_are_between_neighbours_of_a_sweep() -> None:
     records = [
         {"label": f"{sweep}/{size}", "value": value}
         for sweep, size, value in (
-            ("rows", 100, 0.9), ("rows", 106, 0.3), ("rows", 200, 0.1), ("columns", 2, 0.5), ("columns", 3, 1.0),
+            ("rows", 100, 0.9), ("rows", 106, 0.3), ("rows", 200, 0.1), ("panels", 2, 0.5), ("panels", 3, 1.0),
         )
     ]  # fmt: skip
     first, second = cliffs.jumps(records)
     assert (first.sweep, first.factor) == ("rows", pytest.approx(3)) and first.above["value"] == 0.3
-    assert (second.sweep, second.factor) == ("columns", pytest.approx(2))
+    assert (second.sweep, second.factor) == ("panels", pytest.approx(2))

@@ -173,5 +173,5 @@ def test_bench_on_the_gpu(tmp_path: Path) -> None:
     loaded = json.loads(results.read_text())
     assert loaded["environment"]["gpu"]
     (record,) = loaded["records"]
-    assert record["family"] in ("rows", "cluster", "tiles", "columns", "strips")
+    assert record["family"] in ("rows", "cluster", "tiles", "panels", "strips")
     assert "time" in record["peers"]["cupy"]

@@ -16,7 +16,7 @@ both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 SHAPES = {
     "1-D": ((3_000_000,), 0),
     "rows": ((5, 400_000), 1),
-    "columns": ((90_000, 37), 0),
+    "panels": ((90_000, 37), 0),
     "strips": ((9000, 1024), 0),
 }
 CALLS = {

@@ -58,7 +58,7 @@ both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 REAL = [d.name for d in DTYPES.values() if d.kind is not Kind.COMPLEX]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INEXACT = [*FLOATS, "complex64", "complex128"]
-FAMILIES = ["rows", "cluster", "tiles-shared bulk", "columns-shared"]
+FAMILIES = ["rows", "cluster", "tiles-shared bulk", "panels-shared"]
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ def garbage(n: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     "name, shape, axis",
-    in_turn({"rows": ((7, 60), 1), "cluster": ((2, 1900), 1), "tiles": ((2, 5000), 1), "columns": ((1900, 3), 0)}),
+    in_turn({"rows": ((7, 60), 1), "cluster": ((2, 1900), 1), "tiles": ((2, 5000), 1), "panels": ((1900, 3), 0)}),
 )
 @pytest.mark.usefixtures("small")
 def test_whatever_offsets_hold_nothing_is_touched_outside(name, shape, axis, reverse):

@@ -97,7 +97,7 @@ def test_columns_of_bytes(room, shape):
     length, width = shape
     room(2 * length * width + 2 * PIECE)
     x = filled(shape, np.int8, 1)
-    family = {2: "strips", 65: "whole_rows"}.get(width, "columns")
+    family = {2: "strips", 65: "whole_rows"}.get(width, "panels")
     assert config_of(x, axis=0, dtype="int8").family == family
     out = cuscan.scan(x, axis=0, dtype="int8")
     if width == 2:

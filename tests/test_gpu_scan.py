@@ -43,7 +43,7 @@ from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.gpu
 
-SOME_WAYS = ["rows", "cluster aligned", "tiles-shared bulk", "columns wide", "strips-shared wide", "whole_rows-shared"]
+SOME_WAYS = ["rows", "cluster aligned", "tiles-shared bulk", "panels wide", "strips-shared wide", "whole_rows-shared"]
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
 
@@ -59,7 +59,7 @@ def test_the_shapes_lead_where_their_names_say(dtype):
         shape, axis = way(kind, dtype)
         config = config_of(cupy.empty(shape, dtype), axis=axis, dtype=dtype)
         aligned = {"thread_rows": "rows", "warp_rows": "rows"}
-        aligned |= {"columns-shared": "strips-shared", "whole_rows-shared": "strips-shared"}
+        aligned |= {"panels-shared": "strips-shared", "whole_rows-shared": "strips-shared"}
         expected = kind.split()[0]
         assert way_of(config) == (aligned.get(expected, expected) if np.dtype(dtype).itemsize == 16 else expected)
         assert "bulk" not in kind or all(port.sent for port in config.values)
@@ -122,16 +122,16 @@ CONVERSIONS = [
     ("int16", "float32", "cluster"),
     ("float64", "bfloat16", "cluster one"),
     ("uint8", None, "rows"),
-    ("int16", None, "columns-shared"),
+    ("int16", None, "panels-shared"),
     ("bool", "float32", "rows"),
-    ("int32", "bool", "columns one"),
+    ("int32", "bool", "panels one"),
     ("int64", "int8", "tiles-shared bulk"),
     ("uint8", "float16", "tiles-shared"),
-    ("float16", "float64", "columns wide"),
+    ("float16", "float64", "panels wide"),
     ("float32", "bfloat16", "tiles-shared bulk"),
     ("float64", "float16", "rows"),
     ("int16", "complex128", "tiles-shared rows"),
-    ("complex64", "complex128", "columns-own"),
+    ("complex64", "complex128", "panels-kept"),
 ]
 
 
@@ -239,7 +239,7 @@ def test_layouts_of_the_input(name, layout, kind, flags):
 
 
 @pytest.mark.parametrize(
-    "name, layout, kind, flags", layouts_and_ways(LAYOUTS, ["cluster aligned", "tiles-shared bulk", "columns wide"])
+    "name, layout, kind, flags", layouts_and_ways(LAYOUTS, ["cluster aligned", "tiles-shared bulk", "panels wide"])
 )
 def test_layouts_of_out(name, layout, kind, flags):
     shape, axis = way(kind)
@@ -476,7 +476,7 @@ def test_arguments_that_do_not_fit(name):
 
 
 @both_libraries
-@pytest.mark.parametrize("kind", ["rows", "cluster", "tiles-shared", "columns-shared"])
+@pytest.mark.parametrize("kind", ["rows", "cluster", "tiles-shared", "panels-shared"])
 def test_a_second_call_is_a_lookup(name, kind, monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("a second call compiles nothing")

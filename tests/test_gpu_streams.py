@@ -31,7 +31,7 @@ CALLS = [
     ((5, 50_000), {"reverse": True}),
 ]
 every_call = pytest.mark.parametrize(
-    "shape, call", CALLS, ids=["tiles", "columns", "strips", "whole rows", "rows", "clusters"]
+    "shape, call", CALLS, ids=["tiles", "panels", "strips", "whole rows", "rows", "clusters"]
 )
 
 
@@ -335,7 +335,7 @@ CHAINS = {
     "cluster in turn": ((140, 8256), ALONG),
     "tiles": ((300_000,), ALONG),
     "tiles with offsets": ((300_000,), SEGMENTED),
-    "columns": ((1100, 350), ACROSS),
+    "panels": ((1100, 350), ACROSS),
     "whole_rows": ((9000, 50), ACROSS),
     "strips": ((9000, 6), ACROSS),
     "rows and strips": ((1024, 640), [ALONG[0], ACROSS[1]]),

@@ -105,7 +105,7 @@ SEGMENT_OPTIONS = [
     {"carry"},
     {"carry", "reverse", "masked"},
 ]
-LONG = ("tiles-shared-groups", "tiles-alone", "tiles-alone-shifted", "columns-shared-groups", "columns-own")
+LONG = ("tiles-shared-groups", "tiles-alone", "tiles-alone-shifted", "panels-shared-groups", "panels-kept")
 
 
 def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:

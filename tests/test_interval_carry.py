@@ -54,7 +54,7 @@ def known(scan: Example, flags: set[str]) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", ["rows", "tiles-shared-groups", "columns-shared-groups", "strips"])
+@pytest.mark.parametrize("family", ["rows", "tiles-shared-groups", "panels-shared-groups", "strips"])
 def test_host(family: str, kind: str) -> None:
     for flags in FLAGS:
         scan, call = called(family, kind, flags)

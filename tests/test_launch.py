@@ -30,7 +30,7 @@ CALLS = {
     "reverse, misaligned": (values(9_001)[1:], {"reverse": True}),
     "every other": (values((3, 9_000))[:, ::2], {"op": "max"}),
     "masked": (values((2, 9_000)), {"mask": values(9_000, "int8") > 50}),
-    "columns": (values((2_000, 3)), {"axis": 0}),
+    "panels": (values((2_000, 3)), {"axis": 0}),
     "columns in reverse": (values((3, 700, 40)), {"axis": 1, "reverse": True, "exclusive": True}),
 }
 
@@ -86,7 +86,7 @@ SEVERAL = {
         {"initial": 2, "reverse": True},
         (1, 1, 1, 0, 0, 0, 0),
     ),
-    "columns": (
+    "panels": (
         cuscan.linear_recurrence,
         [values((700, 1)), values((700, 6))],
         {"axis": 0, "reset": values(6, "int8") > 50, "reverse": True},

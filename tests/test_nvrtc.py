@@ -77,7 +77,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "thread-rows", "warp-rows", "cluster", "tiles-grid", "columns-grid", "strips-three"):
+    for layout in ("rows-long", "thread-rows", "warp-rows", "cluster", "tiles-grid", "panels-grid", "strips-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -89,8 +89,8 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("columns-grid", 2): 48,  # masked, as in the next
-    ("columns-grid", 4): 48,
+    ("panels-grid", 2): 48,  # masked, as in the next
+    ("panels-grid", 4): 48,
     ("strips-shared", 2): 60,  # of those who look
     ("strips-two", 8): 20,  # misaligned: the columns family
     ("strips-three", 8): 24,  # the same, and masked
@@ -120,8 +120,8 @@ HOT = itertools.product(
         "tiles-block",
         "tiles-grid",
         "tiles-odd",
-        "columns-block",
-        "columns-grid",
+        "panels-block",
+        "panels-grid",
         "strips-own",
         "strips-shared",
         "strips-two",
@@ -211,7 +211,7 @@ def test_a_newer_gpu_gets_ptx():
 
 
 SINGLY = itertools.product(
-    ["rows-long", "cluster", "tiles-grid", "columns-grid", "strips-two"],
+    ["rows-long", "cluster", "tiles-grid", "panels-grid", "strips-two"],
     [("float32", "add"), ("float64", "mul"), ("complex64", "mul"), ("bfloat16", "mul")],
 )
 

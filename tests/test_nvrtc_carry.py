@@ -16,7 +16,7 @@ pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and w
 from nvrtc_plans import ARCHS, LAYOUTS, MAX, RECURRENCE, SEGMENTS, figures, report, resources
 
 ADD = ("add", "float32")
-HOT = ("rows-long", "cluster", "tiles-grid", "columns-block", "strips-own", "strips-shared", "strips-two", "whole-rows")
+HOT = ("rows-long", "cluster", "tiles-grid", "panels-block", "strips-own", "strips-shared", "strips-two", "whole-rows")
 # The layouts whose speed with carries is promised: (32768, 32768), 2^28 and (2^20, 100).
 PROMISED = {"tiles-block": ADD, "tiles-grid": ADD, "whole-rows": ADD, "strips-own": RECURRENCE}
 
@@ -56,7 +56,7 @@ def others():
 
 OTHER_SPILLS = {
     ("tiles-grid", "both"): 64,  # products of bfloat16
-    ("columns-block", "out"): 272,  # a recurrence, in strips
+    ("panels-block", "out"): 272,  # a recurrence, in strips
     ("strips-shared", "both"): 44,
 }
 
@@ -79,7 +79,7 @@ MIXED = {
 
 def mixed():
     """Each combination on each kind of layout, for one architecture in turn."""
-    layouts = ("rows-long", "cluster", "tiles-grid", "columns-block")
+    layouts = ("rows-long", "cluster", "tiles-grid", "panels-block")
     for (i, name), (k, layout) in itertools.product(enumerate(MIXED), enumerate(layouts)):
         yield name, layout, ARCHS[(i + k) % len(ARCHS)]
 

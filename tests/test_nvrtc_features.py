@@ -27,8 +27,8 @@ HOT = (
     "cluster",
     "tiles-block",
     "tiles-grid",
-    "columns-block",
-    "columns-grid",
+    "panels-block",
+    "panels-grid",
 )
 MIN = INDEXED["min", "last"]
 
@@ -59,13 +59,13 @@ OTHERS = {
 }
 # Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
 FLOAT32_SPILLS = {
-    ("recurrence", "columns-block"): 40,
-    ("recurrence-scalar", "columns-block"): 40,
+    ("recurrence", "panels-block"): 40,
+    ("recurrence-scalar", "panels-block"): 40,
 }
 SPILLS = {
     ("recurrence-complex64", "tiles-grid"): 592,
-    ("recurrence-complex64", "columns-grid"): 340,
-    ("recurrence-float64", "columns-grid"): 72,
+    ("recurrence-complex64", "panels-grid"): 340,
+    ("recurrence-float64", "panels-grid"): 72,
     ("modular", "tiles-grid"): 88,
 }  # where it was not possible to have at most 32
 # The kernel of bits has no more than 32 registers, so that an SM has 2,048 threads of it: it waits for memory.
@@ -125,7 +125,7 @@ def test_float32_does_not_spill(name, layout):
 @pytest.mark.parametrize(
     "name, layout",
     covering(
-        itertools.product(OTHERS, ["rows-long", "cluster", "tiles-grid", "columns-grid"]), lambda _, layout: [layout]
+        itertools.product(OTHERS, ["rows-long", "cluster", "tiles-grid", "panels-grid"]), lambda _, layout: [layout]
     ),
 )
 def test_others_hardly_spill(name, layout):
@@ -166,7 +166,7 @@ def test_the_largest_states_have_shared_memory(name, arch, still):
     resources(config("tiles-block", arch, feature, still=still, **keywords), arch)
 
 
-@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "columns-block"])
+@pytest.mark.parametrize("layout", ["rows-long", "cluster", "tiles-grid", "panels-block"])
 def test_recurrences_round_products_and_sums_one_by_one(layout):
     ptx, _ = compiled(make_source(config(layout, 999, RECURRENCE)), 999)
     assert b".ftz" not in ptx and b"fma.rn" not in ptx and b"add.rn.f" in ptx and b"mul.rn.f" in ptx

@@ -360,7 +360,7 @@ def test_blocks_share_strips_of_columns_only_where_these_are_few_or_uneven():
     slots = 132 * 4
     for strips, shared in [(2, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
         made = planned(view((32768, 32 * strips)), axis=0, include_initial=True)  # not for strips.cuh
-        assert made.config.family == "columns" and made.config.blocks_per_sm == 4
+        assert made.config.family == "panels" and made.config.blocks_per_sm == 4
         assert constants(made, "ColumnThreads") == (8,) and made.config.items == 4
         assert (made.config.grid, made.workspace_words > 0) == (shared, shared), strips
         assert made.grid == min(129 * strips if shared else strips, slots)  # the last result makes for another unit
@@ -599,13 +599,13 @@ def test_transposed_arrays_scan_their_contiguous_axis_in_rows():
     made = planned(fortran, axis=0)
     assert made.config.family == "rows" and dimensions(made) == (dim(4, 4, 4), ONE, [dim(30, 16, 16)])
     made = planned(fortran, axis=2)
-    assert made.config.family == "columns" and dimensions(made)[1] == dim(20, 4, 4)
+    assert made.config.family == "panels" and dimensions(made)[1] == dim(20, 4, 4)
     assert order_of(request(fortran, axis=2)) == Order(8, 1, 1, paired=True)
 
 
 def test_the_layout_of_the_result_decides():
     out = view((40, 50), strides=(1, 40))
-    assert planned(view((40, 50)), axis=1, out=out).config.family == "columns"
+    assert planned(view((40, 50)), axis=1, out=out).config.family == "panels"
     assert planned(view((40, 50)), axis=0, out=out).config.family == "rows"
     assert order_of(request(view((40, 50)), axis=0, out=out)) is ORDER4
 
@@ -669,7 +669,7 @@ def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, row
 def test_columns_by_hand():
     made = planned(view((1000, 64)), axis=0, mask=view((64,), "bool"))
     constants = dict(made.config.constants)
-    assert made.config.family == "columns" and made.config.items == 4 and made.config.grid
+    assert made.config.family == "panels" and made.config.items == 4 and made.config.grid
     assert (constants["Chunks"], constants["Steps"]) == (32, 8)
     assert accesses(made) == ("Vector", "Vector", "Vector", *NONE)
     assert scalars(made)[:2] == (1, 4)
@@ -718,9 +718,9 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
     strips = ["pairs", "merged", "15", "padded by 16 bytes", "whole"]
     assert [name for name, family in families.items() if family == "strips"] == strips
     assert [name for name, family in families.items() if family == "whole_rows"] == ["16", "33", "36"]
-    assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "columns"
+    assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "panels"
     beside = {"mask": view((2,), "bool")}, {"include_initial": True}
-    assert all(planned(view((rows, 2)), axis=0, **call).config.family == "columns" for call in beside)
+    assert all(planned(view((rows, 2)), axis=0, **call).config.family == "panels" for call in beside)
 
 
 def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
@@ -768,15 +768,15 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
     strips = ("a few", "few tiles, narrower", "few tiles", "wide", "bytes")
     assert {families[name] for name in strips} == {"strips"}
-    assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "columns"
+    assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "panels"
     beside = {"mask": view((101,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
-    assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "columns" for call in beside)
+    assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "panels" for call in beside)
 
 
 def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
     x, out = view((29, 4099, 257), pointer=12), view((29, 4099, 257), pointer=12)
     assert planned(x, axis=1, out=out).config.family == "whole_rows"
-    assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "columns"
+    assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "panels"
 
 
 def test_whole_rows_fit_their_block():

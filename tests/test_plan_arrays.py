@@ -116,7 +116,7 @@ def test_rows_of_initial_and_last_states_by_hand():
     arrays = of_shape((1000, 64), "float32", "float32")
     made = planned(arrays, axis=0, row_initial=view((64,)), return_last=True, **RECURRENCE)
     axis, column, batch = dimensions(made)
-    assert made.config.family == "columns" and made.config.items == 2  # two states of 8 bytes
+    assert made.config.family == "panels" and made.config.items == 2  # two states of 8 bytes
     assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
     assert column == (64, 4, 4, 4, 0, 0, 4, 4)
     assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
@@ -235,7 +235,7 @@ def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
         chains = strips * threads * items
         words = whole_lines(strips)  # a ticket each, filled up to lines, as each table is
         words += sum(whole_lines(chains * table) for table in tables)
-        assert made.config.family == "columns" and made.config.grid and scalars(made) == (1, 256, words)
+        assert made.config.family == "panels" and made.config.grid and scalars(made) == (1, 256, words)
 
 
 def test_indices_have_32_bits_where_that_is_enough():
@@ -252,7 +252,7 @@ def test_columns_of_large_and_small_states(op, dtype):
     for width, segments in itertools.product((2, 3, 64), (None, ("keys", view((1000,), "int32")))):
         asked = request(of_shape((1000, width), dtype, dtype), op, axis=0, segments=segments)
         config = make_plan(asked, Target(80, 132)).config
-        assert config.family == "columns" and config.blocks_per_sm * config.block in (512, 1024)
+        assert config.family == "panels" and config.blocks_per_sm * config.block in (512, 1024)
         assert config.items * DTYPES[dtype].itemsize <= 16
 
 
@@ -260,7 +260,7 @@ def test_columns_of_a_state_of_one_byte():
     for width, items in ((2, 2), (3, 1), (16, 16), (64, 16)):
         mask = view((width,), "bool")
         config = planned(view((1000, width), "int8"), state_of("int8"), axis=0, mask=mask).config
-        assert (config.family, config.items, config.state_bytes) == ("columns", items, 1)
+        assert (config.family, config.items, config.state_bytes) == ("panels", items, 1)
 
 
 def held(made):
@@ -364,7 +364,7 @@ def test_the_longer_result_counts():
         assert dimensions(made)[0][0] == 1 and scalars(made)[:2] == (3, 1) and made.offsets[1] == 0
     for shape, axis in (((1, 50), 0), ((50, 1), 1)):
         made = tiled(view(shape), axis=axis, include_initial=True)
-        assert dimensions(made)[0][0] == 2 and made.config.family == ("columns", "rows")[axis]
+        assert dimensions(made)[0][0] == 2 and made.config.family == ("panels", "rows")[axis]
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

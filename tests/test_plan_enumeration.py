@@ -159,7 +159,7 @@ def check_units(made, dims, arrays):
 def check_vectors(made, dims, arrays):
     """Whole vectors begin (mirrored ones: end) at multiples of their size, or of 16, wherever the kernel looks."""
     items = made.config.items
-    along, others = (dims[1], [dims[0], *dims[2]]) if made.config.family == "columns" else (dims[0], dims[2])
+    along, others = (dims[1], [dims[0], *dims[2]]) if made.config.family == "panels" else (dims[0], dims[2])
     for k, array in enumerate(arrays):
         access = ports(made)[k].access
         if array is None or access == "Element" or "Shifted" in access:

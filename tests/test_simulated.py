@@ -153,9 +153,9 @@ FAMILIES = {
     "tile-a-row": {"shape": (5, 500)},
     "tiles-shared": {"shape": (3, 1700)},
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
-    "columns": {"shape": (4, 50, 9), "call": {"axis": 1}},
-    "columns-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
-    "columns-own": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
+    "panels": {"shape": (4, 50, 9), "call": {"axis": 1}},
+    "panels-shared": {"shape": (2, 700, 9), "call": {"axis": 1}},
+    "panels-kept": {"shape": (12, 700, 9), "call": {"axis": 1}, "sms": 1},
     "strips": {"shape": (2, 700, 12), "call": {"axis": 1}},
     "strips-own": {"shape": (300, 128), "call": {"axis": 0}, "sms": 1},
     "strips-pairs": {"shape": (4500, 2), "call": {"axis": 0}},
@@ -224,9 +224,9 @@ def every_dtype() -> list[Case]:
             "warp-rows",
             "cluster",
             "tiles-alone",
-            "columns",
-            "columns-shared",
-            "columns-own",
+            "panels",
+            "panels-shared",
+            "panels-kept",
             "strips",
             "strips-own",
             "strips-pairs",
@@ -292,7 +292,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("thread-rows", "warp-rows", "cluster", "tiles-shared", "columns-shared", "strips", "strips-own")
+        for family in ("thread-rows", "warp-rows", "cluster", "tiles-shared", "panels-shared", "strips", "strips-own")
     ]
 
 

@@ -51,7 +51,7 @@ def one_a_flag() -> list[Case]:
         ("states-in-keys", AFFINE.operator(), {"draw": draws("float32", 2), "segments": "keys"}),
         ("indices-of-columns", MAX, {"draw": floats, "call": {"exclusive": True}}),
     ]
-    families = ("rows", "cluster", "tiles-shared", "columns-shared")
+    families = ("rows", "cluster", "tiles-shared", "panels-shared")
     return [named(families[i % 4], name, op, **fields) for i, (name, op, fields) in enumerate(forms)]
 
 
@@ -84,7 +84,7 @@ def every_combination() -> list[Case]:
             **fields,
         )
         for i, (carry, kind, (name, op, fields)) in enumerate(beside)
-        for family in (*SHORT, "tiles-alone", "columns-own")
+        for family in (*SHORT, "tiles-alone", "panels-kept")
         if (carry, name) != ("total", "leading")
     ]
 
@@ -136,7 +136,7 @@ def test_carries_come_in_as_numbers_of_all_bits() -> None:
     assert [spec.dtype.name for spec in simulation.request.carry_in] == ["float64"]
 
 
-CHUNKS = ("tiles-shared", "cluster", "rows", "columns-shared", "strips", "whole-rows")
+CHUNKS = ("tiles-shared", "cluster", "rows", "panels-shared", "strips", "whole-rows")
 
 
 @pytest.mark.parametrize(

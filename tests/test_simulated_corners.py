@@ -38,7 +38,7 @@ FAR_APART = {
     "rows-of-far-elements": ((2, 100), (9 * GIB, 80 * MIB), -1, 0),
     "cluster": ((3, 1300), (-5 * GIB, 4), -1, 16),
     "tiles": ((3, 1301), (5 * GIB, 4), -1, 0),
-    "columns": ((2, 300, 9), (40 * GIB, 40 * MIB, 4), 1, 0),
+    "panels": ((2, 300, 9), (40 * GIB, 40 * MIB, 4), 1, 0),
     "strips": ((300, 12), (40 * MIB, 4), 0, 0),
     "whole_rows": ((3, 700, 37), (5 * GIB, 148, 4), 1, 0),
 }
@@ -54,7 +54,7 @@ def far_apart(name: str, dtype: str = "int32") -> tuple[Any, Array]:
     return simulation, cuscan.scan(np.ascontiguousarray(value), axis=axis, dtype=dtype)
 
 
-@pytest.mark.parametrize("name", often(FAR_APART, "columns"))
+@pytest.mark.parametrize("name", often(FAR_APART, "panels"))
 def test_rows_gigabytes_apart(name: str) -> None:
     simulation, expected = far_apart(name)
     assert simulation.plan.config.family == name.split("-", maxsplit=1)[0]
@@ -90,7 +90,7 @@ FAMILIES = {
     "warp_rows": ((37, 203), -1, 0),
     "cluster": ((3, 1300), -1, 16),
     "tiles": ((3, 1300), -1, 0),
-    "columns": ((4, 50, 9), 1, 0),
+    "panels": ((4, 50, 9), 1, 0),
     "strips": ((2, 700, 12), 1, 0),
 }
 
@@ -121,7 +121,7 @@ def test_several_tiles_a_ticket(length: int) -> None:
     [
         ("tiles", (3, 3 * 512), -1, 0),
         pytest.param("cluster", (3, 2 * 512), -1, 16, marks=pytest.mark.full),
-        pytest.param("columns", (2, 256, 9), 1, 0, marks=pytest.mark.full),
+        pytest.param("panels", (2, 256, 9), 1, 0, marks=pytest.mark.full),
     ],
 )
 def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], axis: int, cluster: int) -> None:
@@ -140,11 +140,11 @@ def test_places_of_a_block_that_rows_and_units_do_not_fill(shape: tuple[int, ...
     simulation = planned(value, axis=1, dtype="int32")
     plan = simulation.plan
     places = dict(plan.config.constants)["Places"]
-    assert plan.config.family == "columns" and shape[0] % places and -(-shape[1] // 256) % places
+    assert plan.config.family == "panels" and shape[0] % places and -(-shape[1] // 256) % places
     assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
 
 
-@pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("columns", (7, 50, 64))])
+@pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("panels", (7, 50, 64))])
 def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
     """Threads of the family columns have two columns each."""
     decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (shape[0], shape[2])))
@@ -160,7 +160,7 @@ def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("columns", "arch"), [(2, 90), (2, 80)], ids=["strips", "columns"])
+@pytest.mark.parametrize(("columns", "arch"), [(2, 90), (2, 80)], ids=["strips", "panels"])
 def test_more_than_a_section_of_units(columns: int, arch: int) -> None:
     """Ever smaller negative numbers: the first one is the largest, and nothing that is 0 can have come before it."""
     length = 4100 * 256 + 3
@@ -174,7 +174,7 @@ def test_mask_bytes_that_are_neither_0_nor_1(family: str) -> None:
     shape, axis, cluster = FAMILIES[family]
     value, mask = integers(shape), np.random.default_rng(1).choice(np.array([0, 2, 255, 128], np.uint8), shape)
     simulation = planned(value, axis=axis, cluster=cluster, dtype="int32", mask=mask.view(bool))
-    assert simulation.plan.config.family in (family, "columns")
+    assert simulation.plan.config.family in (family, "panels")
     assert_same(simulation.run(1), np.cumsum(np.where(mask != 0, value, 0), axis, dtype=np.int32))
 
 

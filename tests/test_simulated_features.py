@@ -136,7 +136,7 @@ def states_of_all_sizes() -> list[Case]:
         state = {f"field{k}": name for k, name in enumerate(names)}
         combine = ", ".join(f"{name}(earlier.{f} + later.{f})" for f, name in state.items())
         op = cuscan.Operator("sums", f"State{{{combine}}}", (0,) * len(names), state=state, numpy=_sums)
-        for j, family in enumerate((*SHORT, "columns", "tiles-older")):
+        for j, family in enumerate((*SHORT, "panels", "tiles-older")):
             title = f"{'-'.join(names[:4])}-and-{len(names[4:])}{'-segments' * ((i + j) % 2)}"
             segments = ("", "reset")[(i + j) % 2]
             cases.append(of_family(family, title, op, draw=_every_field(names), segments=segments))
@@ -200,7 +200,7 @@ TERMS = {
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize("family", ["tiles-shared", "columns-shared"])
+@pytest.mark.parametrize("family", ["tiles-shared", "panels-shared"])
 def test_log_sums_of_terms_far_apart(family: str, terms: str, dtype: str) -> None:
     """Within eps (|exact| + 2.5 min(n, DEPTH)) for the first n terms, whatever comes after them."""
     case = of_family(family, "", "logaddexp")

@@ -108,7 +108,7 @@ def test_groups_take_turns() -> None:
     assert (constants["Groups"], constants["Stages"]) == (3, 7)
 
 
-@pytest.mark.parametrize("family", ["tile-a-row", "tiles-shared", "columns-shared"])
+@pytest.mark.parametrize("family", ["tile-a-row", "tiles-shared", "panels-shared"])
 def test_chunks_continue_a_sequence(family: str) -> None:
     """The carry out of one chunk is the carry in of the next: integers, so that no order matters."""
     case = of_family(family, "", LINEAR_RECURRENCE)

@@ -38,13 +38,13 @@ SHAPES = {
     "cluster": ((3, 2300), -1, 4),
     "tiles": ((3, 1700), -1, 4),
     "tiles-few": ((3, 1500), -1, 4),
-    "columns": ((2, 700, 9), 1, 4),
-    "columns-own": ((12, 700, 9), 1, 1),
+    "panels": ((2, 700, 9), 1, 4),
+    "panels-kept": ((12, 700, 9), 1, 1),
     "strips": ((2, 700, 12), 1, 4),
     "strips-own": ((300, 128), 0, 1),
     "whole-rows": ((3, 700, 37), 1, 4),
 }
-OFTEN = ("tiles", "columns")  # in every run of the tests
+OFTEN = ("tiles", "panels")  # in every run of the tests
 
 
 def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -53,7 +53,7 @@ def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 def value_of(family: str, seed: int = 0) -> Array:
     value = integers(SHAPES[family][0], seed)
-    return value[..., ::-1] if family.startswith("columns") else value
+    return value[..., ::-1] if family.startswith("panels") else value
 
 
 def planned(family: str, value: Array | None = None, **call: Any) -> Simulation:
@@ -130,7 +130,7 @@ def test_tags_wrap_while_launches_overlap() -> None:
     ("family", "header"),
     [
         ("rows", "kernels/rows.cuh"),
-        pytest.param("columns", "kernels/columns.cuh", marks=pytest.mark.full),
+        pytest.param("panels", "kernels/panels.cuh", marks=pytest.mark.full),
         pytest.param("whole-rows", "kernels/whole_rows.cuh", marks=pytest.mark.full),
     ],
 )

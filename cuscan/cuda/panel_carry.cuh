@@ -1,11 +1,11 @@
 // What precedes the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units; totals are combined in
-// pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to right.
-// What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number in the
-// section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of.
+// pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to
+// right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number
+// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of.
 //
-// KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a panel:
-// each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number has
-// bits.
+// KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a
+// panel: each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number
+// has bits.
 #pragma once
 #include "elements.cuh"
 #include "schedule.cuh"
@@ -72,7 +72,9 @@ struct PanelCarry : Elements<Config> {
 
 protected:
     CUSCAN_DEVICE Carry& section(int column) const { return carries[columns + column]; }
-    CUSCAN_DEVICE Carry& unit(int level, int column) const { return carries[(2 + level - tree.part_levels) * columns + column]; }
+    CUSCAN_DEVICE Carry& unit(int level, int column) const {
+        return carries[(2 + level - tree.part_levels) * columns + column];
+    }
     CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
 
     // From sections and units to `before`.
@@ -87,8 +89,8 @@ protected:
         }
         before(column) = all;
     }
-    // From a tile's total to the largest block that ends with it: calls of_parts(level, block) if that is less than a unit, or
-    // of_units(level, block), for a whole section with all before it.
+    // From a tile's total to the largest block that ends with it: calls of_parts(level, block) if that is less than a unit,
+    // or of_units(level, block), for a whole section with all before it.
     template <class OfParts, class OfUnits>
     CUSCAN_DEVICE void climb(uint32 number, int column, State total, OfParts of_parts, OfUnits of_units) const {
         const int top = tree.complete(number);
@@ -108,9 +110,9 @@ protected:
 template <class Config>
 struct KeptCarry : PanelCarry<Config> {
     using Base = PanelCarry<Config>;
+    using Base::tree;
     using typename Base::Carry;
     using typename Base::State;
-    using Base::tree;
 
     CUSCAN_DEVICE explicit KeptCarry(const Base& base) : Base(base) {}
 
@@ -132,7 +134,8 @@ struct KeptCarry : PanelCarry<Config> {
 // The table of what tiles publish: a slot for each tile and column, of as many words as panels.py counts.
 template <class State, class Carry>
 struct PanelTable {
-    static constexpr int kMost = Tagged<State>::kWords > Tagged<Carry>::kWords ? Tagged<State>::kWords : Tagged<Carry>::kWords;
+    static constexpr int kMost =
+        Tagged<State>::kWords > Tagged<Carry>::kWords ? Tagged<State>::kWords : Tagged<Carry>::kWords;
     static constexpr int kWords = kMost > 1 ? (kMost + 1) / 2 * 2 : 1;
 
     uint64* words;
@@ -151,9 +154,9 @@ struct PanelTable {
 template <class Config>
 struct LookedUpCarry : PanelCarry<Config> {
     using Base = PanelCarry<Config>;
+    using Base::tree;
     using typename Base::Carry;
     using typename Base::State;
-    using Base::tree;
     using Table = PanelTable<State, Carry>;
 
     const Table table;
@@ -183,7 +186,8 @@ struct LookedUpCarry : PanelCarry<Config> {
 private:
     // The blocks of levels `from`, `from` + `step`, ... below `to` that precede a tile; the level above all is of sections.
     template <class Start>
-    CUSCAN_DEVICE void look_up(uint32 number, uint64 first_column, int column, int from, int to, int step, Start start) const {
+    CUSCAN_DEVICE void look_up(uint32 number, uint64 first_column, int column, int from, int to, int step,
+                               Start start) const {
         CUSCAN_NO_UNROLL
         for (int level = from; level < to; level += step) {
             const uint64 begin = uint64(number) >> (level + 1) << (level + 1);

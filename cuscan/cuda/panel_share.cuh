@@ -19,10 +19,10 @@ struct PanelShare {
 
     const Tile& tile;
     const Place& place;
-    const int row;          // of threads
-    const int column;       // the first one; the others lie `apart` from each other
+    const int row;     // of threads
+    const int column;  // the first one; the others lie `apart` from each other
     const int apart;
-    const int64 first;      // the position of the first step
+    const int64 first;         // the position of the first step
     const int steps, results;  // how many exist, as elements and as results
     Items<Config, kLong, kSlots> items;
 
@@ -67,9 +67,8 @@ struct PanelShare {
             read_each<decltype(k)::value>(port, [&](int s, int i, auto item) { vectors[s].item[i] = item; });
         });
         if constexpr (Element::kMasked)
-            read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, boolean kept) {
-                items.keep.set(s * kSlots + i, kept.bits != 0);
-            });
+            read_each<Numbers::kMask>(typename Config::Mask(),
+                                      [&](int s, int i, boolean kept) { items.keep.set(s * kSlots + i, kept.bits != 0); });
         read_segments();
     }
     // What the steps of a slot add up to.
@@ -80,7 +79,8 @@ struct PanelShare {
         for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
         return all;
     }
-    // Results of a slot. `before`, if there is anything, precedes the runs `left`, if there are any, which precede the thread's.
+    // Results of a slot. `before`, if there is anything, precedes the runs `left`, if there are any, which precede the
+    // thread's.
     CUSCAN_DEVICE void store(int slot, bool has_before, const State& before, bool has_left, const State& left) {
         Runs runs;
         CUSCAN_UNROLL
@@ -129,14 +129,15 @@ private:
     CUSCAN_DEVICE Where staged(int array, char* first_of_tile, int slot) const {
         const PanelArray& in_tile = tile.geometry.tile[array];
         const Within at = within(slot);
-        return {first_of_tile + at.outer * int(in_tile.outer_pitch) + at.column * int(sizeof(T)) + row * kLong * int(in_tile.pitch),
+        return {first_of_tile + at.outer * int(in_tile.outer_pitch) + at.column * int(sizeof(T)) +
+                    row * kLong * int(in_tile.pitch),
                 in_tile.pitch};
     }
     CUSCAN_DEVICE Where direct(int array, int slot) const {
         const auto& geometry = tile.geometry;
         const Within at = within(slot);
-        return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] + at.column * geometry.column.stride[array] +
-                    row * kLong * geometry.axis.stride[array],
+        return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] +
+                    at.column * geometry.column.stride[array] + row * kLong * geometry.axis.stride[array],
                 geometry.axis.stride[array]};
     }
     // Calls take(step, slot, element) for each element of array kArray; for those that are not there, with zero.
@@ -226,7 +227,8 @@ private:
                     if (s < count) *(T*)(to.at + (begin + s) * to.step) = output.at(k).item[s];
             };
             if (tile.is_staged(kArray))
-                store_all(staged<T>(kArray, tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size)), slot));
+                store_all(
+                    staged<T>(kArray, tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size)), slot));
             else
                 store_all(direct(kArray, slot));
         });

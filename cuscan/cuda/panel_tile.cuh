@@ -58,7 +58,8 @@ struct Pieces {
             char* const begin = low + segment * stride;
             char* const line = begin - reinterpret_cast<uint64>(begin) % kLine;
             char* const at = line + piece * kPiece;
-            if (at + kPiece > begin && at < begin + bytes) visit(at, int(at - begin) + int(beyond) + int(segment) * pitch, begin);
+            if (at + kPiece > begin && at < begin + bytes)
+                visit(at, int(at - begin) + int(beyond) + int(segment) * pitch, begin);
             segment += skipped, piece += rest;
             if (piece >= of_segment) piece -= of_segment, ++segment;
         }
@@ -95,8 +96,9 @@ struct PanelTile {
         using T = typename Port::Type;
         if (!is_staged(kArray)) return;
         const auto pieces = this->pieces<16, T>(place, kArray, geometry.elements());
-        const char *const lowest = origin.array[kArray] + geometry.span[kArray].lowest,
-                          *const end = origin.array[kArray] + geometry.span[kArray].end;
+        const char *const lowest = origin.array[kArray] + geometry.span[kArray].lowest, *const end =
+                                                                                            origin.array[kArray] +
+                                                                                            geometry.span[kArray].end;
         char* const region = shared + geometry.tile[kArray].region;
         pieces.template each<kThreads>([&](char* at, int offset, char* begin) {
             if (at >= lowest && at + 16 <= end)

@@ -33,20 +33,20 @@ CALLS: dict[str, Case] = {
     "carry-tiles-carried": named("tiles-shared", "", MAX, call=BACKWARDS, draw=lowest, shape=(16, 600)),
     "carry-tiles-bytes": named("tiles-shared", "", draw=draws("int8"), call={"dtype": "int8"}),
     "carry-recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
-    "carry-columns": products("columns-shared"),
-    "carry-columns-own": products("columns-own"),
-    "carry-columns-keys": named("columns-shared", "", segments="keys", shape=(2, 700, 8)),
-    "carry-columns-leading": named("columns-shared", "", call=LEADING, shape=(2, 256, 9)),
-    "carry-columns-index": named("columns-shared", "", MAX, **FLOATS),
+    "carry-columns": products("panels-shared"),
+    "carry-panels-kept": products("panels-kept"),
+    "carry-columns-keys": named("panels-shared", "", segments="keys", shape=(2, 700, 8)),
+    "carry-columns-leading": named("panels-shared", "", call=LEADING, shape=(2, 256, 9)),
+    "carry-columns-index": named("panels-shared", "", MAX, **FLOATS),
     "carry-strips": named("strips", ""),
     "carry-strips-own": named("strips-own-parts", ""),
     "carry-strips-pairs": named("strips-pairs", ""),
     "carry-whole-rows": named("whole-rows", ""),
 }
 
-ELEMENTS, TILE, SHARE, STARTS = "elements.cuh", "warp_tile.cuh", "column_share.cuh", "kernels/segment_starts.cuh"
+ELEMENTS, TILE, SHARE, STARTS = "elements.cuh", "warp_tile.cuh", "panel_share.cuh", "kernels/segment_starts.cuh"
 COLUMNS, STRIPS, STRIP_TILE, WHOLE = (
-    "kernels/columns.cuh",
+    "kernels/panels.cuh",
     "kernels/strips.cuh",
     "strip_tile.cuh",
     "kernels/whole_rows.cuh",
@@ -199,7 +199,7 @@ MISTAKES = (
     Mistake(
         "of-another-chunk",
         Kind.PLACE,
-        "carry-columns-own",
+        "carry-panels-kept",
         COLUMNS,
         "my_chunk == int(last) / kSteps)",
         "my_chunk == 0)",

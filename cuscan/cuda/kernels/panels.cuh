@@ -4,13 +4,13 @@
 // their steps add up to. The order of the scan, per column: the steps of a run one by one, the runs of a unit in pairs, the
 // units as panel_carry.cuh has them.
 //
-// A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes the
-// next one (kKept); or blocks share panels, take tiles by ticket, and look up what precedes them (kGrid). The next tile is on
-// its way while the present one is finished.
+// A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes
+// the next one (kKept); or blocks share panels, take tiles by ticket, and look up what precedes them (kGrid). The next tile
+// is on its way while the present one is finished.
 #pragma once
+#include "../column_chain.cuh"
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
-#include "../column_chain.cuh"
 
 namespace cuscan {
 
@@ -204,7 +204,8 @@ struct Panels {
                 if (is_in) finish(share, now, here, i);
             target::sync_block();  // all results are there
             for_each_result<Config>([&](auto k, auto port) {
-                if constexpr (Element::kStores) tile.template store<Arrays<Config>::kResults + decltype(k)::value>(port, here);
+                if constexpr (Element::kStores)
+                    tile.template store<Arrays<Config>::kResults + decltype(k)::value>(port, here);
             });
             now = next;
         }
@@ -251,8 +252,8 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
         target::fence_after_init();
     }
     if constexpr (Config::kGrid) {
-        typename Kernel::Tickets tickets{
-            shared, SharedStrips(workspace, kernel.panels(), kernel.tiles(), geometry.workspace_words)};
+        typename Kernel::Tickets tickets{shared,
+                                         SharedStrips(workspace, kernel.panels(), kernel.tiles(), geometry.workspace_words)};
         if (tickets.is_taker()) {
             tickets.strips.open();
             shared.tag = tickets.strips.tag();
