@@ -21,7 +21,7 @@ PIECE = 16  # bytes that move at a time
 SECTOR = 32  # bytes that memory stores at a time
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 HEADER = LINE_BYTES  # struct PanelShared
-LEAST_BYTES = 64  # of a row of a panel that a block has for itself
+LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 256  # of a row of one that blocks share
 WHOLE_BYTES = 512  # of a row that is not divided then
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
@@ -126,12 +126,10 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         request.op.indexed and bool(request.carry_in) and not request.reverse,
     )
     blocks = target.sm_count * (BLOCKS_PER_SM[False] - scan.wide)
-    shape = _own_shape(scan, blocks)
-    number = -(-scan.column.size // shape.columns) * product(scan.batch)
-    shared = scan.length > shape.height and number < IDLE * blocks
-    if shared:
-        shape = _shared_shape(scan)
-    return _panels(request, layout, target, scan, shape, shared)
+    own, shared = _own_shape(scan, blocks), _shared_shape(scan)
+    number = -(-scan.column.size // own.columns) * product(scan.batch)
+    shares = number < IDLE * blocks and scan.length > max(own.height, shared.height)
+    return _panels(request, layout, target, scan, shared if shares else own, shares)
 
 
 def _panels(request: ScanRequest, layout: Layout, target: Target, scan: _Scan, shape: _Shape, shared: bool) -> Panels:

@@ -361,7 +361,6 @@ def _plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         blocks_per_sm=panels.blocks_per_sm,
         grid=min(turns, target.sm_count * panels.blocks_per_sm),
         shared_bytes=panels.shared_bytes,
-        units=-(-layout.axis.size // COLUMNS.unit),
         tickets=panels.shared,
         words=panels.words,
         beside=panels.beside,

@@ -356,16 +356,6 @@ def test_blocks_take_tiles_by_ticket_however_many_rows_there_are(length, units, 
     assert made.workspace_words == (rows * units if units > 1 else 0)
 
 
-def test_blocks_share_strips_of_columns_only_where_these_are_few_or_uneven():
-    slots = 132 * 4
-    for strips, shared in [(2, True), (slots - 60, True), (slots, False), (slots + 9, True), (100 * slots + 9, False)]:
-        made = planned(view((32768, 32 * strips)), axis=0, include_initial=True)  # not for strips.cuh
-        assert made.config.family == "panels" and made.config.blocks_per_sm == 4
-        assert constants(made, "ColumnThreads") == (8,) and made.config.items == 4
-        assert (made.config.grid, made.workspace_words > 0) == (shared, shared), strips
-        assert made.grid == min(129 * strips if shared else strips, slots)  # the last result makes for another unit
-
-
 def test_the_carry_climbs_no_more_levels_than_the_row_has():
     units = [1, 2, 32, 33, 1024, 1025]
     assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
@@ -664,35 +654,6 @@ def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, row
     constants = dict(make_plan(request(view((rows, length), dtype), axis=1), Target(90, 132)).config.constants)
     assert (constants["Loaders"], constants["Batch"]) == expected
     assert constants["Stages"] % constants["Loaders"] == constants["Groups"] % constants["Loaders"] == 0
-
-
-def test_columns_by_hand():
-    made = planned(view((1000, 64)), axis=0, mask=view((64,), "bool"))
-    constants = dict(made.config.constants)
-    assert made.config.family == "panels" and made.config.items == 4 and made.config.grid
-    assert (constants["Chunks"], constants["Steps"]) == (32, 8)
-    assert accesses(made) == ("Vector", "Vector", "Vector", *NONE)
-    assert scalars(made)[:2] == (1, 4)
-    assert made.workspace_words == 16 + 64 * (4 + 2)  # a line for two strips; totals of units, and of a group
-    short = planned(view((10, 64)), axis=0)
-    assert dict(short.config.constants)["Chunks"] == 2 and not short.config.grid and short.workspace_words == 0
-    uneven = planned(view((10, 63)), axis=0)
-    assert uneven.config.items == 1 and accesses(uneven)[:2] == ("Vector", "Vector")  # of one item
-
-
-@pytest.mark.parametrize("length", [3, 200, 256, 257, 10_000])
-@pytest.mark.parametrize("width", [2, 3, 8, 33, 100, 1000])
-def test_blocks_of_columns_cover_every_column_and_unit(length, width):
-    made = make_plan(request(view((7, length, width)), axis=1), Target(80, 132))
-    constants = dict(made.config.constants)
-    threads, chunks, places = constants["ColumnThreads"], constants["Chunks"], constants["Places"]
-    assert made.config.block == threads * chunks * places and made.config.block in (32, 64, 128, 256, 512, 1024)
-    assert chunks * constants["Steps"] >= min(length, 256)
-    blocks = -(-width // (threads * made.config.items))
-    units = -(-length // 256)
-    tiles = blocks * (7 * -(-units // places) if made.config.grid else -(-7 // places))
-    assert made.grid == min(tiles, 132 * made.config.blocks_per_sm)
-    assert made.workspace_words >= (7 * width * units if made.config.grid else 0)
 
 
 def test_strips_are_columns_that_move_16_bytes_at_a_time():

@@ -24,13 +24,11 @@ from plans import (
     sent,
     state_of,
     tiled,
-    whole_lines,
 )
 from views import view
 
 from cuscan import config, plan
 from cuscan.config import Port, Target
-from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import Order
 from cuscan.plan import make_plan, order_of
@@ -116,16 +114,12 @@ def test_rows_of_initial_and_last_states_by_hand():
     arrays = of_shape((1000, 64), "float32", "float32")
     made = planned(arrays, axis=0, row_initial=view((64,)), return_last=True, **RECURRENCE)
     axis, column, batch = dimensions(made)
-    assert made.config.family == "panels" and made.config.items == 2  # two states of 8 bytes
+    assert made.config.family == "panels" and made.config.items == 1
     assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
     assert column == (64, 4, 4, 4, 0, 0, 4, 4)
-    assert accesses(made) == ("Vector",) * 3 + ("None",) * 2 + ("Vector",) * 2
-    broadcast = planned(arrays, axis=0, row_initial=view(()), **RECURRENCE)
-    assert accesses(broadcast)[5:] == ("Uniform", "None")
-    # A line of 16 words for 4 counters; 4 units of 64 columns: states of 2 words, carries of 4 in one group.
-    assert scalars(made) == (1, 4, 16 + 64 * (4 * 2 + 4))
-    # 32 chunks of 8 threads of 2 columns, and a pad; for each column, where its walk is.
-    assert made.config.shared_bytes == 32 * (8 * 2 + 1) * 8 + 8 * 2 * plan.CARRY_LEVELS * 16 + plan.SHARED_REST
+    assert accesses(made) == ("Element",) * 3 + ("None",) * 2 + ("Element",) * 2
+    # A line of 16 words for the counter of a panel; tiles of 16 steps, a slot of 4 words for each of 64 columns.
+    assert constants(made, "Steps", "Runs") == (8, 1) and scalars(made)[2] == 16 + 32 * 64 * 4
 
 
 def test_axes_are_merged_only_where_segments_and_rows_allow_it():
@@ -214,30 +208,6 @@ def test_the_workspace_of_a_chain_of_structs(dtypes, op, marked, units, words):
         assert made.workspace_bytes == config.HEADER_BYTES + 8 * rows * units * words
 
 
-@pytest.mark.parametrize(
-    "dtypes, op, tables",
-    [
-        # Of 256 units of 256 steps: words of the totals of units, and of 16 groups.
-        (["float32"], "add", (256, 16 * 2)),
-        (["float32"], "max", (256, 16)),
-        (["float32"] * 2, LINEAR_RECURRENCE, (256 * 2, 16 * 4)),
-        (["complex64"] * 2, LINEAR_RECURRENCE, (256 * 4, 16 * 8)),
-        (["int16"] * 3, state_of(*["int16"] * 3), (256 * 2, 16 * 2)),
-        (["int8"], state_of("int8"), (256, 16)),
-    ],
-)
-def test_the_workspace_of_chains_of_columns(dtypes, op, tables):
-    mask = view((2**16, 1), "bool")  # no array of strips.cuh
-    for across in (33, 64):
-        made = planned(of_shape((2**16, across), *dtypes), op, axis=0, mask=mask)
-        threads, items = constants(made, "ColumnThreads")[0], made.config.items
-        strips = -(-across // (threads * items))
-        chains = strips * threads * items
-        words = whole_lines(strips)  # a ticket each, filled up to lines, as each table is
-        words += sum(whole_lines(chains * table) for table in tables)
-        assert made.config.family == "panels" and made.config.grid and scalars(made) == (1, 256, words)
-
-
 def test_indices_have_32_bits_where_that_is_enough():
     small, large = (planned(view((n,)), INDEXED["min", "last"]) for n in (2**32 - 1, 2**32))
     assert small.config.op == small.config.carry_op == "Extremum<float32, uint32, -1, true, false>"
@@ -245,22 +215,6 @@ def test_indices_have_32_bits_where_that_is_enough():
     assert (small.config.state_bytes, large.config.state_bytes) == (8, 16)
     assert scalars(small)[1:3] == (2**20, 2**20 * 2) and scalars(large)[1:3] == (2**20, 2**20 * 4)
     assert planned(view((2**32 - 1,)), INDEXED["min", "last"], include_initial=True).config.index == "int64"
-
-
-@pytest.mark.parametrize("op, dtype", [(LINEAR_RECURRENCE, "complex128"), (state_of("int8", "int8"), "int8")])
-def test_columns_of_large_and_small_states(op, dtype):
-    for width, segments in itertools.product((2, 3, 64), (None, ("keys", view((1000,), "int32")))):
-        asked = request(of_shape((1000, width), dtype, dtype), op, axis=0, segments=segments)
-        config = make_plan(asked, Target(80, 132)).config
-        assert config.family == "panels" and config.blocks_per_sm * config.block in (512, 1024)
-        assert config.items * DTYPES[dtype].itemsize <= 16
-
-
-def test_columns_of_a_state_of_one_byte():
-    for width, items in ((2, 2), (3, 1), (16, 16), (64, 16)):
-        mask = view((width,), "bool")
-        config = planned(view((1000, width), "int8"), state_of("int8"), axis=0, mask=mask).config
-        assert (config.family, config.items, config.state_bytes) == ("panels", items, 1)
 
 
 def held(made):
@@ -305,7 +259,6 @@ def test_uniform_values_are_not_sent_for():
 def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
     x = view((1000, 64))
     columns = [planned((a, x), axis=0, **RECURRENCE) for a in (view(()), view((1000, 1)), view((64,)))]
-    assert [accesses(made)[:3] for made in columns] == [("Uniform", "Vector", "Vector")] * 2 + [("Vector",) * 3]
     assert [dimensions(made)[0][1] for made in columns] == [0, 4, 0]
     reverse = planned(view((5, 100)), mask=view((5, 1), "bool", pointer=3), reverse=True)
     assert accesses(reverse)[:3] == ("Mirrored", "Mirrored", "Uniform") and reverse.offsets[2] == 0
@@ -358,7 +311,6 @@ def test_the_longer_result_counts():
     for length, family, units in lengths:
         made = tiled(view((length,)), include_initial=True)
         assert (made.config.family, scalars(made)[1], dimensions(made)[0][0]) == (family, units, length + 1)
-    assert scalars(tiled(view((256, 64)), axis=0, include_initial=True))[1] == 2
     for reverse in (False, True):  # nothing but the initial value
         made = tiled(view((3, 0)), include_initial=True, reverse=reverse)
         assert dimensions(made)[0][0] == 1 and scalars(made)[:2] == (3, 1) and made.offsets[1] == 0

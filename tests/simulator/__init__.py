@@ -100,7 +100,11 @@ def launcher(config: Config | StartsConfig) -> str:
     places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
     arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
     return _LAUNCHER.format(
-        entry=entry_name(config), geometry=config.geometry, cluster=config.cluster, arrays=arrays, count=len(tuple(config.ports))
+        entry=entry_name(config),
+        geometry=config.geometry,
+        cluster=config.cluster,
+        arrays=arrays,
+        count=len(tuple(config.ports)),
     )
 
 

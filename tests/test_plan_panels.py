@@ -1,0 +1,144 @@
+"""Plans of panels: which blocks take which columns, and where a tile's arrays lie in shared memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
+from views import view
+
+from cuscan.config import HEADER_BYTES, Target
+from cuscan.plan import make_plan
+
+OLDER = Target(80, 132)  # no strips, and no whole rows
+CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
+
+
+def beside(made):
+    """The family's own words: of the tile, and of each of its arrays."""
+    arrays = len(made.config.ports) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
+    words = made.geometry[-(8 + 4 * arrays) :]
+    columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
+    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows)
+    return tile, (exchange, kept, levels), [words[i : i + 4] for i in range(8, len(words), 4)]
+
+
+def height(made):
+    steps, runs = constants(made, "Steps", "Runs")
+    return steps * runs * beside(made)[0]["rows"]
+
+
+def test_blocks_keep_panels_where_there_are_enough_and_share_few():
+    chains = {}
+    for width in (100, 5000, 2**20):
+        made = planned(view((3000, width + 1)), axis=0, target=OLDER)
+        chains[width] = (constants(made, "Kept")[0], made.config.grid)
+        assert made.config.family == "panels"
+    assert chains == {100: (0, True), 5000: (0, True), 2**20: (1, False)}
+    whole = planned(view((5, 2**20 + 1)), axis=0)
+    assert constants(whole, "Kept", "Steps", "Runs") == (0, 8, 1) and not whole.config.grid
+
+
+def test_short_axes_take_short_runs_of_many_columns():
+    shapes = {
+        length: constants(planned(view((length, 2**22 + 1)), axis=0), "Steps", "Runs", "Slots")
+        for length in (2, 3, 8, 9)
+    }
+    assert shapes == {2: (2, 1, 8), 3: (4, 1, 4), 8: (8, 1, 2), 9: (8, 2, 1)}
+
+
+def test_narrow_rows_of_a_batch_share_a_tile():
+    made = planned(view((29181, 17, 5)), axis=1)
+    tile, _, (value, result, *_) = beside(made)
+    assert tile["columns"] == 5 and tile["outers"] > 1 and height(made) >= 17
+    assert value[3] == result[3] == 2  # in one piece
+    assert tile["blocks"] == -(-29181 // tile["outers"])
+
+
+def test_the_workspace_of_shared_panels_by_hand():
+    made = planned(view((10_000, 90)), axis=0, mask=view((10_000, 90), "bool"))
+    assert made.config.family == "panels" and made.config.grid
+    tile, _, _ = beside(made)
+    tiles = -(-10_000 // height(made))
+    # A line of counters; slots of two words, which a float64 is.
+    assert made.workspace_words == 16 + tiles * tile["panels"] * tile["columns"] * 2
+    assert made.grid == min(tiles * tile["panels"], 2 * 132)
+    assert made.workspace_bytes == HEADER_BYTES + 8 * made.workspace_words
+
+
+DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")
+
+
+def draw(rng):
+    """Any columns: sizes, gaps between rows, addresses, dtypes and flags."""
+    shape = [rng.choice((1, 2, 5, 200)), int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14))]
+    pitch = shape[2] + rng.choice((0, 0, 1, 3, 16))
+    strides = (pitch * shape[1], pitch, 1)
+    dtype = rng.choice(DTYPES)
+    x = view(tuple(shape), dtype, strides, 16 * rng.randrange(9) if dtype == "complex128" else 8 * rng.randrange(9))
+    flags = {"reverse": rng.random() < 0.5, "include_initial": rng.random() < 0.2, "has_initial": True}
+    flags["dtype"] = dtype
+    if rng.random() < 0.3:
+        flags["mask"] = view(tuple(shape), "bool", strides)
+    return x, flags
+
+
+@pytest.mark.parametrize("target", [H200, OLDER, CONSUMER], ids=["h200", "sm_80", "sm_86"])
+@pytest.mark.parametrize("seed", range(100))
+def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
+    rng = random.Random(seed)
+    x, flags = draw(rng)
+    made = make_plan(request(x, axis=1, **flags), target)
+    if made.config.family != "panels":
+        return
+    tile, (exchange, kept, _), arrays = beside(made)
+    threads, slots = constants(made, "Threads", "Slots")
+    length, width = x.shape[1] + made.config.includes_initial, tile["columns"] * tile["outers"]
+    assert width <= threads // tile["rows"] * slots and threads == made.config.block
+    assert (made.config.grid or constants(made, "Kept")[0]) == (length > height(made))
+    assert not (made.config.grid or constants(made, "Kept")[0]) or (256 % height(made) == 0 and tile["outers"] == 1)
+    assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
+    end = 128
+    for (region, pitch, outer, flat), array in zip(arrays, (x, x, flags.get("mask"), None), strict=True):
+        if region < 0:
+            continue
+        size = array.dtype.itemsize if array is not None else 1
+        row, tall = tile["columns"] * size, min(height(made), length)
+        assert region % 128 == 0 and region >= end
+        if flat:
+            assert abs(pitch) == row and (tile["outers"] == 1 or outer >= row * x.shape[1])
+        else:
+            assert tile["outers"] == 1 and abs(pitch) >= row + 15
+        end = region + (tile["outers"] - 1) * outer + (tall - 1) * abs(pitch) + row + 15
+        assert end <= exchange
+    assert exchange <= kept <= made.config.shared_bytes
+
+
+def test_pitches_are_as_far_from_multiples_of_16_as_strides():
+    for gap, dtype in itertools.product(range(17), ("uint8", "bfloat16", "float32")):
+        made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype)
+        size = view((1,), dtype).dtype.itemsize
+        pitches = [pitch for region, pitch, _, flat in beside(made)[2] if region >= 0 and not flat]
+        assert all((pitch - (2**20 + gap) * size) % 16 == 0 for pitch in pitches)
+
+
+def test_few_kernels_serve_all_columns_of_a_kind():
+    """Sizes, gaps and addresses are arguments."""
+    rng = random.Random(1)
+    configs = set()
+    for _ in range(500):
+        shape = (int(2 ** rng.uniform(1, 20)), int(2 ** rng.uniform(1, 10)))
+        x = view(shape, "float32", (shape[1] + rng.randrange(4), 1), 4 * rng.randrange(9))
+        made = make_plan(request(x, axis=0), OLDER)
+        if made.config.family == "panels":
+            configs.add(made.config)
+    assert 4 <= len(configs) <= 8
+
+
+def test_wide_states_take_fewer_threads():
+    narrow = planned(of_shape((3000, 2**20), "float32", "float32"), axis=0, **RECURRENCE)
+    wide = planned(of_shape((3000, 2**20), *["float64"] * 2), state_of("float64", "float64"), axis=0)
+    if narrow.config.family == wide.config.family == "panels":
+        assert wide.config.blocks_per_sm < narrow.config.blocks_per_sm
