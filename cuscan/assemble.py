@@ -42,9 +42,9 @@ def assemble(
 ) -> ScanPlan:
     """A plan.
 
-    Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if blocks take
-    `tickets`: then they publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. Words
-    `beside` are the family's own, behind those of struct Geometry.
+    Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if they take `tickets`, and
+    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. The family's own
+    words `beside` lie behind struct Geometry.
     """
     op, segments = request.op, request.segments
     number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]

@@ -120,8 +120,8 @@ def test_pitches_are_as_far_from_multiples_of_16_as_strides():
     for gap, dtype in itertools.product(range(17), ("uint8", "bfloat16", "float32")):
         made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype)
         size = view((1,), dtype).dtype.itemsize
-        pitches = [pitch for region, pitch, _, flat in beside(made)[2] if region >= 0 and not flat]
-        assert all((pitch - (2**20 + gap) * size) % 16 == 0 for pitch in pitches)
+        _, pitch, _, flat = beside(made)[2][0]
+        assert flat or (pitch - (2**20 + gap) * size) % 16 == 0
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():

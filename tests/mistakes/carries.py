@@ -33,11 +33,11 @@ CALLS: dict[str, Case] = {
     "carry-tiles-carried": named("tiles-shared", "", MAX, call=BACKWARDS, draw=lowest, shape=(16, 600)),
     "carry-tiles-bytes": named("tiles-shared", "", draw=draws("int8"), call={"dtype": "int8"}),
     "carry-recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
-    "carry-columns": products("panels-shared"),
+    "carry-panels": products("panels-shared"),
     "carry-panels-kept": products("panels-kept"),
-    "carry-columns-keys": named("panels-shared", "", segments="keys", shape=(2, 700, 8)),
-    "carry-columns-leading": named("panels-shared", "", call=LEADING, shape=(2, 256, 9)),
-    "carry-columns-index": named("panels-shared", "", MAX, **FLOATS),
+    "carry-panels-keys": named("panels-shared", "", segments="keys", shape=(2, 700, 8)),
+    "carry-panels-leading": named("panels-shared", "", call=LEADING, shape=(2, 256, 9)),
+    "carry-panels-index": named("panels-shared", "", MAX, **FLOATS),
     "carry-strips": named("strips", ""),
     "carry-strips-own": named("strips-own-parts", ""),
     "carry-strips-pairs": named("strips-pairs", ""),
@@ -45,8 +45,7 @@ CALLS: dict[str, Case] = {
 }
 
 ELEMENTS, TILE, SHARE, STARTS = "elements.cuh", "warp_tile.cuh", "panel_share.cuh", "kernels/segment_starts.cuh"
-COLUMNS, STRIPS, STRIP_TILE, WHOLE = (
-    "kernels/panels.cuh",
+STRIPS, STRIP_TILE, WHOLE = (
     "kernels/strips.cuh",
     "strip_tile.cuh",
     "kernels/whole_rows.cuh",
@@ -80,9 +79,9 @@ MISTAKES = (
     Mistake(
         "positions-of-columns-from-0",
         Kind.LOST,
-        "carry-columns-index",
+        "carry-panels-index",
         SHARE,
-        "items.index += Element::counted(width > 0 ? at : row);",
+        "items.index += Element::counted(row_of(0));",
         "",
     ),
     Mistake(
@@ -112,7 +111,7 @@ MISTAKES = (
     Mistake(
         "key-of-columns-of-another-place",
         Kind.PLACE,
-        "carry-columns-keys",
+        "carry-panels-keys",
         ELEMENTS,
         "(count - 1 - position) * geometry",
         "(count - 1) * geometry",
@@ -128,18 +127,18 @@ MISTAKES = (
     Mistake(
         "last-key-of-columns-not-compared",
         Kind.MEANING,
-        "carry-columns-keys",
+        "carry-panels-keys",
         SHARE,
-        "change && first + s == 0 && s < steps",
-        "false",
+        "(!is_first || Element::kCarriesIn)",
+        "!is_first",
     ),
     Mistake(
         "last-key-of-column-0",
         Kind.PLACE,
-        "carry-columns-keys",
+        "carry-panels-keys",
         SHARE,
-        "geometry.column.stride[Numbers::kCarryOut - 1], width)",
-        "0, width)",
+        "row_of(slot).array[Numbers::kCarryOut - 1]",
+        "place.first.array[Numbers::kCarryOut - 1]",
     ),
     Mistake(
         "empty-first-segment-takes-nothing",
@@ -194,23 +193,21 @@ MISTAKES = (
         "of_warp",
     ),
     Mistake(
-        "without-chunks-before", Kind.LOST, "carry-columns", COLUMNS, "geometry, chunk > 0, [&]", "geometry, false, [&]"
+        "without-runs-before",
+        Kind.LOST,
+        "carry-panels",
+        SHARE,
+        "join<Op>(has_left || s > 0, sum",
+        "join<Op>(s > 0, sum",
     ),
-    Mistake(
-        "of-another-chunk",
-        Kind.PLACE,
-        "carry-panels-kept",
-        COLUMNS,
-        "my_chunk == int(last) / kSteps)",
-        "my_chunk == 0)",
-    ),
+    Mistake("a-step-too-few", Kind.BOUND, "carry-panels-kept", SHARE, "if (s <= last) sum", "if (s < last) sum"),
     Mistake(
         "columns-of-results",
         Kind.BOUND,
-        "carry-columns-leading",
+        "carry-panels-leading",
         SHARE,
-        "left - 1 - Config::kIncludesInitial;\n        if (last < 0 || last >= kSteps)",
-        "left - 1;\n        if (last < 0 || last >= kSteps)",
+        "const int64 last = tile.geometry.elements() - 1 - first;",
+        "const int64 last = tile.geometry.axis.size - 1 - first;",
     ),
     Mistake(
         "of-the-first-unit-of-a-tile",
