@@ -56,11 +56,15 @@ def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
-def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
-    """An operator takes as many arrays as its elements have parts, of one place."""
+def check_count(op: Monoid, values: tuple[ArrayView, ...]) -> None:
+    """An operator takes as many arrays as its elements have parts."""
     if len(values) != len(op.inputs):
         wanted = f"a tuple of {len(op.inputs)} arrays or a structured array" if op.dtypes else "one array"
         raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
+
+
+def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
+    """The arrays of elements are of one place."""
     for name, view in zip(op.inputs, values, strict=True):
         check_address(name, view)
         check_place(name, view, elements_of(op, values[-1]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 HEADER_BYTES = 128  # struct Workspace
 
@@ -21,8 +21,7 @@ class Target:
     cluster: int = 16
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
 
     type: str = "boolean"

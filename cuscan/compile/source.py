@@ -125,6 +125,6 @@ def _literals(config: Config | StartsConfig) -> dict[str, str]:
 
 
 def _literal(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, Port):
         return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
