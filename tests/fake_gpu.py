@@ -154,6 +154,7 @@ def fake_gpu(monkeypatch):
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(cuda, "_launches", {})
+    monkeypatch.setattr(kernel, "_kernels", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
         monkeypatch.setattr(workspace, name, empty)

@@ -141,6 +141,7 @@ def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypa
             cuda, "_target", lambda index, arch=arch: dataclasses.replace(simulator.SMALL_GPU, arch=arch)
         )
         cuda._launches.clear()
+        kernel._kernels.clear()
         check(gpu, x, offsets=offsets_of(x))
         assert gpu.attributes[-2:] == [attributes] * 2
 
@@ -173,6 +174,15 @@ def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
         thread.join()
     work()
     assert [device for _, device in gpu.contexts] == [0, 1] * 3
+
+
+def test_a_kernel_is_loaded_once_for_all_shapes(gpu):
+    """And on each device: a module belongs to a context."""
+    for n in (20_000, 30_000, 40_001):
+        check(gpu, values(n))
+    assert len(gpu.loads) == 1 and len(gpu.launches) == 3
+    cuscan.scan(on_gpu(values(20_000), device=1))
+    assert len(gpu.loads) == 2
 
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):
@@ -361,7 +371,7 @@ def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
     for call in ({}, {"reverse": True}, {}):
         check(gpu, x, offsets=offsets_of(x), **call)
     check(gpu, x, reset=values(20_000, "int8") > 90)
-    assert len(gpu.starts) == 3 and len(gpu.launches) == 4 and len(gpu.loads) == 5
+    assert len(gpu.starts) == 3 and len(gpu.launches) == 4 and len(gpu.loads) == 4
     for (_, stream, (offsets, bits)), (_, scan_stream, pointers) in zip(gpu.starts, gpu.launches, strict=False):
         assert stream == scan_stream and pointers[2] == bits and offsets not in pointers
     assert len({bits for _, _, (_, bits) in gpu.starts}) == len({pointers[-1] for _, _, pointers in gpu.launches}) == 1

@@ -222,11 +222,11 @@ def test_initial_values_of_states():
         with pytest.raises(ScanTypeError, match=r"^initial must be a tuple of 2 numbers for op='user'"):
             check_start(wrong, pair, DTYPES["float32"])
     for initial, number in ((None, 0), (7, 7)):
-        got = initial_argument(request(view((3,))), initial)
+        got = initial_argument(request(view((3,))).kind, initial)
         assert got == number and got.dtype == "float64"  # enters the carry
     made = request((view((3,)), view((3,), "uint8")), pair)
     for initial, parts in ((None, (0, 0)), ((2.5, 9), (2.5, 9))):
-        got = initial_argument(made, initial)
+        got = initial_argument(made.kind, initial)
         assert got.shape == (1,) and got.dtype.itemsize == 8 and got[0].item() == parts
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import struct
 import threading
 from collections.abc import Iterable
 from typing import Any, cast
 
 import cupy
-import numpy as np
 
 from cuscan.backends import workspace
-from cuscan.backends.kernel import Kernel
+from cuscan.backends.kernel import Argument, find_kernel
 from cuscan.call import Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import ArrayView, DeviceLibrary
-from cuscan.kept import keep
+from cuscan.kept import MOST, keep
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
-from cuscan.request import ScanRequest, make_request
+from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
 from cuscan.versions import check_version
@@ -45,20 +46,30 @@ class _Thread(threading.local):
 class _Starts:
     """The launch that makes bits of offsets for the scan. `role` is the place of the offsets among the arrays."""
 
-    def __init__(self, plan: StartsPlan, arch: int, role: int) -> None:
+    def __init__(self, plan: StartsPlan, target: Target, device: int, role: int) -> None:
         self.role = role
         self.nbytes = plan.nbytes
-        self.kernel = Kernel(plan.config, arch, plan.grid, [0, 1, np.array(plan.words, np.int64).tobytes()])
+        self.grid = plan.grid
+        self.words = _words(plan.words)
+        self.kernel = find_kernel(plan.config, target.arch, device, (0, 0, self.words))
 
 
 class _Launch:
-    """Everything about a call that its arguments' addresses and values do not change."""
+    """Everything about a call that its arguments' addresses and values do not change.
+
+    Attributes:
+        places: for each array of the kernel its place among those of the call (read, written), and the bytes from its
+            address to scan position 0; None where the arrays of the call are those of the kernel.
+        numbers: the places of values that are numbers.
+        initial, geometry: what is passed by value behind the arrays.
+    """
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
         device = operands.views[0].device
         self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
         self.checks_offsets = checks_offsets
+        self.fields = len(request.carry_out)
         results = () if request.only_carry else request.results
         made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
         behind = (*([] if request.last is None else [request.last]), *request.carry_out)
@@ -71,25 +82,36 @@ class _Launch:
         target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
-        # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
+        self.grid = plan.grid
+        # The arrays of a call are those that it reads, then those that it writes; the kernel takes the results behind
+        # the values.
         values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
         written = read + len(results)
         count, last = written + len(behind), written + (request.last is not None)
         beside, carry_in = range(values, read - carried), range(read - carried, read)
-        written_behind = (*range(written, last), *carry_in, *range(last, count))
-        order = [*range(values), *range(read, written), *beside, *written_behind]
-        offsets = dict(zip(order, plan.present_offsets, strict=True))
-        self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
-        self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
-        carry = initial_argument(request, None).tobytes()
-        geometry = np.array(plan.geometry, np.int64).tobytes()
-        parts: list[int | bytes] = [*order, count, carry, geometry]
-        for i in self.numbers:
-            parts[i] = operands.views[i].owner.tobytes()
-        self.carry = len(order) + 1
-        self.kernel = Kernel(plan.config, target.arch, plan.grid, parts)
+        order = [*range(values), *range(read, written), *beside, *range(written, last), *carry_in, *range(last, count)]
+        places = list(zip(order, plan.present_offsets, strict=True))
+        self.places = None if order == list(range(count)) and not any(plan.offsets) else places
+        self.numbers = [place for place, spec in enumerate(request.values) if spec.is_number]
+        self.initial = _no_initial(request.kind)
+        self.geometry = _words(plan.geometry)
+        sample: list[Argument] = [*order, 0, self.initial, self.geometry]
+        for place in self.numbers:
+            sample[place] = operands.views[place].owner.tobytes()
+        self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
         starts = plan_starts(request, target)
-        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
+        self.starts = starts and _Starts(starts, target, device.ordinal, operands.roles.index("offsets"))
+
+
+@functools.lru_cache(MOST)
+def _no_initial(kind: CallKind) -> bytes:
+    """What a kernel takes for `initial` where there is none."""
+    start: bytes = initial_argument(kind, None).tobytes()
+    return start
+
+
+def _words(words: tuple[int, ...]) -> bytes:
+    return struct.pack(f"{len(words)}q", *words)
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -108,38 +130,43 @@ _this_thread = _Thread()
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    views, outs = operands.views, operands.outs
-    current, wanted = _get_device(), views[0].kind.device.ordinal
-    if current != wanted:
-        _set_device(wanted)
+    current, wanted = _get_device(), operands.views[0].kind.device.ordinal
+    if current == wanted:
+        return _run(flags, operands, initial)
+    _set_device(wanted)
     try:
-        launch, pointers = _find_launch(flags, operands, initial is not None)
-        library = launch.library
-        if launch.checks_offsets:
-            _validate(launch.request, operands, library)
-        owners = []
-        if outs is not None:
-            check_overlap(operands)
-            for out in outs:
-                owners.append(out.owner)
-        for make in launch.makers:
-            owners.append(make())
-            pointers.append(library.pointer(owners[-1]))
-        number = None if initial is None else initial_argument(launch.request, initial)
-        if not launch.empty:
-            _queue(launch, views, pointers, number)
-        if not launch.has_elements:
-            _hand_on(launch.request, operands, initial, owners)
-        if outs is not None:
-            for out in outs:
-                library.written(out.owner)
-        fields = len(launch.request.carry_out)
-        if fields:
-            owners[-fields:] = [one_or_all(owners[-fields:])]
-        return tuple(owners)
+        return _run(flags, operands, initial)
     finally:
-        if current != wanted:
-            _set_device(current)
+        _set_device(current)
+
+
+def _run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
+    """Run one call on the current device."""
+    launch, pointers = _find_launch(flags, operands, initial is not None)
+    library, outs = launch.library, operands.outs
+    if launch.checks_offsets:
+        _validate(launch.request, operands, library)
+    owners = []
+    if outs is not None:
+        check_overlap(operands)
+        owners = [out.owner for out in outs]
+    for make in launch.makers:
+        made = make()
+        owners.append(made)
+        pointers.append(library.pointer(made))
+    if not launch.empty:
+        start = launch.initial if initial is None else initial_argument(launch.request.kind, initial).tobytes()
+        _queue(launch, operands.views, pointers, start)
+    elif initial is not None:
+        initial_argument(launch.request.kind, initial)
+    if not launch.has_elements:
+        _hand_on(launch.request, operands, initial, owners)
+    if outs is not None:
+        for out in outs:
+            library.written(out.owner)
+    if launch.fields:
+        owners[-launch.fields :] = [one_or_all(owners[-launch.fields :])]
+    return tuple(owners)
 
 
 def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
@@ -196,34 +223,32 @@ def _target(index: int) -> Target:
     return _targets[index]
 
 
-def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
+def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], start: bytes) -> None:
     """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
-    device = views[0].kind.device
-    stream = launch.library.stream(device)
-    if launch.offsets is not None:
-        pointers = [pointer + offset for pointer, offset in zip(pointers, launch.offsets, strict=True)]
-    states = None  # held until the kernel is queued, as are the bits
-    starts = launch.starts
-    if starts is not None:
-        bits = workspace.find(starts.nbytes, launch.library, device, stream, "bits")
-        offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
-    if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
-        pointers.append(states.pointer)
-    else:
-        pointers.append(0)
-    values = [(i, views[i].owner.tobytes()) for i in launch.numbers]
-    if number is not None:
-        values.append((launch.carry, number.tobytes()))
+    library, device = launch.library, views[0].kind.device
     if device.ordinal not in _this_thread.contexts:
         _make_context()
         _this_thread.contexts |= {device.ordinal}
-    if starts is None:
-        launch.kernel.queue(stream, pointers, values)
+    stream = library.stream(device)
+    arguments: list[Argument] = [*pointers]
+    starts, bits = launch.starts, None
+    if starts is not None:
+        bits = workspace.find(starts.nbytes, library, device, stream, "bits")
+        arguments[starts.role] = bits.pointer
+    if launch.places is not None:
+        arguments = [arguments[place] + offset for place, offset in launch.places]
+    for place in launch.numbers:
+        arguments[place] = views[place].owner.tobytes()
+    states = None  # held until the kernel is queued, as are the bits
+    if launch.workspace_bytes:
+        states = workspace.find(launch.workspace_bytes, library, device, stream)
+    arguments += states.pointer if states else 0, start, launch.geometry
+    if starts is None or bits is None:
+        launch.kernel.queue(stream, launch.grid, arguments)
     else:
         with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, (offsets, bits.pointer))
-            launch.kernel.queue(stream, pointers, values)
+            starts.kernel.queue(stream, starts.grid, (pointers[starts.role], bits.pointer, starts.words))
+            launch.kernel.queue(stream, launch.grid, arguments)
     for view in views:
         if view.lender is not None:
             _keep([view.lender for view in views if view.lender is not None])

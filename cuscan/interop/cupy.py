@@ -11,7 +11,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
-from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
+from cuscan.interop.numpy import dense_maker, element_strides, find_row, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
 from cuscan.kept import keep
 from cuscan.versions import check_version
@@ -37,11 +37,11 @@ class CuPyLibrary:
         return ArrayView(array, kind, memory.ptr)
 
     def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
-        dtype = DTYPES.get(array.dtype.name)
+        dtype = find_row(array.dtype)
         if dtype is None:
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
         strides = element_strides(array, dtype.itemsize, name)
-        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.device.id], readonly)
+        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.data.device_id], readonly)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library, without a copy.
