@@ -50,10 +50,11 @@ def assemble(
     """
     kind = request.kind
     index = index_dtype(request)
-    state, carry_state = (
-        state_bytes(request, DTYPES[name], DTYPES[index]) for name in (kind.results[0].accumulator, kind.carry)
-    )
-    words = words or aggregates * -(-state // 4) or column_words(strips, chains, units, batches, state, carry_state)
+    state = state_bytes(request, DTYPES[kind.results[0].accumulator], DTYPES[index])
+    carry_state = state_bytes(request, DTYPES[kind.carry], DTYPES[index])
+    words = words or aggregates * -(-state // 4)
+    if chains:
+        words = column_words(strips, chains, units, batches, state, carry_state)
     values, results = len(request.values), len(request.results)
     config = _configure(
         kind,
@@ -84,8 +85,8 @@ def assemble(
     for dim in (layout.axis, column or _unit_dimension(layout), *batch):
         geometry += dim.size, *dim.strides
     geometry += product(batch), units, words
-    for i in range(values + results + 2):
-        geometry += span_of(layout, i, length if values <= i < values + results else elements)
+    for i, spec in enumerate(layout.arrays[: values + results + 2]):
+        geometry += span_of(layout, i, length if values <= i < values + results else elements) if spec else (0, 0)
     return ScanPlan(config, grid, tuple(geometry), layout.offsets, workspace_words=words)
 
 

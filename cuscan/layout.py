@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cuscan.request import ScanRequest
@@ -72,11 +72,24 @@ def _merge(dims: list[Dimension]) -> list[Dimension]:
     return merged
 
 
-def _access(spec: ArraySpec, step: int, items: int, offset: int, strides: Iterable[int], least: int) -> str:
-    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors.
+def accesses_of(
+    layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
+) -> tuple[str, ...]:
+    """How vectors of `items` neighbours along `along` can be read in every array, wherever `others` lead.
 
     They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
     """
+    return tuple(
+        [
+            _access(layout, array, along.strides[array], others, items, least) if spec else "None"
+            for array, spec in enumerate(layout.arrays)
+        ]
+    )
+
+
+def _access(layout: Layout, array: int, step: int, others: Sequence[Dimension], items: int, least: int) -> str:
+    spec = layout.arrays[array]
+    assert spec is not None
     if step == 0:
         return "Number" if spec.is_number else "Uniform"
     size = spec.dtype.itemsize
@@ -84,23 +97,13 @@ def _access(spec: ArraySpec, step: int, items: int, offset: int, strides: Iterab
         return "Element"
     nbytes = max(min(size * items, VECTOR_BYTES), least)
     # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-    edge = spec.address + offset + (size if step < 0 else 0)
-    if edge % nbytes or any([stride % nbytes for stride in strides]):
+    edge = spec.address + layout.offsets[array] + (size if step < 0 else 0)
+    if edge % nbytes:
         return "Element"
+    for dim in others:
+        if dim.strides[array] % nbytes:
+            return "Element"
     return "Vector" if step > 0 else "Mirrored"
-
-
-def accesses_of(
-    layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
-) -> tuple[str, ...]:
-    """The access of every array, to vectors along `along` in all `others`."""
-    steps, offsets = along.strides, layout.offsets
-    return tuple(
-        [
-            _access(spec, steps[i], items, offsets[i], [d.strides[i] for d in others], least) if spec else "None"
-            for i, spec in enumerate(layout.arrays)
-        ]
-    )
 
 
 def shifted_access(spec: ArraySpec | None, step: int) -> str:
@@ -113,11 +116,10 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
 def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
     """Bytes from scan position 0 to an array's lowest address, and to the end of its highest element.
 
-    The scanned axis has so many elements. Of an array that is not there: nothing.
+    The scanned axis has so many elements.
     """
     spec = layout.arrays[array]
-    if spec is None:
-        return 0, 0
+    assert spec is not None
     reach = max(elements - 1, 0) * layout.axis.strides[array]
     lowest, highest = min(reach, 0), max(reach, 0)
     for dim in layout.others:

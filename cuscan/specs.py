@@ -34,7 +34,8 @@ class Segments(NamedTuple):
 
 def spec_of(view: ArrayView) -> ArraySpec:
     """The spec of an array that is there."""
-    return ArraySpec(view.dtype, view.shape, view.strides, view.pointer % ALIGNMENT)
+    kind = view.kind
+    return ArraySpec(kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number)
 
 
 def standing_along(spec: ArraySpec, axis: int) -> ArraySpec:
