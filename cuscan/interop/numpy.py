@@ -52,6 +52,9 @@ class NumPyLibrary:
         kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
         return ArrayView(array, kind, array.__array_interface__["data"][0])
 
+    def look(self, arrays: tuple[Any, ...]) -> None:
+        pass  # nothing is launched
+
     def _kind_of(self, array: Any, name: str) -> ArrayKind:
         dtype = find_row(array.dtype)
         if dtype is None or not array.dtype.isnative:

@@ -29,6 +29,13 @@ class Library(Protocol):
     def adopt(self, array: Any, name: str) -> ArrayView:
         """See an array of this library; `name` is the argument that errors speak of."""
 
+    def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
+        """What launches on some arrays depend on, and their addresses; the first is of the library.
+
+        None where more than a launch is needed, or where it is easier to see: on the CPU, where arrays are of several
+        libraries, where derivatives follow them.
+        """
+
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
