@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from cuscan import autograd
-from cuscan.call import CARRY, SEGMENTS, Operands, choose_extremum, find_dtype, make_flags
+from cuscan import autograd, backends
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands, choose_extremum, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -165,23 +165,19 @@ def scan(
     axis = choose_axis(axis, dim)
     flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
     if isinstance(op, Operator) or isinstance(x, tuple):
-        views, roles, structure = _adopt_values(x, op)
+        arrays, roles, structure = _take_apart(x, op)
     else:
-        views, roles, structure = (adopt(x, "x"),), _X, None
+        arrays, roles, structure = (x,), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
-        views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+        arrays, roles = _put_beside(arrays, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if carry is not None:
-        views, roles = _adopt_carry(views, roles, carry)
-    outs = None if out is None else _adopt_outs(out)
-    results = autograd.run(flags, Operands(views, roles, outs), initial)
-    behind = ()
-    if return_carry:
-        results, behind = results[:-1], results[-1:]
+        arrays, roles = _put_carry(arrays, roles, carry)
+    results = _run(flags, roles, arrays, out, initial)
+    behind = results[-1:] if return_carry else ()
     if out is not None:
-        results = out if isinstance(out, tuple) else (out,)
+        results = (out if isinstance(out, tuple) else (out,)) + behind
     elif structure is not None:
-        results = (_as_structure(results, structure),)
-    results += behind
+        results = (_as_structure(results[: len(results) - len(behind)], structure), *behind)
     as_tuple = isinstance(x, tuple) or isinstance(out, tuple)
     return results if len(results) > 1 or as_tuple else results[0]
 
@@ -282,15 +278,14 @@ def linear_recurrence(
     )
     if initial is not None and carry is not None:
         raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
-    value = adopt(b, "b")
     number = initial if initial is None or _is_number(initial) else None
     before = None if number is initial else initial
-    views, roles = _adopt_beside(
-        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
+    arrays, roles = _put_beside(
+        (_array_or_number(a, b, dtype), b), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
     )
     if carry is not None:
-        views, roles = _adopt_carry(views, roles, carry)
-    results = autograd.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
+        arrays, roles = _put_carry(arrays, roles, carry)
+    results = _run(flags, roles, arrays, out, number)
     return results if len(results) > 1 else results[0]
 
 
@@ -353,29 +348,39 @@ def total(
     flags = make_flags(
         combined, axis, reverse, skipna=skipna, dtype=dtype, validate=validate, return_carry=True, only_carry=True
     )
-    views: tuple[ArrayView, ...]
     if combined is LINEAR_RECURRENCE:
         if not isinstance(x, tuple) or len(x) != 2:
             raise ScanTypeError(
                 f"x must be a tuple of 2 arrays (a, b) for op='linear_recurrence'; got {type(x).__name__}"
             )
-        value = adopt(x[1], "b")
-        views, roles = (_adopt_like(x[0], value, dtype), value), LINEAR_RECURRENCE.inputs
+        arrays, roles = (_array_or_number(x[0], x[1], dtype), x[1]), LINEAR_RECURRENCE.inputs
     else:
-        views, roles, _ = _adopt_values(x, combined)
-    views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+        arrays, roles, _ = _take_apart(x, combined)
+    arrays, roles = _put_beside(arrays, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if carry is not None:
-        views, roles = _adopt_carry(views, roles, carry)
-    return autograd.run(flags, Operands(views, roles), initial)[-1]
+        arrays, roles = _put_carry(arrays, roles, carry)
+    return _run(flags, roles, arrays, None, initial)[-1]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
+Arrays = tuple[Any, ...]  # of any library; an `ArrayView` in the place of a number
 _X = ("x",)  # what errors call a single array of elements
 
 
-def _adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
+def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial: Any) -> tuple[Any, ...]:
+    """Run a call on arrays in their roles; those that no like call ran on are adopted first."""
+    outs = out if out is None or isinstance(out, tuple) else (out,)
+    key, results = backends.repeat(flags, roles, arrays, outs, initial)
+    if results is not None:
+        return results
+    views = tuple(a if isinstance(a, ArrayView) else adopt(a, name) for name, a in zip(roles, arrays, strict=True))
+    adopted = None if out is None else _adopt_outs(out)
+    return autograd.run(flags, Operands(views, roles, adopted, key), initial)
+
+
+def _take_apart(x: Any, op: Any) -> tuple[Arrays, tuple[str, ...], Any]:
     """The arrays of elements and what errors call them; and the result's dtype, if they are one structured array."""
     fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
     structure = None
@@ -394,8 +399,8 @@ def _adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ..
         named = {f"x[{name!r}]": _whole_strides(x[name]) for name in fields}
         structure = np.dtype(list(fields.items()), align=x.dtype.isalignedstruct)
     else:
-        return (adopt(x, "x"),), _X, None
-    return tuple(adopt(array, name) for name, array in named.items()), tuple(named), structure
+        return (x,), _X, None
+    return tuple(named.values()), tuple(named), structure
 
 
 def _whole_strides(field: Any) -> Any:
@@ -403,18 +408,15 @@ def _whole_strides(field: Any) -> Any:
     return field.copy() if any(stride % field.itemsize for stride in field.strides) else field
 
 
-def _adopt_beside(
-    views: tuple[ArrayView, ...], roles: tuple[str, ...], **beside: Any
-) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
+def _put_beside(arrays: Arrays, roles: tuple[str, ...], **beside: Any) -> tuple[Arrays, tuple[str, ...]]:
     """The values, and the arrays beside them that are given, in the order of the keywords."""
     given = {name: array for name, array in beside.items() if array is not None}
     segments = [name for name in SEGMENTS if name in given]
     if len(segments) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
     if isinstance(given.get("offsets"), list | tuple):
-        given["offsets"] = _integers_like(views[-1], given["offsets"], "offsets")
-    adopted = tuple(adopt(array, name) for name, array in given.items())
-    return views + adopted, roles + tuple(given)
+        given["offsets"] = _integers_like(adopt(arrays[-1], roles[-1]), given["offsets"], "offsets")
+    return arrays + tuple(given.values()), roles + tuple(given)
 
 
 def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: str) -> Any:
@@ -428,17 +430,14 @@ def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: 
     return value.library.from_numpy(integers.astype(np.int64), value.device)
 
 
-def _adopt_carry(
-    views: tuple[ArrayView, ...], roles: tuple[str, ...], carry: Any
-) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
-    """The views so far, and the fields of the carry that comes in. NumPy's numbers are its arrays of no dimension."""
+def _put_carry(arrays: Arrays, roles: tuple[str, ...], carry: Any) -> tuple[Arrays, tuple[str, ...]]:
+    """The arrays so far, and the fields of the carry that comes in. NumPy's numbers are its arrays of no dimension."""
     fields = carry if isinstance(carry, tuple) else (carry,)
     if not fields:
         raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
     names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
-    arrays = (np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
-    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=False))
-    return views + adopted, roles + names
+    fields = tuple(np.asarray(field) if isinstance(field, np.generic) else field for field in fields[: len(names)])
+    return arrays + fields, roles + names
 
 
 def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
@@ -454,10 +453,11 @@ def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
     return (adopt(out, "out"),)
 
 
-def _adopt_like(a: Any, value: ArrayView, dtype: Any) -> ArrayView:
-    """An array, or a number of the type that a recurrence over `value` is computed in."""
+def _array_or_number(a: Any, b: Any, dtype: Any) -> Any:
+    """An array, or the view of a number of the type that a recurrence over `b` is computed in."""
     if not _is_number(a):
-        return adopt(a, "a")
+        return a
+    value = adopt(b, "b")
     result = value.dtype if dtype is None else find_dtype(dtype)
     number = DTYPES[result.accumulator] if result.kind in INEXACT else DTYPES["float64"]
     if isinstance(a, complex | np.complexfloating) and number.kind is not Kind.COMPLEX:

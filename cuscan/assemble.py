@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
+from typing import Any
 
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
+from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout, span_of
 from cuscan.order import GROUP, SECTION
-from cuscan.request import ScanRequest
-from cuscan.specs import ArraySpec
+from cuscan.request import CallKind, ScanRequest
 from cuscan.tuning import LINE_WORDS
 
 STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
@@ -43,52 +45,28 @@ def assemble(
     """A plan.
 
     Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if they take `tickets`, and
-    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. The family's own
-    words `beside` lie behind struct Geometry.
+    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. Words of the
+    family's own, `beside`, lie behind struct Geometry.
     """
-    op, segments = request.op, request.segments
-    number, carry = DTYPES[request.result.dtype.accumulator], DTYPES[request.carry]
+    kind = request.kind
     index = index_dtype(request)
-    exclusive = request.exclusive or request.include_initial
-    sparse = exclusive or request.has_initial or request.skip_nan or request.mask is not None
-    state, carry_state = (state_bytes(request, of, DTYPES[index]) for of in (number, carry))
-    words = words or aggregates * -(-state // 4) or strip_words(strips, chains, batches, carry_state)
-    ports = [
-        _port(spec, access, i in sent) for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
-    ]
+    state = state_bytes(request, DTYPES[kind.results[0].accumulator], DTYPES[index])
+    carry_state = state_bytes(request, DTYPES[kind.carry], DTYPES[index])
+    words = words or aggregates * -(-state // 4)
+    if chains:
+        words = strip_words(strips, chains, batches, carry_state)
     values, results = len(request.values), len(request.results)
-    if request.only_carry:
-        ports[values : values + results] = [Port(port.type) for port in ports[values : values + results]]
-    mask, segment_port, row_initial, last = ports[values + results : values + results + 4]
-    carry_in, carry_out = (
-        tuple(Port(s.dtype.cpp, "Uniform") for s in c) for c in (request.carry_in, request.carry_out)
-    )
-    kind = segments.kind.capitalize() if segments else "None"
-    if kind == "Offsets":
-        kind, segment_port = "Bits", Port("uint32", "Element")
-    config = Config(
-        family=family,
-        op=op.functor.format(T=number.cpp, Index=index, Sparse=str(sparse).lower()),
-        carry_op=op.functor.format(T=carry.cpp, Index=index, Sparse=str(sparse).lower()),
-        functor_source=op.source,
-        index=index,
-        indexed=op.indexed,
-        values=tuple(ports[:values]),
-        results=tuple(ports[values : values + results]),
-        mask=mask,
-        segment_port=segment_port,
-        row_initial=row_initial,
-        last=last,
-        carry_in=carry_in,
-        carry_out=carry_out,
-        segments=kind,
-        segments_have_initial=request.segments_have_initial,
-        reverse=request.reverse and op.indexed,
-        exclusive=exclusive,
-        includes_initial=request.include_initial,
-        shows_segment_starts=request.exclusive and segments is not None,
-        skips_nan=request.skip_nan,
-        has_initial=request.has_initial,
+    config = _configure(
+        kind,
+        family,
+        tuple(
+            [
+                _port(spec.dtype, access, i in sent) if spec else _ABSENT
+                for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
+            ]
+        ),
+        values,
+        index,
         grid=chains > 0 or tickets,
         levels=(units > 1) + (units > GROUP) + (units > SECTION),
         batch_dims=len(batch),
@@ -102,24 +80,73 @@ def assemble(
         cluster=cluster,
     )
     length = layout.axis.size
-    elements = (length - request.include_initial,)
-    lengths = (*elements * values, *(length,) * results, *elements * 2)
-    dimensions = (layout.axis, column or _unit_dimension(layout), *batch)
-    geometry = (
-        *(word for dim in dimensions for word in (dim.size, *dim.strides)),
-        product(batch),
-        units,
-        words,
-        *(word for i, along in enumerate(lengths) for word in span_of(layout, i, along)),
-        *beside,
+    elements = length - kind.include_initial
+    geometry: list[int] = []
+    for dim in (layout.axis, column or _unit_dimension(layout), *batch):
+        geometry += dim.size, *dim.strides
+    geometry += product(batch), units, words
+    for i, spec in enumerate(layout.arrays[: values + results + 2]):
+        geometry += span_of(layout, i, length if values <= i < values + results else elements) if spec else (0, 0)
+    geometry += beside
+    return ScanPlan(config, grid, tuple(geometry), layout.offsets, workspace_words=words)
+
+
+@functools.lru_cache(MOST)
+def _configure(
+    kind: CallKind,
+    family: str,
+    ports: tuple[Port, ...],
+    values: int,
+    index: str,
+    **decided: Any,
+) -> Config:
+    """The configuration of a kind of call; the same object for the same decisions."""
+    op, number, carry = kind.op, DTYPES[kind.results[0].accumulator], DTYPES[kind.carry]
+    behind = values + len(kind.results)
+    results = ports[values:behind]
+    mask, segment_port, row_initial, last = ports[behind : behind + 4]
+    carries = [Port(port.type, "Uniform") for port in ports[behind + 4 :]]
+    fields = len(kind.carry_fields)
+    carry_in = carries[:-fields] if kind.returns_carry else carries
+    exclusive = kind.exclusive or kind.include_initial
+    sparse = exclusive or kind.has_initial or kind.skip_nan or mask.present
+    by_offsets = kind.segments == "offsets"
+    functor, carry_functor = (
+        op.functor.format(T=of.cpp, Index=index, Sparse=str(sparse).lower()) for of in (number, carry)
     )
-    return ScanPlan(config, grid, geometry, layout.offsets, workspace_words=words)
+    return Config(
+        family=family,
+        op=functor,
+        carry_op=carry_functor,
+        functor_source=op.source,
+        index=index,
+        indexed=op.indexed,
+        values=ports[:values],
+        results=tuple(Port(port.type) for port in results) if kind.only_carry else results,
+        mask=mask,
+        segment_port=Port("uint32", "Element") if by_offsets else segment_port,
+        row_initial=row_initial,
+        last=last,
+        carry_in=tuple(carry_in),
+        carry_out=tuple(carries[len(carry_in) :]),
+        segments="Bits" if by_offsets else (kind.segments or "none").capitalize(),
+        segments_have_initial=kind.segments_have_initial,
+        reverse=kind.reverse and op.indexed,
+        exclusive=exclusive,
+        includes_initial=kind.include_initial,
+        shows_segment_starts=kind.exclusive and kind.segments is not None,
+        skips_nan=kind.skip_nan,
+        has_initial=kind.has_initial,
+        **decided,
+    )
 
 
-def _port(spec: ArraySpec | None, access: str, sent: bool) -> Port:
-    if spec is None:
-        return Port()
-    return Port(spec.dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
+_ABSENT = Port()
+
+
+@functools.lru_cache(MOST)
+def _port(dtype: DType, access: str, sent: bool) -> Port:
+    return Port(dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
 
 
 def _unit_dimension(layout: Layout) -> Dimension:
@@ -140,10 +167,16 @@ def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, 
 
 def state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
     """The sizeof of the operator's state over a number type, with the mark of a segment where there are any."""
-    dtype = request.op.states.dtype(number.name)
+    return _state_bytes(request.kind, number, index)
+
+
+@functools.lru_cache(MOST)
+def _state_bytes(kind: CallKind, number: DType, index: DType) -> int:
+    op = kind.op
+    dtype = op.states.dtype(number.name)
     fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
-    sizes = [index.itemsize if request.op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
-    return _struct_bytes([_struct_bytes(sizes), 4], max(*sizes, 4)) if request.segments else _struct_bytes(sizes)
+    sizes = [index.itemsize if op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
+    return _struct_bytes([_struct_bytes(sizes), 4], max(*sizes, 4)) if kind.segments else _struct_bytes(sizes)
 
 
 def _struct_bytes(sizes: list[int], align: int = 0) -> int:

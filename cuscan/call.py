@@ -79,12 +79,13 @@ class Operands:
     """The arrays of a call: those that are read, in the order of the kernels' arguments, each by its role.
 
     The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial", and those of
-    `CARRY`.
+    `CARRY`. A GPU's backend keeps what it makes of the call by `key`, if there is one.
     """
 
     views: tuple[ArrayView, ...]
     roles: tuple[str, ...] = ("x",)
     outs: tuple[ArrayView, ...] | None = None
+    key: Any = None
 
     @property
     def values(self) -> tuple[ArrayView, ...]:

@@ -13,7 +13,7 @@ from cuscan.checks import Elements, check_address, check_place
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import Monoid
-from cuscan.specs import ArraySpec, Segments, dense_strides, spec_of, standing_along
+from cuscan.specs import ArraySpec, dense_strides, spec_of, standing_along
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
@@ -31,15 +31,15 @@ def carry_dtype(op: Monoid, result: DType) -> str:
     return result.wide if op.wide_carry else result.accumulator
 
 
-def carry_fields(op: Monoid, result: DType, segments: Segments | None) -> tuple[CarryField, ...]:
+def carry_fields(op: Monoid, result: DType, keys: DType | None) -> tuple[CarryField, ...]:
     """The fields of a carry: those of the state, then "count" beside positions and "key" beside keys."""
     state = op.states.dtype(carry_dtype(op, result))
     fields = [CarryField(name, DTYPES[state[name].name]) for name in state.names or ()]
     fields = fields or [CarryField("value", DTYPES[state.name])]
     if op.indexed:
         fields.append(CarryField("count", DTYPES["int64"]))
-    if segments is not None and segments.kind == "keys":
-        fields.append(CarryField("key", segments.array.dtype))
+    if keys is not None:
+        fields.append(CarryField("key", keys))
     return tuple(fields)
 
 

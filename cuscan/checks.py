@@ -56,13 +56,16 @@ def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
-def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
-    """An operator takes as many arrays as its elements have parts, of one place."""
+def check_count(op: Monoid, values: tuple[ArrayView, ...]) -> None:
+    """An operator takes as many arrays as its elements have parts."""
     if len(values) != len(op.inputs):
         wanted = f"a tuple of {len(op.inputs)} arrays or a structured array" if op.dtypes else "one array"
         raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
-    for name, view in zip(op.inputs, values, strict=True):
-        check_address(name, view)
+
+
+def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
+    """The arrays of elements are of one place."""
+    for name, view in zip(op.inputs, values[:-1], strict=False):
         check_place(name, view, elements_of(op, values[-1]))
 
 
@@ -148,7 +151,7 @@ def check_place(name: str, view: ArrayView, elements: Elements) -> None:
         raise ScanTypeError(
             f"{name} is of {view.library.name} and {of} of {value.library.name}; they must be of one library"
         )
-    if view.device != value.device:
+    if view.device is not value.device and view.device != value.device:
         raise ScanValueError(f"{name} is on {view.device} and {of} on {value.device}; they must be on one device")
 
 
@@ -168,8 +171,8 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
     if out.readonly:
         raise ScanValueError(f"{name} is read-only")
     reach = 1
-    for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
-        if stride < reach and 0 not in out.shape:
+    for stride, size in sorted([(abs(s), n) for s, n in zip(out.strides, shape, strict=True) if n > 1]):
+        if stride < reach and 0 not in shape:
             raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)
 
@@ -200,6 +203,8 @@ def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...]
     """An array as it looks when it is broadcast to `shape`."""
     check_address(name, view)
     check_place(name, view, main)
+    if view.shape == shape:
+        return spec_of(view)
     missing = len(shape) - len(view.shape)
     aligned = shape[max(missing, 0) :]
     if missing < 0 or any(m not in (1, n) for m, n in zip(view.shape, aligned, strict=True)):

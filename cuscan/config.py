@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import functools
+import itertools
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple
 
 HEADER_BYTES = 128  # struct Workspace
 
@@ -21,8 +23,7 @@ class Target:
     cluster: int = 16
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
 
     type: str = "boolean"
@@ -87,6 +88,18 @@ class Config:
         beside = (self.mask, self.segment_port, self.row_initial, self.last)
         return (*self.values, *self.results, *beside, *self.carry_in, *self.carry_out)
 
+    @functools.cached_property
+    def present(self) -> tuple[bool, ...]:
+        """Of each port, whether the array is there."""
+        return tuple(port.present for port in self.ports)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
 
 @dataclass(frozen=True)
 class StartsConfig:
@@ -126,7 +139,7 @@ class ScanPlan:
     @property
     def present_offsets(self) -> tuple[int, ...]:
         """The offsets of the arrays that there are: the arguments of the kernel."""
-        return tuple(o for o, port in zip(self.offsets, self.config.ports, strict=True) if port.present)
+        return tuple(itertools.compress(self.offsets, self.config.present))
 
     @property
     def workspace_bytes(self) -> int:

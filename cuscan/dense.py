@@ -31,13 +31,16 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
 
     The threads of thread_rows are a row apart. They would meet in few banks if that were a multiple of 32 bytes.
     """
-    length, sizes = layout.axis.size, _sizes(request)
-    steps = {step / size for step, size in zip(layout.axis.strides, sizes, strict=False)}
-    dense = steps in ({1}, {-1}) and not layout.others[1:]
+    if layout.others[1:] or not is_plain(request):
+        return False
+    length, sizes, steps = layout.axis.size, _sizes(request), layout.axis.strides
+    back = steps[0] < 0
+    if any([step != (-size if back else size) for step, size in zip(steps, sizes, strict=False)]):
+        return False
     for dim in layout.others:
-        dense = dense and all(step == length * size for step, size in zip(dim.strides, sizes, strict=False))
-    meeting = _is_short(length, order) and length * max(sizes) % 32 == 0
-    if not dense or meeting or not is_plain(request):
+        if any([step != length * size for step, size in zip(dim.strides, sizes, strict=False)]):
+            return False
+    if _is_short(length, order) and length * max(sizes) % 32 == 0:
         return False
     return "Element" in accesses_of(layout, layout.axis, layout.others, order.items)
 

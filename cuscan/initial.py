@@ -14,7 +14,7 @@ from cuscan.operators import Monoid
 from cuscan.states import make_states
 
 if TYPE_CHECKING:
-    from cuscan.request import ScanRequest
+    from cuscan.request import CallKind, ScanRequest
 
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
@@ -70,13 +70,13 @@ def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] 
     return tuple(check_initial(number, DTYPES[name]) for number, name in zip(initial, op.dtypes, strict=True))
 
 
-def initial_argument(request: ScanRequest, initial: Any) -> Any:
+def initial_argument(kind: CallKind, initial: Any) -> Any:
     """The user's `initial` as the kernels take it: a NumPy number, or an array of one structured element."""
-    start = check_start(initial, request.op, request.result.dtype)
-    if not request.op.dtypes:
-        return np.dtype(request.carry).type(0 if start is None else start[0])
-    numbers = request.op.identity(request.result.dtype) if start is None else start
-    return make_states(request.op.states.dtype(""), numbers, (1,))
+    op, result = kind.op, kind.results[0]
+    start = check_start(initial, op, result)
+    if not op.dtypes:
+        return np.dtype(kind.carry).type(0 if start is None else start[0])
+    return make_states(op.states.dtype(""), op.identity(result) if start is None else start, (1,))
 
 
 def carry_start(request: ScanRequest, initial: Any) -> tuple[complex, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cuscan.request import ScanRequest
@@ -39,65 +39,71 @@ def layout_of(request: ScanRequest) -> Layout:
     arrays = (*request.values, *request.results, request.mask, flags, request.row_initial, request.last)
     arrays += request.carry_in + request.carry_out
     first = len(request.values)  # of the results
-    rank = len(request.shape)
-    strides = [tuple(s * a.dtype.itemsize for s in a.strides) if a else (0,) * rank for a in arrays]
-    dims = [Dimension(n, tuple(s[i] for s in strides)) for i, n in enumerate(request.shape)]
-    axis = dims.pop(request.axis)
+    still = (0,) * len(request.shape)
+    strides = [[s * a.dtype.itemsize for s in a.strides] if a else still for a in arrays]
+    dims = list(map(Dimension, request.shape, zip(*strides, strict=True)))
+    size, steps = dims.pop(request.axis)
     extra = int(request.include_initial)
     offsets = (0,) * len(arrays)
     if request.reverse:
-        last = axis.size - 1
+        last = size - 1
         is_result = range(first, first + len(request.results))
-        offsets = tuple((last + extra if i in is_result else last) * s for i, s in enumerate(axis.strides))
-        axis = Dimension(axis.size, tuple(-s for s in axis.strides))
-    axis = axis._replace(size=axis.size + extra)
+        offsets = tuple([(last + extra if i in is_result else last) * s for i, s in enumerate(steps)])
+        steps = tuple([-s for s in steps])
+    axis = Dimension(size + extra, steps)
+    others = [d for d in dims if d.size > 1]
+    if len(others) > 1:
+        others.sort(key=lambda dim: (abs(dim.strides[first]), abs(dim.strides[first - 1])))
+        others = _merge(others)
+    step = abs(steps[first])
+    contiguous = axis.size == 1 or all([step <= abs(d.strides[first]) for d in others])
+    return Layout(arrays, axis, tuple(others), offsets, contiguous)
 
-    def speed(dim: Dimension) -> tuple[int, int]:
-        return abs(dim.strides[first]), abs(dim.strides[first - 1])
 
-    others = _merge(sorted((d for d in dims if d.size > 1), key=speed))
-    contiguous = axis.size == 1 or all(abs(axis.strides[first]) <= abs(d.strides[first]) for d in others)
-    return Layout(arrays, axis, others, offsets, contiguous)
-
-
-def _merge(dims: list[Dimension]) -> tuple[Dimension, ...]:
+def _merge(dims: list[Dimension]) -> list[Dimension]:
     """Join neighbouring axes that one stride can walk, in every array. The fastest come first."""
-    merged: list[Dimension] = []
-    for dim in dims:
-        last = merged[-1] if merged else None
-        if last and dim.strides == tuple(last.size * stride for stride in last.strides):
-            merged[-1] = last._replace(size=last.size * dim.size)
+    merged = dims[:1]
+    for dim in dims[1:]:
+        last = merged[-1]
+        if dim.strides == tuple([last.size * stride for stride in last.strides]):
+            merged[-1] = Dimension(last.size * dim.size, last.strides)
         else:
             merged.append(dim)
-    return tuple(merged)
-
-
-def _access(spec: ArraySpec | None, step: int, items: int, offset: int, strides: Iterable[int], least: int) -> str:
-    """How vectors of `items` neighbours along `step` can be read; `strides` lead to all other vectors.
-
-    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
-    """
-    if spec is None:
-        return "None"
-    if step == 0:
-        return "Number" if spec.is_number else "Uniform"
-    size = spec.dtype.itemsize
-    nbytes = max(min(size * items, VECTOR_BYTES), least)
-    # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-    edge = spec.address + offset + (size if step == -size else 0)
-    if abs(step) != size or edge % nbytes or any(stride % nbytes for stride in strides):
-        return "Element"
-    return "Vector" if step == size else "Mirrored"
+    return merged
 
 
 def accesses_of(
     layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
 ) -> tuple[str, ...]:
-    """The access of every array, to vectors along `along` in all `others`."""
+    """How vectors of `items` neighbours along `along` can be read in every array, wherever `others` lead.
+
+    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
+    """
     return tuple(
-        _access(spec, along.strides[i], items, layout.offsets[i], (d.strides[i] for d in others), least)
-        for i, spec in enumerate(layout.arrays)
+        [
+            _access(layout, array, along.strides[array], others, items, least) if spec else "None"
+            for array, spec in enumerate(layout.arrays)
+        ]
     )
+
+
+def _access(layout: Layout, array: int, step: int, others: Sequence[Dimension], items: int, least: int) -> str:
+    spec = layout.arrays[array]
+    assert spec is not None
+    if step == 0:
+        return "Number" if spec.is_number else "Uniform"
+    size = spec.dtype.itemsize
+    if step not in (size, -size):
+        return "Element"
+    nbytes = max(min(size * items, VECTOR_BYTES), least)
+    # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
+    edge = spec.address + layout.offsets[array] + (size if step < 0 else 0)
+    if edge % nbytes:
+        return "Element"
+    for dim in others:
+        if dim.strides[array] % nbytes:
+            return "Element"
+    return "Vector" if step > 0 else "Mirrored"
 
 
 def shifted_access(spec: ArraySpec | None, step: int) -> str:
@@ -110,11 +116,13 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
 def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
     """Bytes from scan position 0 to an array's lowest address, and to the end of its highest element.
 
-    The scanned axis has so many elements. Of an array that is not there: nothing.
+    The scanned axis has so many elements.
     """
     spec = layout.arrays[array]
-    if spec is None:
-        return 0, 0
-    dims = (layout.axis._replace(size=elements), *layout.others)
-    reach = [max(dim.size - 1, 0) * dim.strides[array] for dim in dims]
-    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + spec.dtype.itemsize
+    assert spec is not None
+    reach = max(elements - 1, 0) * layout.axis.strides[array]
+    lowest, highest = min(reach, 0), max(reach, 0)
+    for dim in layout.others:
+        reach = (dim.size - 1) * dim.strides[array]
+        lowest, highest = lowest + min(reach, 0), highest + max(reach, 0)
+    return lowest, highest + spec.dtype.itemsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,10 +11,11 @@ from cuscan.config import ScanPlan, Target
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
+from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
 from cuscan.panels import panels_of
-from cuscan.request import ScanRequest
+from cuscan.request import CallKind, ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import (
     BYTES_TO_WORDS,
@@ -51,16 +53,20 @@ MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block 
 
 
 def _itemsizes(request: ScanRequest) -> list[int]:
-    return [spec.dtype.itemsize for spec in (*request.values, *request.results)]
+    return [dtype.itemsize for dtype in (*request.kind.values, *request.kind.results)]
 
 
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
-    if not layout_of(request).contiguous:
-        return COLUMNS
-    sizes = _itemsizes(request)
+    return _order_along(request.kind) if layout_of(request).contiguous else COLUMNS
+
+
+@functools.lru_cache(MOST)
+def _order_along(kind: CallKind) -> Order:
+    """The order of a contiguous axis."""
+    sizes = [dtype.itemsize for dtype in (*kind.values, *kind.results)]
     order = BYTES_TO_WORDS if sizes == [1, 8] else CONTIGUOUS[max(sizes)]
-    element = sum(spec.dtype.itemsize for spec in request.values)
+    element = sum(dtype.itemsize for dtype in kind.values)
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)
     while order.unit * element > TILE_BYTES:  # more than eight fields
@@ -73,7 +79,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     layout = layout_of(request)
     if not layout.contiguous:
         return _plan_across(request, layout, target)
-    order = order_of(request)
+    order = _order_along(request.kind)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
             return _plan_dense_rows(request, layout, order, target)

@@ -1,18 +1,21 @@
 """The user's call, checked and normalised: a frozen `ScanRequest`, or an error that speaks of the call.
 
-Nothing here touches memory: requests are made of shapes, strides, dtypes and addresses.
+Nothing here touches memory: requests are made of shapes, strides, dtypes and addresses. What calls of one kind have in
+common is found once: a `CallKind`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from cuscan.call import SEGMENTS, Flags, Operands, find_operator
-from cuscan.carry import carry_dtype, carry_fields, carry_out, check_carry
+from cuscan.call import CARRY, Flags, Operands, find_operator
+from cuscan.carry import CarryField, carry_dtype, carry_fields, carry_out, check_carry
 from cuscan.checks import (
     broadcast,
     check_axis,
     check_bool,
+    check_count,
     check_inputs,
     check_out,
     check_real,
@@ -22,28 +25,54 @@ from cuscan.checks import (
     out_names,
     results_of,
 )
-from cuscan.dtypes import DTYPES, INEXACT
+from cuscan.dtypes import DTYPES, INEXACT, DType
+from cuscan.kept import keep
 from cuscan.operators import Monoid
 from cuscan.specs import ArraySpec, Segments, dense_strides, spec_of, standing_along
 
 
-@dataclass(frozen=True)
-class ScanRequest:
-    """One scan, complete and valid.
+@dataclass(frozen=True, eq=False)
+class CallKind:
+    """What a request says but for sizes, strides and addresses; one object a kind, so identity is equality.
 
-    Arrays are broadcast to `shape`, that of the elements; `row_initial`, `last` and the fields of carries stay in one
-    place along the axis. `has_initial`: something precedes the first element of a line; `segments_have_initial`: a
-    number precedes each segment. `only_carry`: no result is wanted; their specs say what they would be.
+    Attributes:
+        segments: how they are given: "reset", "keys" or "offsets".
+        has_initial: something precedes the first element of a line.
+        segments_have_initial: a number precedes each segment.
+        values, results: their dtypes.
+        last: the dtype of the last states, if they are asked for.
+        carry: name of the number type in which the carry runs along the axis, and `initial` enters it.
+        carry_fields: of the carry that comes in or goes out.
+        only_carry: no result is wanted; their specs say what they would be.
     """
 
     op: Monoid
-    shape: tuple[int, ...]
-    axis: int
     reverse: bool
     exclusive: bool
     include_initial: bool
     skip_nan: bool
+    segments: str | None
     has_initial: bool
+    segments_have_initial: bool
+    values: tuple[DType, ...]
+    results: tuple[DType, ...]
+    last: DType | None
+    carry: str
+    carry_fields: tuple[CarryField, ...]
+    returns_carry: bool
+    only_carry: bool
+
+
+class ScanRequest(NamedTuple):
+    """One scan, complete and valid.
+
+    Arrays are broadcast to `shape`, that of the elements; `row_initial`, `last` and the fields of carries stay in one
+    place along the axis.
+    """
+
+    kind: CallKind
+    shape: tuple[int, ...]
+    axis: int
     values: tuple[ArraySpec, ...]
     results: tuple[ArraySpec, ...]
     mask: ArraySpec | None = None
@@ -52,68 +81,137 @@ class ScanRequest:
     last: ArraySpec | None = None
     carry_in: tuple[ArraySpec, ...] = ()
     carry_out: tuple[ArraySpec, ...] = ()
-    segments_have_initial: bool = False
-    only_carry: bool = False
+
+    @property
+    def op(self) -> Monoid:
+        return self.kind.op
+
+    @property
+    def reverse(self) -> bool:
+        return self.kind.reverse
+
+    @property
+    def exclusive(self) -> bool:
+        return self.kind.exclusive
+
+    @property
+    def include_initial(self) -> bool:
+        return self.kind.include_initial
+
+    @property
+    def skip_nan(self) -> bool:
+        return self.kind.skip_nan
+
+    @property
+    def has_initial(self) -> bool:
+        return self.kind.has_initial
+
+    @property
+    def segments_have_initial(self) -> bool:
+        return self.kind.segments_have_initial
+
+    @property
+    def only_carry(self) -> bool:
+        return self.kind.only_carry
+
+    @property
+    def carry(self) -> str:
+        return self.kind.carry
 
     @property
     def result(self) -> ArraySpec:
         """The first of the results, or the only one."""
         return self.results[0]
 
-    @property
-    def carry(self) -> str:
-        """Name of the number type in which the carry runs along the axis, and `initial` enters it."""
-        return carry_dtype(self.op, self.result.dtype)
-
 
 def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> ScanRequest:
     """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
-    op = find_operator(flags.op)
-    values = operands.values
+    kind = _kind_of(flags, operands, has_initial)
+    op, outs = kind.op, operands.outs
+    values, given = operands.views[: len(op.inputs)], dict(zip(operands.roles, operands.views, strict=True))
     check_inputs(op, values)
     shape = elements_shape(op, values)
     main = elements_of(op, next((view for view in reversed(values) if view.shape == shape), values[-1]))
     axis = check_axis(flags.axis, main.name, shape)
-    op, dtypes = results_of(op, values, flags.dtype, operands.outs)
-    include_initial = flags.include_initial
-    full = tuple(n + include_initial if i == axis else n for i, n in enumerate(shape))
-    if operands.outs is None:
+    full = shape
+    if kind.include_initial:
+        full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+    if outs is None:
         like = main.view.strides if main.view.shape == shape else (0,) * len(shape)
-        results = tuple(ArraySpec(dtype, full, dense_strides(full, like), 0) for dtype in dtypes)
+        strides = dense_strides(full, like)
+        results = tuple([ArraySpec(dtype, full, strides, 0) for dtype in kind.results])
     else:
-        for name, out, dtype in zip(out_names(dtypes), operands.outs, dtypes, strict=True):
+        for name, out, dtype in zip(out_names(kind.results), outs, kind.results, strict=True):
             check_out(name, main, out, dtype, full)
-        results = tuple(spec_of(out) for out in operands.outs)
+        results = tuple([spec_of(out) for out in outs])
     row_shape = shape[:axis] + shape[axis + 1 :]
     row_initial, last = None, None
-    initial, mask = operands.get("initial"), operands.get("mask")
-    if initial is not None:
-        check_real("initial", initial, results[0].dtype)
-        row_initial = standing_along(broadcast("initial", initial, main, row_shape, "the other axes,"), axis)
-    if flags.return_last:
-        last_dtype = DTYPES[results[0].dtype.accumulator]
-        last = standing_along(
-            ArraySpec(last_dtype, row_shape, dense_strides(row_shape, (0,) * len(row_shape)), 0), axis
-        )
-    segments = check_segments(operands.segments, operands.get(*SEGMENTS), main, shape, axis)
-    fields, carry = carry_fields(op, results[0].dtype, segments), operands.carry
+    if "initial" in given:
+        row_initial = standing_along(broadcast("initial", given["initial"], main, row_shape, "the other axes,"), axis)
+    if kind.last is not None:
+        strides = dense_strides(row_shape, (0,) * len(row_shape))
+        last = standing_along(ArraySpec(kind.last, row_shape, strides, 0), axis)
+    carry = operands.carry if kind.has_initial else ()
     return ScanRequest(
+        kind,
+        shape,
+        axis,
+        tuple([broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)]),
+        results,
+        check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
+        check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
+        row_initial,
+        last,
+        check_carry(kind.carry_fields, carry, main, shape, axis) if carry else (),
+        carry_out(kind.carry_fields, shape, axis) if kind.returns_carry else (),
+    )
+
+
+# ---- kinds -----------------------------------------------------------------------------------------------------------
+
+
+_kinds: dict[Any, CallKind] = {}
+
+
+def _kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
+    """The kind of a call, made once for all that are alike but for their sizes, strides and addresses."""
+    outs = operands.outs
+    key = (
+        flags,
+        operands.roles,
+        has_initial,
+        operands.views[0].kind.library,
+        *[view.kind.dtype for view in operands.views],
+        outs if outs is None else tuple([out.kind.dtype for out in outs]),
+    )
+    try:
+        return _kinds.get(key) or keep(_kinds, key, _make_kind(flags, operands, has_initial))
+    except TypeError:  # an argument that cannot be hashed
+        return _make_kind(flags, operands, has_initial)
+
+
+def _make_kind(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
+    op, values = find_operator(flags.op), operands.values
+    check_count(op, values)
+    op, dtypes = results_of(op, values, flags.dtype, operands.outs)
+    result, segments, initial = dtypes[0], operands.segments, operands.get("initial")
+    if initial is not None:
+        check_real("initial", initial, result)
+    keys = operands.get("keys")
+    return CallKind(
         op=op,
-        shape=shape,
-        axis=axis,
         reverse=flags.reverse,
         exclusive=flags.exclusive,
-        include_initial=include_initial,
+        include_initial=flags.include_initial,
         skip_nan=flags.skipna and any(v.dtype.kind in INEXACT for v in values),
-        has_initial=has_initial or row_initial is not None or bool(carry),
-        values=tuple(broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)),
-        results=results,
-        mask=None if mask is None else check_bool("mask", mask, main, shape, axis),
         segments=segments,
-        row_initial=row_initial,
-        last=last,
-        carry_in=check_carry(fields, carry, main, shape, axis) if carry else (),
-        carry_out=carry_out(fields, shape, axis) if flags.return_carry else (),
+        has_initial=has_initial or initial is not None or CARRY[0] in operands.roles or CARRY[1] in operands.roles,
         segments_have_initial=has_initial and segments is not None and op.segments_have_initial,
+        values=tuple(view.dtype for view in values),
+        results=dtypes,
+        last=DTYPES[result.accumulator] if flags.return_last else None,
+        carry=carry_dtype(op, result),
+        carry_fields=carry_fields(op, result, None if keys is None else keys.dtype),
+        returns_carry=flags.return_carry,
         only_carry=flags.only_carry,
     )

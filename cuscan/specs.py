@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cuscan.dtypes import DType
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 16  # bytes; what the address of an array is known modulo
 
 
-@dataclass(frozen=True)
-class ArraySpec:
+class ArraySpec(NamedTuple):
     """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`; or a number in its place."""
 
     dtype: DType
@@ -24,8 +22,7 @@ class ArraySpec:
     is_number: bool = False
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(NamedTuple):
     """Where segments start: `kind` is "reset", "keys" or "offsets".
 
     `array` has the shape of the elements, but for offsets, which have an axis of their own.
@@ -37,7 +34,8 @@ class Segments:
 
 def spec_of(view: ArrayView) -> ArraySpec:
     """The spec of an array that is there."""
-    return ArraySpec(view.dtype, view.shape, view.strides, view.pointer % ALIGNMENT)
+    kind = view.kind
+    return ArraySpec(kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number)
 
 
 def standing_along(spec: ArraySpec, axis: int) -> ArraySpec:

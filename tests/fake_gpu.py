@@ -10,7 +10,7 @@ import simulator
 from views import of_another_kind
 
 import cuscan
-from cuscan import interop
+from cuscan import backends, interop
 from cuscan.backends import cuda, kernel, workspace
 from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
@@ -50,6 +50,16 @@ class Gpu(NumPyLibrary):
         view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
         return dataclasses.replace(view, kind=self.kinds.setdefault(told, view.kind))
+
+    def look(self, arrays):
+        if {type(array) for array in arrays} != {GpuArray}:
+            return None
+        pointers = [self.pointer(array) for array in arrays]
+        facts = [
+            (a.dtype, a.shape, a.strides, a.device, a.flags.writeable, p % 16)
+            for a, p in zip(arrays, pointers, strict=True)
+        ]
+        return facts, pointers
 
     def maker(self, shape, strides, dtype, device):
         make = super().maker(shape, strides, dtype, device)
@@ -153,7 +163,8 @@ def fake_gpu(monkeypatch):
     """A GPU in the place of the real ones, as long as the generator lives."""
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    monkeypatch.setattr(cuda, "_launches", {})
+    monkeypatch.setattr(backends, "launches", {})
+    monkeypatch.setattr(kernel, "_kernels", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
         monkeypatch.setattr(workspace, name, empty)

@@ -334,7 +334,8 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
         raise _Asked
 
     # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
-    with mock.patch.object(backends, "run", run), contextlib.suppress(_Asked):
+    patches = mock.patch.object(backends, "run", run), mock.patch.object(backends, "launches", {})
+    with patches[0], patches[1], contextlib.suppress(_Asked):
         function(*arguments, **keywords)
     (request,) = asked
     return request
@@ -433,11 +434,11 @@ def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
     with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]):
-        cuda._launches.clear()  # made for other orders
+        backends.launches.clear()  # made for other orders
         try:
             yield
         finally:
-            cuda._launches.clear()
+            backends.launches.clear()
 
 
 # ---- scans of both ---------------------------------------------------------------------------------------

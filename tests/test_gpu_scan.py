@@ -35,7 +35,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import cuscan
-from cuscan import ScanTypeError, ScanValueError, tuning
+from cuscan import ScanTypeError, ScanValueError, backends, tuning
 from cuscan.backends import cuda, kernel, workspace
 from cuscan.dtypes import DTYPES
 from cuscan.interop import adopt
@@ -547,7 +547,7 @@ def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch)
     x = need(name).device(numbers((300_000,)))
     with monkeypatch.context() as patch:
         patch.setattr(workspace, "_workspaces", {})
-        patch.setattr(cuda, "_launches", {})
+        patch.setattr(backends, "launches", {})
         for method, broken in failing.items():
             patch.setattr(type(adopt(x).library), method, broken)
         with pytest.raises(MemoryError):

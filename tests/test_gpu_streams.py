@@ -14,8 +14,8 @@ from features import offsets_for
 from gpu import LIBRARIES, assert_same, check, config_of, cupy, hold, need, numbers, to_numpy
 
 import cuscan
-from cuscan import ScanValueError
-from cuscan.backends import cuda, workspace
+from cuscan import ScanValueError, backends
+from cuscan.backends import workspace
 
 pytestmark = pytest.mark.gpu
 
@@ -175,7 +175,7 @@ def run_threads(library: Any, streams: list[list[Any]], cold: bool, monkeypatch:
     """A thread for each list of streams; each queues many scans, on its streams in turn."""
     work = some_work(library, seeds=5)
     if cold:  # all threads prepare the same calls at once
-        monkeypatch.setattr(cuda, "_launches", {})
+        monkeypatch.setattr(backends, "launches", {})
         monkeypatch.setattr(workspace, "_workspaces", {})
     start = threading.Barrier(len(streams))
 
@@ -397,10 +397,10 @@ def test_a_thousand_calls_keep_no_memory(name):
         gc.collect()
 
     calls(100)
-    before, launches = library.memory(), len(cuda._launches)
+    before, launches = library.memory(), len(backends.launches)
     calls(1000)
     assert library.memory() == before
-    assert len(cuda._launches) == launches
+    assert len(backends.launches) == launches
 
 
 # ---- several GPUs ---------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 
 # Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
 LAYERS = [
-    "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
-    "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
+    "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
+    "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised",
     "derivatives", "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip

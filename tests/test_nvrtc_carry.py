@@ -7,7 +7,6 @@ from selection import covering, each
 from views import operands, view
 
 from cuscan.call import CARRY, Flags, Operands
-from cuscan.carry import carry_fields
 from cuscan.config import StartsConfig, Target
 from cuscan.plan import make_plan
 from cuscan.request import make_request
@@ -31,7 +30,7 @@ def config(layout, arch, feature, carry, *, segments=None, mask=False, **flags):
     if carry != "out":
         plain = make_request(Flags(op, axis, **flags), arrays, has_initial=False)
         lines = tuple(n for a, n in enumerate(shape) if a != axis)
-        fields = [view(lines, f.dtype.name) for f in carry_fields(plain.op, plain.result.dtype, plain.segments)]
+        fields = [view(lines, f.dtype.name) for f in plain.kind.carry_fields]
         arrays = Operands((*arrays.views, *fields), (*arrays.roles, *CARRY[1 : 1 + len(fields)]))
     return make_plan(make_request(Flags(op, axis, **flags), arrays, has_initial=False), Target(arch, 132)).config
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import struct
 import threading
 from collections.abc import Iterable
 from typing import Any, cast
 
 import cupy
-import numpy as np
 
-from cuscan.backends import workspace
-from cuscan.backends.kernel import Kernel
-from cuscan.call import Flags, Operands, one_or_all
+from cuscan import backends
+from cuscan.backends import Repeatable, workspace
+from cuscan.backends.kernel import Argument, find_kernel
+from cuscan.call import CARRY, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import ArrayView, DeviceLibrary
-from cuscan.kept import keep
+from cuscan.interop.view import DeviceLibrary
+from cuscan.kept import MOST, keep
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
-from cuscan.request import ScanRequest, make_request
+from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
 from cuscan.versions import check_version
@@ -45,51 +47,137 @@ class _Thread(threading.local):
 class _Starts:
     """The launch that makes bits of offsets for the scan. `role` is the place of the offsets among the arrays."""
 
-    def __init__(self, plan: StartsPlan, arch: int, role: int) -> None:
+    def __init__(self, plan: StartsPlan, target: Target, device: int, role: int) -> None:
         self.role = role
         self.nbytes = plan.nbytes
-        self.kernel = Kernel(plan.config, arch, plan.grid, [0, 1, np.array(plan.words, np.int64).tobytes()])
+        self.grid = plan.grid
+        self.words = _words(plan.words)
+        self.kernel = find_kernel(plan.config, target.arch, device, (0, 0, self.words))
 
 
-class _Launch:
-    """Everything about a call that its arguments' addresses and values do not change."""
+class Launch:
+    """Everything about a call that its arguments' addresses and values do not change.
+
+    Attributes:
+        kinds: of the arrays that are read, in their `roles`, and of those of `out`.
+        places: for each array of the kernel its place among those of the call (read, written), and the bytes from its
+            address to scan position 0; None where the arrays of the call are those of the kernel.
+        numbers: the places of values that are numbers.
+        initial, geometry: what is passed by value behind the arrays.
+    """
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
-        device = operands.views[0].device
+        self.device = device = operands.views[0].device
         self.library = cast(DeviceLibrary, operands.views[0].library)
         self.request = request
+        self.roles = operands.roles
+        self.kinds = [view.kind for view in operands.views + (operands.outs or ())]
         self.checks_offsets = checks_offsets
+        self.fields = len(request.carry_out)
         results = () if request.only_carry else request.results
         made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
         behind = (*([] if request.last is None else [request.last]), *request.carry_out)
         made += [_without(spec, request.axis) for spec in behind]
         self.makers = [self.library.maker(*spec, device) for spec in made]
         self.has_elements = 0 not in request.shape
+        self.initial = _no_initial(request.kind)
         self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
-        # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
+        self.grid = plan.grid
+        # The arrays of a call are those that it reads, then those that it writes; the kernel takes the results behind
+        # the values.
         values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
         written = read + len(results)
         count, last = written + len(behind), written + (request.last is not None)
         beside, carry_in = range(values, read - carried), range(read - carried, read)
-        written_behind = (*range(written, last), *carry_in, *range(last, count))
-        order = [*range(values), *range(read, written), *beside, *written_behind]
-        offsets = dict(zip(order, plan.present_offsets, strict=True))
-        self.offsets = [offsets[i] for i in range(count)] if any(plan.offsets) else None
-        self.numbers = [i for i, spec in enumerate(request.values) if spec.is_number]
-        carry = initial_argument(request, None).tobytes()
-        geometry = np.array(plan.geometry, np.int64).tobytes()
-        parts: list[int | bytes] = [*order, count, carry, geometry]
-        for i in self.numbers:
-            parts[i] = operands.views[i].owner.tobytes()
-        self.carry = len(order) + 1
-        self.kernel = Kernel(plan.config, target.arch, plan.grid, parts)
+        order = [*range(values), *range(read, written), *beside, *range(written, last), *carry_in, *range(last, count)]
+        places = list(zip(order, plan.present_offsets, strict=True))
+        self.places = None if order == list(range(count)) and not any(plan.offsets) else places
+        self.numbers = [place for place, spec in enumerate(request.values) if spec.is_number]
+        self.geometry = _words(plan.geometry)
+        sample: list[Argument] = [*order, 0, self.initial, self.geometry]
+        for place in self.numbers:
+            sample[place] = operands.views[place].owner.tobytes()
+        self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
         starts = plan_starts(request, target)
-        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
+        self.starts = starts and _Starts(starts, target, device.ordinal, operands.roles.index("offsets"))
+
+    def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
+        """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
+        current, wanted = _get_device(), self.device.ordinal
+        if current == wanted:
+            return self._run(arrays, outs, pointers, initial)
+        _set_device(wanted)
+        try:
+            return self._run(arrays, outs, pointers, initial)
+        finally:
+            _set_device(current)
+
+    def _run(
+        self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any
+    ) -> tuple[Any, ...]:
+        library, results, start = self.library, outs, self.initial
+        if self.checks_offsets:
+            offsets = arrays[self.roles.index("offsets")]
+            check_offsets(library.fetch(offsets), self.request.shape[self.request.axis])
+        if outs:
+            check_overlap(self.roles, self.kinds, pointers)
+        for make in self.makers:
+            made = make()
+            results += (made,)
+            pointers.append(library.pointer(made))
+        if initial is not None:
+            start = initial_argument(self.request.kind, initial).tobytes()
+        if not self.empty:
+            self._queue(arrays, pointers, start)
+        if not self.has_elements:
+            _hand_on(self.request, dict(zip(self.roles, arrays, strict=True)), initial, results)
+        for out in outs:
+            library.written(out)
+        if self.fields:
+            return (*results[: -self.fields], one_or_all(results[-self.fields :]))
+        return results
+
+    def _queue(self, arrays: tuple[Any, ...], pointers: list[int], start: bytes) -> None:
+        """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
+        library, device, starts = self.library, self.device, self.starts
+        if device.ordinal not in _this_thread.contexts:
+            _make_context()
+            _this_thread.contexts |= {device.ordinal}
+        stream = library.stream(device)
+        bits = states = None  # memory is held until the kernels are queued
+        if starts is not None:
+            bits = workspace.find(starts.nbytes, library, device, stream, "bits")
+            offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
+        arguments: list[Argument] = [*pointers]
+        if self.places is not None:
+            arguments = [pointers[place] + offset for place, offset in self.places]
+        for place in self.numbers:
+            arguments[place] = arrays[place].tobytes()
+        if self.workspace_bytes:
+            states = workspace.find(self.workspace_bytes, library, device, stream)
+        arguments += states.pointer if states else 0, start, self.geometry
+        if starts is None or bits is None:
+            self.kernel.queue(stream, self.grid, arguments)
+            return
+        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
+            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer, starts.words))
+            self.kernel.queue(stream, self.grid, arguments)
+
+
+@functools.lru_cache(MOST)
+def _no_initial(kind: CallKind) -> bytes:
+    """What a kernel takes for `initial` where there is none."""
+    start: bytes = initial_argument(kind, None).tobytes()
+    return start
+
+
+def _words(words: tuple[int, ...]) -> bytes:
+    return struct.pack(f"{len(words)}q", *words)
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -98,7 +186,6 @@ def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ..
     return shape, strides, spec.dtype
 
 
-_launches: dict[Any, _Launch] = {}
 _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
@@ -108,80 +195,52 @@ _this_thread = _Thread()
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    views, outs = operands.views, operands.outs
-    current, wanted = _get_device(), views[0].kind.device.ordinal
-    if current != wanted:
-        _set_device(wanted)
+    current, wanted = _get_device(), operands.views[0].device.ordinal
     try:
+        if current != wanted:
+            _set_device(wanted)
         launch, pointers = _find_launch(flags, operands, initial is not None)
-        library = launch.library
-        if launch.checks_offsets:
-            _validate(launch.request, operands, library)
-        owners = []
-        if outs is not None:
-            check_overlap(operands)
-            for out in outs:
-                owners.append(out.owner)
-        for make in launch.makers:
-            owners.append(make())
-            pointers.append(library.pointer(owners[-1]))
-        number = None if initial is None else initial_argument(launch.request, initial)
-        if not launch.empty:
-            _queue(launch, views, pointers, number)
-        if not launch.has_elements:
-            _hand_on(launch.request, operands, initial, owners)
-        if outs is not None:
-            for out in outs:
-                library.written(out.owner)
-        fields = len(launch.request.carry_out)
-        if fields:
-            owners[-fields:] = [one_or_all(owners[-fields:])]
-        return tuple(owners)
+        arrays = tuple([view.owner for view in operands.views])
+        results = launch.run(arrays, tuple([out.owner for out in operands.outs or ()]), pointers, initial)
+        lent = [view.lender for view in operands.views if view.lender is not None]
+        if lent:
+            _keep(lent)
+        return results
     finally:
         if current != wanted:
             _set_device(current)
 
 
-def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: list[Any]) -> None:
-    """Of no elements: what comes in goes out. `owners` end with the last states and the carry, if there are any."""
-    fields, row_initial = len(request.carry_out), operands.get("initial")
+def _hand_on(request: ScanRequest, arrays: dict[str, Any], initial: Any, results: tuple[Any, ...]) -> None:
+    """Of no elements: what comes in goes out. `results` end with the last states and the carry, if there are any."""
+    fields, row_initial = len(request.carry_out), arrays.get("initial")
     if request.last is not None:
-        owners[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial.owner
-    carry: Iterable[Any] = [view.owner for view in operands.carry] or carry_start(request, initial)
+        results[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial
+    carry: Iterable[Any] = [array for role, array in arrays.items() if role in CARRY] or carry_start(request, initial)
     if row_initial is not None:
-        carry = request.op.states.start(row_initial.owner)
-    for out, field in zip(owners[len(owners) - fields :], carry, strict=False):
+        carry = request.op.states.start(row_initial)
+    for out, field in zip(results[len(results) - fields :], carry, strict=False):
         out[...] = field
 
 
-def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:
+def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[Repeatable, list[int]]:
     """The launch that is kept for a like call, or a new one; and where the arrays of this call are."""
-    arrays = operands.views if operands.outs is None else operands.views + operands.outs
-    parts, pointers = [flags, operands.roles, has_initial], []
-    for array in arrays:
-        pointer = array.pointer
-        pointers.append(pointer)
-        parts.append(array.kind)
-        parts.append(pointer % ALIGNMENT)
-    key = tuple(parts)
+    views = operands.views + (operands.outs or ())
+    pointers = [view.pointer for view in views]
+    key = operands.key
+    if key is None:
+        places = [(view.kind, view.pointer % ALIGNMENT) for view in views]
+        key = flags, operands.roles, has_initial, *places
     try:
-        return _launches[key], pointers
-    except KeyError:
-        pass
+        found = backends.launches.get(key)
     except TypeError:  # an argument that cannot be hashed
         return _prepare(flags, operands, has_initial), pointers
-    return keep(_launches, key, _prepare(flags, operands, has_initial)), pointers
+    return found or keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
-def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
+def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> Launch:
     request = make_request(flags, operands, has_initial=has_initial)
-    return _Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
-
-
-def _validate(request: ScanRequest, operands: Operands, library: DeviceLibrary) -> None:
-    view = operands.get("offsets")
-    assert view is not None
-    check_offsets(library.fetch(view.owner), request.shape[request.axis])
+    return Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
 
 
 def _target(index: int) -> Target:
@@ -194,40 +253,6 @@ def _target(index: int) -> Target:
             shared_bytes=attributes["MaxSharedMemoryPerMultiprocessor"],
         )
     return _targets[index]
-
-
-def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
-    """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
-    device = views[0].kind.device
-    stream = launch.library.stream(device)
-    if launch.offsets is not None:
-        pointers = [pointer + offset for pointer, offset in zip(pointers, launch.offsets, strict=True)]
-    states = None  # held until the kernel is queued, as are the bits
-    starts = launch.starts
-    if starts is not None:
-        bits = workspace.find(starts.nbytes, launch.library, device, stream, "bits")
-        offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
-    if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
-        pointers.append(states.pointer)
-    else:
-        pointers.append(0)
-    values = [(i, views[i].owner.tobytes()) for i in launch.numbers]
-    if number is not None:
-        values.append((launch.carry, number.tobytes()))
-    if device.ordinal not in _this_thread.contexts:
-        _make_context()
-        _this_thread.contexts |= {device.ordinal}
-    if starts is None:
-        launch.kernel.queue(stream, pointers, values)
-    else:
-        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, (offsets, bits.pointer))
-            launch.kernel.queue(stream, pointers, values)
-    for view in views:
-        if view.lender is not None:
-            _keep([view.lender for view in views if view.lender is not None])
-            break
 
 
 def _keep(lent: list[Any]) -> None:

@@ -68,7 +68,8 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     if outs is None:
         outs = tuple(ArrayView(make(), kind, 0) for make, kind in zip(call.makers, call.kinds, strict=True))
     else:
-        check_overlap(operands)
+        every = operands.views + outs
+        check_overlap(operands.roles, [a.kind for a in every], [a.pointer for a in every])
     beside = [arrays.pop(name, None) for name in ("mask", "initial")]
     segments = next((arrays.pop(name) for name in SEGMENTS if name in arrays), None)
     inputs = Inputs(tuple(arrays.values()), beside[0], segments, beside[1], carry)

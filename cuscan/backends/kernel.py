@@ -1,4 +1,4 @@
-"""A kernel that is ready to be queued: what stays from call to call is written once, as the driver takes it.
+"""Loaded kernels, one for each configuration: a call writes its grid, stream and arguments as the driver takes them.
 
 CuPy converts every argument anew in every call, and has no launches that begin while the kernel before them ends.
 """
@@ -16,16 +16,16 @@ import cupy
 
 from cuscan.compile.module import load_kernel
 from cuscan.config import Config, StartsConfig
+from cuscan.kept import keep
 
 OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for those before them (target.cuh)
 OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches
 _WORD = 8  # bytes of an address
 _ALIGNMENT = 16  # of what is passed by value
-_CONFIG = struct.Struct("7I4xQQI4x")  # CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many
-_STREAM = struct.Struct("Q")
-_STREAM_PLACE = 32  # in it
+_CONFIG = "7I4xQQI4x"  # CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many
 _ATTRIBUTE = struct.Struct("i4xi60x")  # CUlaunchAttribute
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+Argument = int | bytes  # an address, or what is passed by value
 
 
 class Driver(NamedTuple):
@@ -51,85 +51,68 @@ def load_driver() -> Driver:
 
 
 class Kernel:
-    """A loaded kernel with its grid and arguments, for any number of threads.
+    """A loaded kernel, for any number of threads.
 
     Args:
         config: what it is compiled for.
         arch: the architecture, for example 90.
-        grid: blocks.
-        parts: the arguments: bytes are passed by value, and a number is the place of an address among those of a call.
+        arguments: those of any call; all calls have as many, of the same sizes.
 
     Attributes:
-        idle: the memory of calls that is not in use.
+        idle: the memory of calls that is not in use, each with the addresses of its configuration and table.
     """
 
-    def __init__(self, config: Config | StartsConfig, arch: int, grid: int, parts: Sequence[int | bytes]) -> None:
+    def __init__(self, config: Config | StartsConfig, arch: int, arguments: Sequence[Argument]) -> None:
         self._function = load_kernel(config, arch)  # its module stays loaded as long as it is there
         self._pointer = self._function.ptr
-        driver = load_driver()
-        self._launch = driver.launch
-        self._parts = parts
-        self._sizes = (grid, 1, 1, config.block, 1, 1, config.shared_bytes)
-        self._overlaps = driver.overlaps and arch >= OVERLAPPING_ARCH
-        places = [part for part in parts if isinstance(part, int)]
-        self._fill = struct.Struct(f"{1 + max(places)}Q").pack_into
-        self.idle: list[_Arguments] = []
+        self._launch, overlaps = load_driver()
+        self._block = 1, 1, config.block, 1, 1, config.shared_bytes
+        self._overlaps = int(overlaps and arch >= OVERLAPPING_ARCH)
+        form, self._places = _CONFIG, list[int]()
+        for argument in arguments:
+            end, code = struct.calcsize(form), f"{len(argument)}s" if isinstance(argument, bytes) else "Q"
+            place = _rounded(end, _WORD if code == "Q" else _ALIGNMENT)
+            form += f"{place - end}x{code}"
+            self._places.append(place)
+        self._form = struct.Struct(form)
+        self._write = self._form.pack_into
+        self.idle: list[tuple[bytearray, int, int, int]] = []
 
-    def queue(self, stream: int, addresses: Iterable[int], values: Iterable[tuple[int, bytes]] = ()) -> None:
-        """Put the kernel on a stream of the current device; `values` take the place of arguments passed by value."""
+    def queue(self, stream: int, grid: int, arguments: Iterable[Argument]) -> None:
+        """Put the kernel on a stream of the current device."""
         try:
-            arguments = self.idle.pop()
+            memory = self.idle.pop()
         except IndexError:
-            arguments = _Arguments(self._parts, self._sizes, self._overlaps)
-        self._fill(arguments.memory, 0, *addresses)
-        for index, value in values:
-            arguments.put(index, value)
-        _STREAM.pack_into(arguments.memory, arguments.stream, stream)
-        status = self._launch(arguments.config, self._pointer, arguments.table, None)
+            memory = self._allocate()
+        buffer, config, table, attribute = memory
+        self._write(buffer, 0, grid, *self._block, stream, attribute, self._overlaps, *arguments)
+        status = self._launch(config, self._pointer, table, None)
         if status:
             raise cupy.cuda.driver.CUDADriverError(status)
-        self.idle.append(arguments)
+        self.idle.append(memory)
 
+    def _allocate(self) -> tuple[bytearray, int, int, int]:
+        """Memory for one call at a time, which the driver has read when it has queued the kernel.
 
-class _Arguments:
-    """Memory for one call at a time; the driver has read it when it has queued the kernel.
-
-    Attributes:
-        memory: addresses, then values, the table, the launch configuration and its attribute.
-        table: the address of the table, which has the address of every argument.
-        config: the address of the launch configuration.
-        stream: the place of the stream in memory.
-    """
-
-    __slots__ = ("_places", "config", "memory", "stream", "table")
-
-    def __init__(self, parts: Sequence[int | bytes], sizes: tuple[int, ...], overlaps: bool) -> None:
-        end = _WORD * (1 + max(part for part in parts if isinstance(part, int)))
-        self._places = []
-        for part in parts:
-            if isinstance(part, int):
-                self._places.append(_WORD * part)
-            else:
-                place = _rounded(end, _ALIGNMENT)
-                self._places.append(place)
-                end = place + len(part)
-        table = _rounded(end, _WORD)
-        config = table + _WORD * len(parts)
-        attribute = config + _CONFIG.size
-        self.memory = bytearray(attribute + _ATTRIBUTE.size)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.table, self.config, self.stream = start + table, start + config, config + _STREAM_PLACE
-        struct.pack_into(f"{len(parts)}Q", self.memory, table, *(start + place for place in self._places))
-        _CONFIG.pack_into(self.memory, config, *sizes, 0, start + attribute, int(overlaps))
-        _ATTRIBUTE.pack_into(self.memory, attribute, _STREAM_SERIALIZATION, 1)
-        for index, part in enumerate(parts):
-            if isinstance(part, bytes):
-                self.put(index, part)
-
-    def put(self, index: int, value: bytes) -> None:
-        """Write an argument that is passed by value."""
-        struct.pack_into(f"{len(value)}s", self.memory, self._places[index], value)
+        It has the launch configuration and the arguments, a table with the address of every argument, and an attribute.
+        """
+        table = _rounded(self._form.size, _WORD)
+        attribute = table + _WORD * len(self._places)
+        buffer = bytearray(attribute + _ATTRIBUTE.size)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        struct.pack_into(f"{len(self._places)}Q", buffer, table, *(start + place for place in self._places))
+        _ATTRIBUTE.pack_into(buffer, attribute, _STREAM_SERIALIZATION, 1)
+        return buffer, start, start + table, start + attribute
 
 
 def _rounded(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
+
+
+_kernels: dict[tuple[Config | StartsConfig, int, int], Kernel] = {}
+
+
+def find_kernel(config: Config | StartsConfig, arch: int, device: int, arguments: Sequence[Argument]) -> Kernel:
+    """The kernel of a configuration on the current device, loaded once."""
+    key = config, arch, device
+    return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from pathlib import Path
@@ -122,10 +123,10 @@ def _address(name: str, port: Port) -> str:
 
 
 def _literals(config: Config | StartsConfig) -> dict[str, str]:
-    return {name: _literal(value) for name, value in vars(config).items()}
+    return {field.name: _literal(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
 def _literal(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, Port):
         return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

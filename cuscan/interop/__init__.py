@@ -16,7 +16,7 @@ from cuscan.versions import check_version
 if TYPE_CHECKING:
     from cuscan.interop.cupy import CuPyLibrary
 
-__all__ = ["ArrayView", "Device", "Library", "adopt", "hand_back"]
+__all__ = ["ArrayView", "Device", "Library", "adopt", "find_library", "hand_back"]
 
 _HOST_DEVICES = {1, 3}  # DLPack: kDLCPU, kDLCUDAHost
 _CUDA_DEVICES = {2, 13}  # DLPack: kDLCUDA, kDLCUDAManaged
@@ -34,8 +34,13 @@ def adopt(array: object, name: str = "x") -> ArrayView:
     Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
     is not installed. `name` is the argument that errors speak of.
     """
-    library = _libraries.get(type(array)) or _recognise(array, name)
+    library = find_library(array, name)
     return _adopt_stranger(array, name) if library is None else library.adopt(array, name)
+
+
+def find_library(array: object, name: str) -> Library | None:
+    """The library of an array, if it is one that cuscan knows."""
+    return _libraries.get(type(array)) or _recognise(array, name)
 
 
 _libraries: dict[type, Library] = {}  # of the types of arrays seen so far

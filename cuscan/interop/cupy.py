@@ -11,9 +11,10 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
-from cuscan.interop.numpy import dense_maker, element_strides, numpy_dtype, taken_over
+from cuscan.interop.numpy import dense_maker, element_strides, find_row, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
 from cuscan.kept import keep
+from cuscan.specs import ALIGNMENT
 from cuscan.versions import check_version
 
 check_version("cupy", cupy.__version__)
@@ -36,12 +37,24 @@ class CuPyLibrary:
         kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
         return ArrayView(array, kind, memory.ptr)
 
+    def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
+        facts: list[Any] = []
+        pointers = []
+        for array in arrays:
+            if type(array) is not cupy.ndarray:
+                return None
+            memory = array.data
+            pointer = memory.ptr
+            pointers.append(pointer)
+            facts += array.dtype, array.shape, array.strides, memory.device_id, pointer % ALIGNMENT
+        return facts, pointers
+
     def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
-        dtype = DTYPES.get(array.dtype.name)
+        dtype = find_row(array.dtype)
         if dtype is None:
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
         strides = element_strides(array, dtype.itemsize, name)
-        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.device.id], readonly)
+        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.data.device_id], readonly)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library, without a copy.

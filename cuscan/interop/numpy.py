@@ -11,7 +11,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
-from cuscan.kept import keep
+from cuscan.kept import MOST, keep
 
 CPU = Device("cpu", 0)
 
@@ -28,9 +28,15 @@ _ADVICE = {
 def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
     """The strides of a NumPy or CuPy array in elements."""
     strides = tuple(array.strides)
-    if any(stride % itemsize for stride in strides) and array.size > 1:
+    if any([stride % itemsize for stride in strides]) and array.size > 1:
         raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
-    return tuple(stride // itemsize for stride in strides)
+    return tuple([stride // itemsize for stride in strides])
+
+
+@functools.lru_cache(MOST)
+def find_row(dtype: Any) -> DType | None:
+    """The row of a NumPy dtype, whatever its byte order."""
+    return DTYPES.get(dtype.name)
 
 
 class NumPyLibrary:
@@ -46,8 +52,11 @@ class NumPyLibrary:
         kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
         return ArrayView(array, kind, array.__array_interface__["data"][0])
 
+    def look(self, arrays: tuple[Any, ...]) -> None:
+        pass  # nothing is launched
+
     def _kind_of(self, array: Any, name: str) -> ArrayKind:
-        dtype = DTYPES.get(array.dtype.name)
+        dtype = find_row(array.dtype)
         if dtype is None or not array.dtype.isnative:
             advice = "" if array.dtype.isnative else _TO_NATIVE
             advice = _ADVICE.get(array.dtype.kind, advice).format(name=name)

@@ -15,6 +15,7 @@ from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
 from cuscan.kept import keep
+from cuscan.specs import ALIGNMENT
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
 _TORCH_DTYPES = {row: dtype for dtype, row in _DTYPES.items()}
@@ -63,16 +64,16 @@ def is_plain(array: Any) -> bool:
     return (type(array) in _PLAIN or not isinstance(array, torch.Tensor)) and not _count_modes()
 
 
-def _is_traced(array: Any) -> bool:
-    """Whether what is computed from a tensor is followed: recorded for derivatives, batched, or traced."""
-    return (
-        _is_compiling()
-        or type(array) not in _PLAIN
-        or (array.requires_grad and torch.is_grad_enabled())
-        or transforms_are_active()
-        or _count_modes() > 0
-        or (_forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None)
-    )
+def _may_be_traced() -> bool:
+    """Whether what is computed may be followed, whatever the tensors: batched, differentiated forward, or traced."""
+    return _is_compiling() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
+
+
+def _is_recorded(array: Any) -> bool:
+    """Whether derivatives of what is computed from a tensor of torch's own are recorded."""
+    if array.requires_grad and torch.is_grad_enabled():
+        return True
+    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
 
 
 class TorchLibrary:
@@ -83,27 +84,45 @@ class TorchLibrary:
     def __init__(self) -> None:
         self._kinds: Kinds = {}
 
+    def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
+        if _may_be_traced():
+            return None
+        facts: list[Any] = []
+        pointers = []
+        for array in arrays:
+            if type(array) not in _PLAIN or not array.is_cuda or (array.requires_grad and torch.is_grad_enabled()):
+                return None
+            dtype = array.dtype
+            if array.is_neg() or (dtype.is_complex and array.is_conj()):
+                return None
+            try:
+                pointer = array.data_ptr()
+                facts += dtype, array.shape, array.stride(), array.get_device(), pointer % ALIGNMENT
+            except RuntimeError:  # not strided
+                return None
+            pointers.append(pointer)
+        return facts, pointers
+
     def adopt(self, array: Any, name: str) -> ArrayView:
-        if not _is_traced(array):
-            return self.view(array, name)
         if _is_compiling() or transforms_are_active() or not is_plain(array):
             return ArrayView(array, self.kind_of(array, name), 0, traced=True)
-        view = self.view(array, name)  # only recorded
-        return ArrayView(view.owner, view.kind, view.pointer, traced=True)
+        view = self.view(array, name)
+        view.traced = _is_recorded(array)
+        return view
 
     def view(self, array: Any, name: str) -> ArrayView:
         """A tensor as memory, whatever follows it."""
         try:
-            key = array.dtype, array.shape, array.stride(), array.device, array.layout
-        except RuntimeError:  # a sparse tensor has no strides, a nested one no shape
+            key = array.dtype, array.shape, array.stride(), array.device
+            kind = self._kinds.get(key) or keep(self._kinds, key, self.kind_of(array, name))
+            pointer = array.data_ptr()
+        except RuntimeError:  # a sparse tensor has no strides, a nested one no shape, others no memory
             self.kind_of(array, name)
             raise
-        kind = self._kinds.get(key) or keep(self._kinds, key, self.kind_of(array, name))
         if array.is_neg() or (kind.dtype.kind is _COMPLEX and array.is_conj()):
             if name == "out":
                 raise ScanTypeError("out has its conjugate or negative bit set; pass a plain tensor")
             return self.view(array.resolve_conj().resolve_neg(), name)
-        pointer = array.data_ptr()
         if not pointer and array.numel():
             raise ScanTypeError(f"{name} is a {type(array).__name__} without memory")
         return ArrayView(array, kind, pointer)

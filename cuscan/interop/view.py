@@ -29,6 +29,13 @@ class Library(Protocol):
     def adopt(self, array: Any, name: str) -> ArrayView:
         """See an array of this library; `name` is the argument that errors speak of."""
 
+    def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
+        """What launches on some arrays depend on, and their addresses; the first is of the library.
+
+        None where more than a launch is needed, or where it is easier to see: on the CPU, where arrays are of several
+        libraries, where derivatives follow them.
+        """
+
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
@@ -94,9 +101,15 @@ class ArrayKind:
         self.readonly = readonly
         self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
-        steps = [s * (n - 1) * dtype.itemsize for s, n in zip(strides, shape, strict=True)]
-        self.first = sum(step for step in steps if step < 0)
-        self.last = 0 if 0 in shape else sum(step for step in steps if step > 0) + dtype.itemsize
+        first = last = 0
+        for stride, size in zip(strides, shape, strict=True):
+            reach = stride * (size - 1)
+            if reach < 0:
+                first += reach
+            else:
+                last += reach
+        self.first = first * dtype.itemsize
+        self.last = 0 if 0 in shape else (last + 1) * dtype.itemsize
 
 
 @dataclass(slots=True, eq=False)

@@ -587,7 +587,7 @@ def prepare(
         plan_starts(request, target),
         target.arch,
         seen,
-        initial_argument(request, number),
+        initial_argument(request.kind, number),
         in_place,
     )
 
