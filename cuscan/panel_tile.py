@@ -1,0 +1,144 @@
+"""A tile of panels in shared memory: where its arrays lie there, and how much it takes (panel_tile.cuh)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from cuscan.assemble import power_of_two, round_up
+from cuscan.layout import Dimension, Layout
+from cuscan.order import PAIRED_SECTION
+from cuscan.request import ScanRequest
+from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
+
+RUN = COLUMNS.items  # steps
+PIECE = 16  # bytes that move at a time
+HEADER = LINE_BYTES  # struct PanelShared
+WIDE_STATE = 8  # bytes, beyond which a block takes twice the registers
+SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a tile: steps of a run, runs and columns of a thread; rows of threads; columns, and rows of the batch."""
+
+    steps: int
+    runs: int
+    slots: int
+    rows: int
+    columns: int
+    outers: int
+
+    @property
+    def height(self) -> int:
+        return self.steps * self.runs * self.rows
+
+    @property
+    def width(self) -> int:
+        return self.columns * self.outers
+
+
+@dataclass(frozen=True)
+class PanelScan:
+    """What shapes depend on: the axes, bytes of states, of the widest element and of all values of an element."""
+
+    length: int
+    column: Dimension
+    batch: tuple[Dimension, ...]
+    state: int
+    carry: int
+    widest: int
+    values: int
+    counts: bool  # each column has positions of its own
+
+    @property
+    def wide(self) -> bool:
+        return self.state > WIDE_STATE
+
+    @property
+    def share(self) -> tuple[int, int, int]:
+        """Of a thread: steps of a run, runs, and columns; as many as it has registers for."""
+        elements = 16 if self.widest >= 4 else 32
+        if self.wide or self.values >= 8:
+            elements = 8
+        steps = min(power_of_two(self.length), RUN)
+        runs = 1 if self.length <= RUN or elements <= RUN else 2
+        return steps, runs, 1 if self.counts else max(elements // (steps * runs), 1)
+
+
+class _Array(NamedTuple):
+    """How an array of a tile lies in shared memory: the words of `PanelArray`, and its bytes."""
+
+    region: int
+    pitch: int
+    outer_pitch: int
+    flat: int
+    nbytes: int = 0
+
+
+_DIRECT = _Array(-1, 0, 0, 0)
+
+
+def narrower(shape: Shape) -> Shape:
+    """A tile of fewer columns."""
+    if shape.outers > 1:
+        return replace(shape, outers=shape.outers * 3 // 4)
+    return replace(shape, columns=max(shape.columns * 3 // 4, 1))
+
+
+def tile_words(
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
+) -> tuple[tuple[int, ...], int]:
+    """The words that say where things are in shared memory, and the bytes of all.
+
+    `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
+    """
+    at = HEADER
+    words: list[int] = []
+    for i in range(len(request.values) + len(request.results) + 2):
+        array = _array(request, layout, scan, shape, i)
+        words += array._replace(region=at if array.nbytes else -1)[:4]
+        at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES) if array.nbytes else 0
+    exchange, levels = at, 0
+    if shape.rows > 1 or chain == "shared":
+        at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
+    carries = at
+    if chain:
+        units = -(-scan.length // COLUMNS.unit)
+        levels = SECTION_LEVELS if chain == "shared" else min(units, PAIRED_SECTION - 1).bit_length()
+        parts = (COLUMNS.unit // shape.height).bit_length() - 1
+        at += shape.width * ((2 + levels) * scan.carry + parts * scan.state)
+    return (exchange, carries, levels, *words), at
+
+
+def table_words(scan: PanelScan, panels: int, slots: int) -> int:
+    """Words of the workspace: a counter for each panel, and a slot for each tile and column (PanelTable)."""
+    words = -(-max(scan.state, scan.carry) // 4)
+    return round_up(panels, LINE_WORDS) + slots * (round_up(words, 2) if words > 1 else 1)
+
+
+def _array(request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, number: int) -> _Array:
+    """A value, a result, the mask or the segments; its region is counted later."""
+    spec, behind = layout.arrays[number], len(request.values)
+    is_result = behind <= number < behind + len(request.results)
+    if spec is None or (is_result and request.only_carry) or scan.column.strides[number] != spec.dtype.itemsize:
+        return _DIRECT
+    along, across = layout.axis.strides[number], scan.batch[0].strides[number]
+    length = scan.length - (request.include_initial and not is_result)
+    steps, row = min(shape.height, length), shape.columns * spec.dtype.itemsize
+    dense = shape.columns == scan.column.size and abs(along) == row
+    if dense and shape.outers > 1 and across == length * row:
+        return _Array(0, along, across, 2, shape.outers * steps * row)
+    if dense and across >= 0:
+        outer = _pitch(across, steps * row)
+        return _Array(0, along, outer, 1, (shape.outers - 1) * outer + steps * row)
+    if shape.outers == 1 and along != 0:
+        pitch = _pitch(abs(along), row)
+        return _Array(0, pitch if along > 0 else -pitch, 0, 0, (steps - 1) * pitch + row)
+    return _DIRECT
+
+
+def _pitch(stride: int, nbytes: int) -> int:
+    """The least step in shared memory that keeps places apart, as far beyond a multiple of 16 as `stride`."""
+    least = nbytes + PIECE - 1
+    return least + (stride - least) % PIECE
