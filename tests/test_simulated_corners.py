@@ -133,20 +133,8 @@ def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], 
     assert_same(simulation.run(2), expected)
 
 
-@pytest.mark.parametrize("shape", often([(7, 50, 3), (3, 36 * 256 + 9, 3)], (7, 50, 3)), ids=str)
-def test_places_of_a_block_that_rows_and_units_do_not_fill(shape: tuple[int, ...]) -> None:
-    """In blocks that take strips of their own, and in those that share them."""
-    value = integers(shape)[..., ::-1]
-    simulation = planned(value, axis=1, dtype="int32")
-    plan = simulation.plan
-    places = dict(plan.config.constants)["Places"]
-    assert plan.config.family == "panels" and shape[0] % places and -(-shape[1] // 256) % places
-    assert_same(simulation.run(1), np.cumsum(value, 1, dtype=np.int32))
-
-
 @pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("panels", (7, 50, 64))])
 def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
-    """Threads of the family columns have two columns each."""
     decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (shape[0], shape[2])))
     simulation = planned((decay, value), LINEAR_RECURRENCE, axis=1, initial=initial)
     assert simulation.plan.config.family == family

@@ -1,0 +1,122 @@
+"""Panels on the simulator: every way to share them, wherever rows begin, bit for bit against NumPy's way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+from selection import covering
+from simulator import assert_same, prepare
+
+import cuscan
+from cuscan.config import Target
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+Array = np.ndarray[Any, Any]
+
+# Shape, axis and SMs for each way: tiles of all steps, of one row of the batch and of many; of few and many rows of
+# threads; panels of a block's own; panels that blocks share, of whole rows and of parts.
+WAYS = {
+    "whole": ((5, 1031), 0, 2),
+    "whole-tall": ((60, 301), 0, 2),
+    "whole-batch": ((37, 21, 13), 1, 2),
+    "kept": ((70, 2051), 0, 1),
+    "kept-tall": ((600, 131), 0, 1),
+    "kept-batch": ((9, 700, 9), 1, 1),
+    "shared": ((2, 700, 9), 1, 4),
+    "shared-parts": ((900, 301), 0, 8),
+}
+
+# How the columns of an array come to lie in memory.
+LAYOUTS = {
+    "dense": lambda draw, shape: draw(shape),
+    "gaps": lambda draw, shape: draw((*shape[:-1], shape[-1] + 3))[..., : shape[-1]],
+    "misaligned": lambda draw, shape: draw((int(np.prod(shape)) + 5,))[5:].reshape(shape),
+    "every-second": lambda draw, shape: draw((*shape[:-1], 2 * shape[-1]))[..., ::2],
+    "backwards": lambda draw, shape: draw(shape)[..., ::-1],
+    "upside-down": lambda draw, shape: np.flip(draw(shape), -2),
+    "turned": lambda draw, shape: np.moveaxis(draw((shape[-1], *shape[:-1])), 0, -1),
+}
+FLAGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "reverse": {"reverse": True},
+    "exclusive": {"exclusive": True, "initial": 3},
+    "leading": {"include_initial": True},
+    "carry": {"return_carry": True},
+}
+BESIDE = ("nothing", "mask", "reset", "keys", "offsets")
+DTYPES = ("float32", "uint8", "float16", "int64", "complex64")
+
+
+@dataclass(frozen=True)
+class Case:
+    way: str
+    layout: str
+    flag: str
+    beside: str
+    dtype: str
+    seed: int = field(default=0)
+
+    def draw(self, shape: tuple[int, ...]) -> Array:
+        rng = np.random.default_rng(self.seed)
+        if self.dtype in ("uint8", "int64"):
+            return rng.integers(0, 100, shape).astype(self.dtype)
+        return (rng.standard_normal(shape) + (1j if self.dtype == "complex64" else 0)).astype(self.dtype)
+
+    def call(self) -> tuple[Array, dict[str, Any]]:
+        rng = np.random.default_rng(self.seed + 1)
+        shape, axis, _ = WAYS[self.way]
+        lay, length = LAYOUTS[self.layout], shape[axis]
+        beside: dict[str, Any] = {
+            "nothing": {},
+            "mask": {"mask": lay(lambda s: rng.random(s) < 0.7, shape)},
+            "reset": {"reset": lay(lambda s: rng.random(s) < 0.1, shape)},
+            "keys": {"keys": rng.integers(0, 3, length)},
+            "offsets": {"offsets": np.array([0, *sorted(rng.integers(0, length + 1, 3)), length])},
+        }[self.beside]
+        return lay(self.draw, shape), {"axis": axis, **FLAGS[self.flag], **beside}
+
+
+def facets(case: Case) -> Iterable[Hashable]:
+    yield from itertools.combinations(
+        (("way", case.way), ("layout", case.layout), ("flag", case.flag), ("beside", case.beside)), 2
+    )
+    yield (case.dtype, case.way)
+
+
+def few(case: Case) -> Iterable[Hashable]:
+    yield from (case.way, case.layout, case.flag, case.beside, case.dtype)
+
+
+ALL = [
+    Case(*chosen, seed)
+    for seed, chosen in enumerate(itertools.product(WAYS, LAYOUTS, FLAGS, BESIDE, DTYPES))
+    if chosen[1:3] != ("turned", "carry")
+]
+
+
+def arrays_of(result: Any) -> list[Array]:
+    return [array for one in result for array in arrays_of(one)] if isinstance(result, tuple) else [np.asarray(result)]
+
+
+@pytest.mark.parametrize("case", covering(ALL, few, facets))
+def test_simulated(case: Case) -> None:
+    value, keywords = case.call()
+    simulation = prepare(value, target=Target(90, WAYS[case.way][2], cluster=0), **keywords)
+    if case.layout != "turned":
+        config = simulation.plan.config
+        way = "shared" if config.grid else "kept" if dict(config.constants)["Kept"] else "whole"
+        assert config.family in ("panels", "strips", "whole_rows")
+        assert config.family != "panels" or case.way.startswith(way)
+    expected = arrays_of(cuscan.scan(value, **keywords))
+    for seed in (1, 2):
+        for got, one in zip(arrays_of(simulation.run(seed)), expected, strict=False):
+            assert_same(got, one)
