@@ -104,6 +104,7 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
+    ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
 }
 
 
