@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from selection import covering, each
+from selection import covering, each, pairs
 from views import operands, view
 
 from cuscan.call import Flags
@@ -39,7 +39,12 @@ def spread():
 
 
 @pytest.mark.parametrize(
-    "layout, dtype, op, flags", covering(spread(), lambda layout, dtype, op, flags: each(dtype, op, flags))
+    "layout, dtype, op, flags",
+    covering(
+        spread(),
+        lambda layout, dtype, op, flags: each(dtype, op, flags),
+        lambda layout, *others: (layout, *pairs(layout.split("-")[0], *others)),
+    ),
 )
 def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
     arch = ARCHS[sum(map(ord, layout + dtype)) % len(ARCHS)]
@@ -137,7 +142,12 @@ HOT = itertools.product(
 )
 
 
-@pytest.mark.parametrize("layout, dtype, flag, arch", covering(HOT, each))
+def hot_pairs(layout, dtype, flag, arch):
+    """Any two together, and of each layout every dtype on both architectures."""
+    return (*pairs(layout, dtype, flag, arch), (layout, dtype, arch))
+
+
+@pytest.mark.parametrize("layout, dtype, flag, arch", covering(HOT, each, hot_pairs))
 def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
     itemsize = DTYPES[dtype].itemsize
     flags = {"plain": {}, "misaligned": {"pointer": itemsize}}.get(flag, {flag: True})
