@@ -54,7 +54,12 @@ def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
 
 
 @pytest.mark.parametrize(
-    "layout, arch", covering(itertools.product(LAYOUTS, ARCHS), lambda layout, arch: each(layout.split("-")[0], arch))
+    "layout, arch",
+    covering(
+        itertools.product(LAYOUTS, ARCHS),
+        lambda layout, arch: each(layout.split("-")[0], arch),
+        lambda layout, arch: (layout, (layout.split("-")[0], arch)),
+    ),
 )
 def test_every_layout_compiles_for_every_architecture(layout, arch):
     resources(plan(layout, target=Target(arch, 132), mask=True).config, arch)
