@@ -16,15 +16,25 @@ import pytest
 COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that there is, and whether it is for `--full` alone
 
 
-def covering(cases: Iterable[Any], facets: Callable[..., Iterable[Hashable]]) -> list[Any]:
+def covering(
+    cases: Iterable[Any],
+    facets: Callable[..., Iterable[Hashable]],
+    everything: Callable[..., Iterable[Hashable]] | None = None,
+) -> list[Any]:
     """The cases as parameters of a test; those that the default run can do without are marked `full`.
 
     A case is one parameter with a name, or a tuple of parameters, which `facets` gets one by one. Greedy: the next case
-    to be taken is always the one with the most facets that no other has covered yet.
+    to be taken is always the one with the most facets that no other has covered yet. `everything` has the facets that
+    `pytest --full` must cover; cases that neither run needs are left out. Without it all cases are in.
     """
     listed = list(cases)
-    kept = _greedy([set(facets(*case) if isinstance(case, tuple) else facets(case)) for case in listed])
-    return [_parameter(case, () if i in kept else (pytest.mark.full,)) for i, case in enumerate(listed)]
+    default = _chosen(listed, facets)
+    full = set(range(len(listed))) if everything is None else default | _chosen(listed, everything)
+    return [_parameter(listed[i], () if i in default else (pytest.mark.full,)) for i in sorted(full)]
+
+
+def _chosen(cases: Sequence[Any], facets: Callable[..., Iterable[Hashable]]) -> set[int]:
+    return _greedy([set(facets(*case) if isinstance(case, tuple) else facets(case)) for case in cases])
 
 
 def _greedy(facets: Sequence[set[Hashable]]) -> set[int]:
@@ -57,6 +67,11 @@ def each(*parameters: Hashable) -> Iterable[Hashable]:
     return enumerate(parameters)
 
 
+def pairs(*parameters: Hashable) -> Iterable[Hashable]:
+    """Facets of a case: any two of its parameters have every two values together once."""
+    return itertools.combinations(enumerate(parameters), 2)
+
+
 def of_flags(family: str, flags: Mapping[Any, Hashable]) -> Iterable[Hashable]:
     """Each flag of a family, on and off; each two flags together, in any family."""
     yield from ((family, *flag) for flag in flags.items())
@@ -65,6 +80,19 @@ def of_flags(family: str, flags: Mapping[Any, Hashable]) -> Iterable[Hashable]:
 
 def facets_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
     """The facets of a simulated call (`Case` of test_simulated.py and of feature_cases.py)."""
+    family, flags, others = _features(case, families)
+    yield from of_flags(family, flags)
+    yield from others
+
+
+def pairs_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
+    """Any two features of a simulated call together; its shape, and what its name says beside the family."""
+    family, flags, others = _features(case, families)
+    yield from itertools.combinations([("family", family), *flags.items(), *others], 2)
+    yield from (("shape", case.shape), ("called", case.name.removeprefix(family)))
+
+
+def _features(case: Any, families: Iterable[str]) -> tuple[str, dict[str, Hashable], list[Hashable]]:
     family = max((name for name in families if case.name.startswith(f"{name}-")), key=len, default=None)
     call = case.call
     flags = {name: bool(call.get(name)) for name in ("reverse", "exclusive", "include_initial", "skipna")}
@@ -75,11 +103,9 @@ def facets_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
         "return_last": "return_last" in call,
         "carry": getattr(case, "carry", ""),
     }
-    yield from of_flags(family or case.name.split("-")[0], flags)
-    for name in ("dtype", "op", "layout", "segments", "arch", "masked"):
-        if hasattr(case, name):
-            yield name, str(getattr(case, name))
-    yield "in place", case.in_place
-    yield "tuning", case.units
+    names = ("dtype", "op", "layout", "segments", "arch", "masked")
+    others = [(name, str(getattr(case, name))) for name in names if hasattr(case, name)]
+    others += [("in place", case.in_place), ("tuning", case.units)]
     if "dtype" in call:
-        yield "conversion", getattr(case, "dtype", None), call["dtype"]
+        others.append(("conversion", getattr(case, "dtype", None), call["dtype"]))
+    return family or case.name.split("-")[0], flags, others

@@ -12,7 +12,7 @@ import simulator
 from chains import AHEAD, CHAINS_ALONE, look_ahead
 from feature_cases import segments_of
 from interval import CARRY, FAMILIES, INTERVAL, Example, target_of
-from selection import covering, each, of_flags
+from selection import covering, each, of_flags, pairs
 from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
@@ -56,6 +56,11 @@ def option_facets(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
     return of_flags(family, dict(enumerate(options)))
 
 
+def option_pairs(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
+    """Any two options of each family."""
+    return ((family, *two) for two in itertools.combinations(enumerate(options), 2))
+
+
 def planned(family: str, options: tuple[bool, ...]) -> Simulation:
     scan, call = example(family, options)
     with small_units(2, 2):
@@ -64,7 +69,7 @@ def planned(family: str, options: tuple[bool, ...]) -> Simulation:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "family, options", covering(itertools.product(FAMILIES, OPTIONS), option_facets), ids=id_of_parameter
+    "family, options", covering(itertools.product(FAMILIES, OPTIONS), option_facets, option_pairs), ids=id_of_parameter
 )
 def test_simulated(family: str, options: tuple[bool, ...]) -> None:
     scan, _ = example(family, options)
@@ -161,8 +166,14 @@ def segment_facets(family: str, kind: str, options: set[str]) -> Iterable[Hashab
     yield from itertools.combinations(sorted(options), 2)
 
 
+def segment_pairs(family: str, kind: str, options: set[str]) -> Iterable[Hashable]:
+    return pairs(family, kind, frozenset(options))
+
+
 @needs_compiler
-@pytest.mark.parametrize("family, kind, options", covering(segment_cases(), segment_facets), ids=id_of_parameter)
+@pytest.mark.parametrize(
+    "family, kind, options", covering(segment_cases(), segment_facets, segment_pairs), ids=id_of_parameter
+)
 def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
     scan, _, _ = segmented(family, kind, options)
     simulation = planned_segments(family, kind, options)

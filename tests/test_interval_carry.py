@@ -11,7 +11,7 @@ import pytest
 import simulator
 from feature_cases import segments_of
 from interval import FAMILIES, INTERVAL, Example, target_of
-from selection import covering, each
+from selection import covering, each, pairs
 from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
@@ -84,7 +84,7 @@ def cases() -> Iterable[tuple[str, str, int]]:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "family, kind, number", covering(cases(), lambda family, *others: each(family.split("-")[0], *others))
+    "family, kind, number", covering(cases(), lambda family, *others: each(family.split("-")[0], *others), pairs)
 )
 def test_simulated(family: str, kind: str, number: int) -> None:
     flags = FLAGS[number]

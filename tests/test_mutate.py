@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.mutate.__main__ import Results, chosen, run
+from tests.mutate.__main__ import chosen
+from tests.mutate.campaign import Campaign, Results
 from tests.mutate.mutants import Mutant, all_mutants
-from tests.mutate.runner import Tree, Verdict
+from tests.mutate.runner import Tree
+from tests.mutate.steps import Suite
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -88,58 +88,94 @@ def test_the_seed_chooses_lines_once_each() -> None:
 
 TREE = {
     "cuscan/some.py": "def half(a):\n    return a // 2 + 0\n\n\ndef twice(a):\n    return a + a\n",
-    "cuscan/cuda/kernels/wide_rows.cuh": "    int x = a + b;\n",
-    "tests/test_some.py": "from cuscan.some import half, twice\n\n\ndef test_twice():\n    assert twice(3) == 6\n",
+    "cuscan/cuda/kernels/wide_rows.cuh": "    int x = a + b;\n    int y = c + d;\n",
+    "tests/test_some.py": """from cuscan.some import half, twice
+
+def test_never_passes():
+    assert False
+
+def test_twice():
+    assert twice(3) == 6
+""",
     "tests/test_other.py": "import pathlib\n\n\ndef test():\n    pass\n",
     "tests/test_kernels.py": """import pathlib
 import simulator  # noqa
 
+HEADER = pathlib.Path("cuscan/cuda/kernels/wide_rows.cuh")
+
 def test_wide_rows():
-    header = pathlib.Path("cuscan/cuda/kernels/wide_rows.cuh").read_text()
-    assert "a + b" in header, f"'a + b' is 0 times in kernels/wide_rows.cuh"
+    assert "a + b" in HEADER.read_text(), f"'a + b' is 0 times in kernels/wide_rows.cuh"
+
+def test_all():
+    assert "c + d" in HEADER.read_text()
 """,
     "tests/test_gpu_some.py": "def test_nothing():\n    pass\n",
     "tests/simulator.py": "",
-    "tests/conftest.py": "import pathlib, sys\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\n",
+    "tests/conftest.py": """import pathlib, sys
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true")
+""",
 }
+KERNELS, OTHER, SOME = (f"tests/test_{name}.py" for name in ("kernels", "other", "some"))
+TESTS = [f"{KERNELS}::test_all", f"{KERNELS}::test_wide_rows", f"{OTHER}::test"]
+TESTS += [f"{SOME}::test_never_passes", f"{SOME}::test_twice"]
+HALF, TWICE = "    return a // 2 + 0", "    return a + a"
+MUTANTS = [
+    Mutant("cuscan/some.py", 6, "sign", TWICE, TWICE.replace("+", "-")),
+    Mutant("cuscan/some.py", 2, "sign", HALF, HALF.replace("+", "-")),
+    Mutant("cuscan/some.py", 2, "sign", HALF, HALF.replace("+", "+ )")),
+    Mutant("cuscan/cuda/kernels/wide_rows.cuh", 1, "sign", "    int x = a + b;", "    int x = a - b;"),
+    Mutant("cuscan/cuda/kernels/wide_rows.cuh", 2, "sign", "    int y = c + d;", "    int y = c - d;"),
+]
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    source, copy = tmp_path / "source", tmp_path / "copy"
+def source(tmp_path: Path) -> Path:
     for name, text in TREE.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-    subprocess.run(["git", "init", "-q"], cwd=source, check=True)
-    return Tree(source, copy, full=False)
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "source"
+
+
+def suite_of(source: Path) -> Suite:
+    modules = {path.name: path.read_text() for path in (source / "tests").glob("test_*.py")}
+    return Suite(modules, TESTS, TESTS[:2], {})
+
+
+def test_likely_tests_come_first(source: Path) -> None:
+    suite = suite_of(source)
+    assert suite.steps("cuscan/some.py") == [[TESTS[3], TESTS[4], TESTS[2]], TESTS[:2]]
+    assert suite.steps("cuscan/cuda/kernels/wide_rows.cuh") == [[TESTS[1]], [TESTS[0]]]
+    assert [sorted(step) for step in suite.steps("cuscan/cuda/scans.cuh")] == [TESTS[:2]]
 
 
 @pytest.mark.full
-@pytest.mark.skipif(shutil.which("git") is None, reason="git, which lists the files of the tree, is missing")
-def test_mutants_are_judged_by_the_tests_that_matter(tree: Tree, tmp_path: Path) -> None:
-    kernels, other, some = (f"tests/test_{name}.py" for name in ("kernels", "other", "some"))
-    assert tree.steps("cuscan/some.py") == [[some], [other], [kernels]]
-    assert tree.steps("cuscan/cuda/scans.cuh") == [[kernels]]
-    own, *others = tree.steps("cuscan/cuda/kernels/wide_rows.cuh")
-    assert own == [f"{kernels}::test_wide_rows"] and others == [[kernels]]
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_mutants_are_judged_by_the_tests_that_matter(jobs: int, source: Path, tmp_path: Path) -> None:
+    assert sorted(Tree(source, tmp_path / "copy").collect()) == sorted([*TESTS, "tests/test_gpu_some.py::test_nothing"])
 
-    half, twice = "    return a // 2 + 0", "    return a + a"
-    mutants = [
-        Mutant("cuscan/some.py", 6, "sign", twice, twice.replace("+", "-")),
-        Mutant("cuscan/some.py", 2, "sign", half, half.replace("+", "-")),
-        Mutant("cuscan/some.py", 2, "sign", half, half.replace("+", "+ )")),
-        Mutant("cuscan/cuda/kernels/wide_rows.cuh", 1, "sign", "    int x = a + b;", "    int x = a - b;"),
-    ]
-    path, header = tmp_path / "results.jsonl", {"seed": 1}
-    tried = run(tree, iter(mutants), Results(path, header), 5, 100)
-    assert [verdict.status for _, verdict in tried] == ["noticed", "unnoticed", "unnoticed"]
-    assert tried[0][1].by == "tests/test_some.py::test_twice"
+    def tried(cases: int, seconds: float) -> list[tuple[str, str]]:
+        results = Results(tmp_path / "results.jsonl", {"seed": 1})
+        campaign = Campaign(source, suite_of(source), MUTANTS, results, cases=cases, step_seconds=100)
+        trials = campaign.run(tmp_path / f"trees-{cases}", jobs, seconds)
+        return [(trial.verdict, trial.by) for trial in trials]
 
+    first = [("noticed", TESTS[4]), ("unnoticed", ""), ("unnoticed", "")]
+    assert tried(3, 100) == first
     # The same command goes on: what was tried is not run again.
-    results = Results(path, header)
-    assert [results.get(mutant) is not None for mutant in mutants] == [True] * 4
-    results.add(mutants[0], Verdict("unnoticed", "", 0))
-    again = run(tree, iter(mutants), Results(path, header), 5, 0)
-    assert [verdict.status for _, verdict in again] == ["unnoticed"] * 3
+    assert tried(4, 100) == [*first, ("noticed", TESTS[0])]
     with pytest.raises(SystemExit):
-        Results(path, {"seed": 2})
+        Results(tmp_path / "results.jsonl", {"seed": 2})
+
+
+@pytest.mark.full
+def test_a_process_that_hangs_or_dies_is_noticed(source: Path, tmp_path: Path) -> None:
+    (source / "tests" / "test_other.py").write_text("import os, time\n\ndef test():\n    os.abort()\n")
+    tree = Tree(source, tmp_path / "copy")
+    assert tree.run([TESTS[1], TESTS[2]], "step.txt", 100).by == TESTS[2]
+    (source / "tests" / "test_other.py").write_text("import os, time\n\ndef test():\n    time.sleep(1000)\n")
+    hung = Tree(source, tmp_path / "other").run([TESTS[2]], "step.txt", 3)
+    assert (hung.status, hung.by) == ("hung", TESTS[2])

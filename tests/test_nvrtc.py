@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from selection import covering, each
+from selection import covering, each, pairs
 from views import operands, view
 
 from cuscan.call import Flags
@@ -39,7 +39,12 @@ def spread():
 
 
 @pytest.mark.parametrize(
-    "layout, dtype, op, flags", covering(spread(), lambda layout, dtype, op, flags: each(dtype, op, flags))
+    "layout, dtype, op, flags",
+    covering(
+        spread(),
+        lambda layout, dtype, op, flags: each(dtype, op, flags),
+        lambda layout, *others: (layout, *pairs(layout.split("-")[0], *others)),
+    ),
 )
 def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
     arch = ARCHS[sum(map(ord, layout + dtype)) % len(ARCHS)]
@@ -49,7 +54,12 @@ def test_every_layout_and_dtype_compiles(layout, dtype, op, flags):
 
 
 @pytest.mark.parametrize(
-    "layout, arch", covering(itertools.product(LAYOUTS, ARCHS), lambda layout, arch: each(layout.split("-")[0], arch))
+    "layout, arch",
+    covering(
+        itertools.product(LAYOUTS, ARCHS),
+        lambda layout, arch: each(layout.split("-")[0], arch),
+        lambda layout, arch: (layout, (layout.split("-")[0], arch)),
+    ),
 )
 def test_every_layout_compiles_for_every_architecture(layout, arch):
     resources(plan(layout, target=Target(arch, 132), mask=True).config, arch)
@@ -104,6 +114,7 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
+    ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
 }
 
 
@@ -136,7 +147,12 @@ HOT = itertools.product(
 )
 
 
-@pytest.mark.parametrize("layout, dtype, flag, arch", covering(HOT, each))
+def hot_pairs(layout, dtype, flag, arch):
+    """Any two together, and of each layout every dtype on both architectures."""
+    return (*pairs(layout, dtype, flag, arch), (layout, dtype, arch))
+
+
+@pytest.mark.parametrize("layout, dtype, flag, arch", covering(HOT, each, hot_pairs))
 def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
     itemsize = DTYPES[dtype].itemsize
     flags = {"plain": {}, "misaligned": {"pointer": itemsize}}.get(flag, {flag: True})

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from selection import covering, facets_of
+from selection import covering, facets_of, pairs_of
 from simulator import Memory, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
@@ -543,7 +543,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
+@pytest.mark.parametrize(
+    "case", covering(CASES, lambda case: facets_of(case, FAMILIES), lambda case: pairs_of(case, FAMILIES))
+)
 def test_scan(case: Case) -> None:
     expected, simulation = case.expected(), case.prepare()
     for seed in range(case.seeds):

@@ -12,7 +12,7 @@ from carry_cases import BACKWARDS, LEADING, MAX, MIN, NARROW, named, products, t
 from draws import drawn, draws, steps, tied
 from feature_cases import FAMILIES, SHORT, UNITS, Case
 from operator_examples import AFFINE, MATRIX_PRODUCT
-from selection import covering, facets_of
+from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
 import cuscan
@@ -116,7 +116,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, SHORT)))
+@pytest.mark.parametrize(
+    "case", covering(CASES, lambda case: facets_of(case, SHORT), lambda case: pairs_of(case, ALL_FAMILIES))
+)
 def test_carry(case: Case) -> None:
     case.check()
 

@@ -12,7 +12,7 @@ import simulator
 from draws import Array, Draw, drawn, draws, initial_of, tied
 from feature_cases import FAMILIES, SHORT, UNITS, Case, of_family
 from operator_examples import AFFINE, BRACKETS, EXAMPLES, MATRIX_PRODUCT
-from selection import covering, facets_of
+from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
 import cuscan
@@ -167,7 +167,9 @@ LOG_SUMS = [
 ]
 
 
-@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
+@pytest.mark.parametrize(
+    "case", covering(CASES, lambda case: facets_of(case, FAMILIES), lambda case: pairs_of(case, FAMILIES))
+)
 def test_feature(case: Case) -> None:
     case.check()
 

@@ -9,7 +9,7 @@ import pytest
 import simulator
 from draws import Draw, steps
 from feature_cases import FAMILIES, SHORT, TURNS, UNITS, Case, of_family
-from selection import covering, facets_of
+from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
 from cuscan.config import Target
@@ -98,7 +98,9 @@ def lengths() -> list[Case]:
 CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *lengths(), TURNS]
 
 
-@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
+@pytest.mark.parametrize(
+    "case", covering(CASES, lambda case: facets_of(case, FAMILIES), lambda case: pairs_of(case, FAMILIES))
+)
 def test_recurrence(case: Case) -> None:
     case.check()
 

@@ -9,7 +9,7 @@ import pytest
 import simulator
 from draws import draws
 from feature_cases import FAMILIES, SHORT, Case, of_family, twin
-from selection import covering, each, facets_of
+from selection import covering, each, facets_of, pairs_of
 from simulator import assert_same, prepare, small_units
 
 from cuscan.config import Target
@@ -132,7 +132,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", covering(CASES, lambda case: facets_of(case, FAMILIES)))
+@pytest.mark.parametrize(
+    "case", covering(CASES, lambda case: facets_of(case, FAMILIES), lambda case: pairs_of(case, FAMILIES))
+)
 def test_segments(case: Case) -> None:
     case.check()
 

@@ -1,27 +1,28 @@
 """`python -m tests.mutate`: makes random mistakes of a single line, one by one, and counts those that tests notice.
 
 Of the device headers, and of planning, request and launch code; not of target.cuh, which the simulator replaces. Each
-mutant is tried on a copy of the tree, in one process beside the compilers that a test starts (two at most). Results are
-kept as JSON lines: the same command goes on where it was stopped.
+mutant has a copy of the tree, and the tests of `pytest --full` run on it in steps, those first that are most likely to
+notice it (steps.py), until one fails that does not fail without the mutant. What steps say is kept as JSON lines: the
+same command goes on where it was stopped. Run `pytest --full` before: then only what a mutant changes is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
-import json
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from tests.mutate.campaign import NOTICED, Campaign, Results, Trial
 from tests.mutate.mutants import Mutant, all_mutants
-from tests.mutate.runner import Tree, Verdict
+from tests.mutate.runner import Tree
+from tests.mutate.steps import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,36 +35,6 @@ def chosen(lines: list[list[Mutant]], seed: int) -> Iterator[Mutant]:
     draw.shuffle(host)
     for pair in zip(device, host, strict=False):
         yield from (draw.choice(mutants) for mutants in pair)
-
-
-class Results:
-    """A file of JSON lines: what it is of, then a line for each mutant that was tried."""
-
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        if kept and kept[0] != header:
-            raise SystemExit(
-                f"{path} has the results of another tree, seed or choice of tests; remove it, or keep it with --results"
-            )
-        if not kept:
-            self._append(header)
-        self._verdicts = {self._key(entry): Verdict(**entry["verdict"]) for entry in kept[1:]}
-
-    def get(self, mutant: Mutant) -> Verdict | None:
-        return self._verdicts.get(self._key(dataclasses.asdict(mutant)))
-
-    def add(self, mutant: Mutant, verdict: Verdict) -> None:
-        self._append({**dataclasses.asdict(mutant), "verdict": dataclasses.asdict(verdict)})
-
-    @staticmethod
-    def _key(entry: dict[str, Any]) -> tuple[str, int, str]:
-        return entry["file"], entry["line"], entry["new"]
-
-    def _append(self, entry: dict[str, Any]) -> None:
-        with self._path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
 
 
 def digest(lines: list[list[Mutant]]) -> str:
@@ -79,48 +50,58 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
     parser.add_argument("--cases", type=int, default=60, help="mutants that compile")
     parser.add_argument("--seed", type=int, default=None, help="of their choice; by default from the commit")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for the tests of one mutant")
-    parser.add_argument("--full", action="store_true", help="run `pytest --full`")
+    parser.add_argument("--jobs", type=int, default=1, help="steps that run at once")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument("--step-seconds", type=float, default=900, help="after so many a step hangs")
     parser.add_argument("--results", type=Path, default=None, help="JSON lines; by default .mutants/SEED.jsonl")
     options = parser.parse_args()
     seed = int(commit(), 16) if options.seed is None else options.seed
     lines = all_mutants(ROOT)
-    results = Results(
-        options.results or ROOT / ".mutants" / f"{seed}.jsonl",
-        {"seed": seed, "sources": digest(lines), "full": options.full},
-    )
+    scratch = ROOT / ".mutants"  # on the disk of what is compiled, so that copies are links
+    results = Results(options.results or scratch / f"{seed}.jsonl", {"seed": seed, "sources": digest(lines)})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the tests that run are ended, too
-    with tempfile.TemporaryDirectory(prefix="cuscan-mutants-") as folder:
-        tree = Tree(ROOT, Path(folder), full=options.full)
-        report(run(tree, chosen(lines, seed), results, options.cases, options.timeout))
+    scratch.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trees-", dir=scratch, ignore_cleanup_errors=True) as folder:
+        campaign = Campaign(
+            ROOT,
+            suite(Path(folder)),
+            chosen(lines, seed),
+            results,
+            cases=options.cases,
+            step_seconds=options.step_seconds,
+        )
+        report(campaign.run(Path(folder), options.jobs, options.seconds))
 
 
-def run(
-    tree: Tree, mutants: Iterator[Mutant], results: Results, cases: int, seconds: float
-) -> list[tuple[Mutant, Verdict]]:
-    """Those that compile, until there are as many as `cases`, with a line of progress each."""
-    tried: list[tuple[Mutant, Verdict]] = []
-    for mutant in mutants:
-        if len(tried) == cases:
-            break
-        verdict = results.get(mutant)
-        if verdict is None:
-            verdict = tree.judge(mutant, seconds)
-            results.add(mutant, verdict)
-        if verdict.status != "invalid":
-            tried.append((mutant, verdict))
-        noticed = sum(v.status == "noticed" for _, v in tried)
-        place = f"{mutant.file}:{mutant.line} ({mutant.kind})"
-        print(f"{noticed}/{len(tried)} {verdict.status:11} {verdict.seconds:5.0f} s  {place}  {verdict.by}", flush=True)
-    return tried
+def suite(folder: Path) -> Suite:
+    """The tests of this tree."""
+    tree = Tree(ROOT, folder / "collected")
+    with ThreadPoolExecutor(2) as pool:
+        full, default = (pool.submit(tree.collect, *options) for options in (("--full",), ()))
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "tests").glob("test_*.py"))}
+    return Suite(texts, full.result(), default.result(), cases_of_headers())
 
 
-def report(tried: list[tuple[Mutant, Verdict]]) -> None:
-    survivors = [(mutant, verdict) for mutant, verdict in tried if verdict.status != "noticed"]
-    for mutant, verdict in survivors:
-        print(f"\n{verdict.status}: {mutant}")
-    noticed = len(tried) - len(survivors)
-    print(f"\n{noticed} of {len(tried)} mutants were noticed ({noticed / max(len(tried), 1):.0%})")
+def cases_of_headers() -> dict[str, list[str]]:
+    """The cases that notice planted mistakes, of each header."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from test_mistakes import MISTAKES
+
+    cases: dict[str, list[str]] = {}
+    for mistake in MISTAKES:
+        cases.setdefault(mistake.header, []).append(mistake.case)
+    return cases
+
+
+def report(trials: list[Trial]) -> None:
+    judged = [trial for trial in trials if trial.verdict]
+    for trial in trials:
+        if trial.verdict not in NOTICED:
+            print(f"\n{trial.verdict or f'{trial.passed} of {len(trial.steps)} steps passed'}: {trial.mutant}")
+    noticed = sum(trial.verdict in NOTICED for trial in judged)
+    print(f"\n{noticed} of {len(judged)} mutants were noticed ({noticed / max(len(judged), 1):.0%})")
+    if len(judged) < len(trials):
+        print(f"{len(trials) - len(judged)} are not judged yet: the same command goes on")
 
 
 if __name__ == "__main__":

@@ -213,13 +213,10 @@ class DeviceCode:
     def _compile(self, text: str, arch: int, library: Path, runtime: Path) -> None:
         source = library.with_suffix(".cpp")
         source.write_text(text)
-        where: tuple[str | Path, ...]
-        if self is CODE:  # the headers of so many kernels that it pays to compile them first
-            prelude = _precompiled(arch)
-            where = (f"-I{prelude.parent}", "-include", prelude)
-        else:
-            where = (f"-I{self.folder}", *(_WATCHING if self._watched else ()))
-        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *where, source, runtime, "-o", library)
+        watching = _WATCHING if self._watched else []
+        prelude = _precompiled(arch, *watching)
+        where = (f"-I{self.folder}", "-include", prelude)
+        _compile("-shared", f"-DSIMULATED_ARCH={arch}", *watching, *where, source, runtime, "-o", library)
 
     @property
     def folder(self) -> Path:
@@ -239,15 +236,19 @@ def _runtime() -> Path:
 
 
 @functools.cache
-def _precompiled(arch: int) -> Path:
-    """A header that includes all kernels; the compiler takes the precompiled form, which lies beside it."""
-    digest = hashlib.sha256(repr((sorted(HEADERS.items()), arch, _TOOLS)).encode()).hexdigest()[:32]
-    prelude = FOLDER / f"headers-{digest}" / "prelude.hpp"
-    with one_at_a_time(f"headers-{arch}"):
+def _precompiled(arch: int, *options: str) -> Path:
+    """A header that includes the simulated target; the compiler takes the precompiled form, which lies beside it.
+
+    No other header is in it, so it serves all copies of the device code, with mistakes or without.
+    """
+    texts = {name: HEADERS[name] for name in SIMULATED}
+    digest = hashlib.sha256(repr((texts, arch, options, _TOOLS)).encode()).hexdigest()[:32]
+    prelude = FOLDER / f"target-{digest}" / "prelude.hpp"
+    with one_at_a_time(f"target-{arch}"):
         if not prelude.with_suffix(".hpp.gch").exists():
-            includes = "".join(f'#include "{name}"\n' for name in HEADERS if name.startswith("kernels/"))
-            _write(prelude.parent, {**HEADERS, prelude.name: includes})
-            _compile("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", prelude, "-o", prelude.with_suffix(".hpp.gch"))
+            _write(prelude.parent, {**texts, prelude.name: '#include "target.cuh"\n'})
+            where = ("-x", "c++-header", f"-DSIMULATED_ARCH={arch}", *options, prelude)
+            _compile(*where, "-o", prelude.with_suffix(".hpp.gch"))
     return prelude
 
 
@@ -263,7 +264,8 @@ def _compile(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in ("target.cuh", "runtime.hpp")}}
+SIMULATED = ("target.cuh", "runtime.hpp")
+HEADERS = {**headers(), **{name: (HERE / name).read_text() for name in SIMULATED}}
 CODE, WATCHED = DeviceCode(HEADERS), DeviceCode(HEADERS, watched=True)
 
 

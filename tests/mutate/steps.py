@@ -1,0 +1,108 @@
+"""Which tests are run for a mutant, and in which order: first those that are cheap and likely to notice it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+# Of the tests of the CPU, those that no mutant can matter for.
+_APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "trials", "typing")
+# Those that plant mistakes of their own, which a mutant in the same line would disturb.
+_PLANTING = re.compile(r"::test_(mistake_is_noticed|every_mistake_has_one_place)\b")
+_GOOD_CODE = "test_good_code_passes"
+_FIRST, _MOST = 24, 160  # tests of a step that compile
+_PLAIN = 400  # tests of a step that compile nothing
+
+
+class Suite:
+    """The tests of a tree: all that --full runs, and which of them the default run has too.
+
+    `cases` are those of the planted mistakes, by header: what notices mistakes there.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, str],
+        tests: Iterable[str],
+        default: Iterable[str],
+        cases: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._texts = {f"tests/{name}": text for name, text in modules.items() if not name[5:].startswith(_APART)}
+        self._tests = [test for test in tests if self._module(test) in self._texts and not _PLANTING.search(test)]
+        self._default, self._cases = set(default), cases
+
+    def steps(self, file: str) -> list[list[str]]:
+        """Tests to be run together, one step after the other; each test is in one step."""
+        listed = self._of_device_code(file) if file.endswith(".cuh") else self._of_host_code(file)
+        done: set[str] = set()
+        steps = []
+        for step in listed:
+            new = [test for test in step if test not in done]
+            done |= set(new)
+            steps += [new] if new else []
+        return steps
+
+    def _of_device_code(self, file: str) -> Iterator[list[str]]:
+        """Tests that simulate kernels: cases of planted mistakes, the default tests, those of like name, the rest."""
+        simulating = [test for test in self._tests if self._compiles(test, "simulator")]
+        header = file.removeprefix("cuscan/cuda/")
+        stem = Path(file).stem.replace("_", "[_-]")
+        named = [test for test in simulating if re.search(rf"\b{stem}\b|_{stem}\b", test)]
+        quick = [test for test in simulating if test in self._default]
+        cases = [f"{_GOOD_CODE}[{case}]" for case in self._cases.get(header, ())]
+        yield [test for test in simulating if test.endswith(tuple(cases))] if cases else []
+        yield from _chunks([test for test in quick if test in named])
+        yield from _chunks(_shuffled(quick))
+        yield from _chunks([test for test in simulating if _GOOD_CODE in test])
+        yield from _chunks(_shuffled(named))
+        yield from _chunks(_shuffled(simulating))
+
+    def _of_host_code(self, file: str) -> Iterator[list[str]]:
+        """Modules that are about the file, those that compile nothing, and those whose kernels are mostly kept."""
+        stem = Path(file).stem
+        compiling = [name for name in self._texts if self._compiles(name, "simulator", "nvrtc")]
+        quick = sorted(
+            (name for name in self._texts if name not in compiling), key=lambda name: self._distance(name, stem)
+        )
+        yield from self._of_modules(quick, default=True)
+        yield from self._of_modules(quick, default=False)
+        rest = [test for test in self._tests if self._module(test) in compiling]
+        yield from _chunks(_shuffled([test for test in rest if test in self._default]))
+        yield from _chunks(_shuffled([test for test in rest if "nvrtc" not in test]))
+        yield from _chunks(_shuffled(rest))
+
+    def _of_modules(self, modules: Iterable[str], *, default: bool) -> Iterator[list[str]]:
+        step: list[str] = []
+        for name in modules:
+            step += [test for test in self._tests if self._module(test) == name and (test in self._default) == default]
+            if len(step) >= _PLAIN:
+                yield step
+                step = []
+        yield step
+
+    def _distance(self, module: str, stem: str) -> tuple[bool, bool, int]:
+        text = self._texts[module]
+        imports = re.search(rf"from cuscan(\.\w+)*\.{stem} import|from cuscan(\.\w+)* import .*\b{stem}\b", text)
+        return f"test_{stem}" not in module, not imports, len(text)
+
+    def _compiles(self, test: str, *words: str) -> bool:
+        text = self._texts[self._module(test)]
+        return any(re.search(rf"\b{word}", text) for word in words)
+
+    @staticmethod
+    def _module(test: str) -> str:
+        return test.partition("::")[0]
+
+
+def _shuffled(tests: list[str]) -> list[str]:
+    return random.Random(len(tests)).sample(tests, len(tests))
+
+
+def _chunks(tests: Sequence[str]) -> Iterator[list[str]]:
+    """More and more together, since a process takes seconds to start."""
+    size = _FIRST
+    while tests:
+        yield list(tests[:size])
+        tests, size = tests[size:], min(2 * size, _MOST)
