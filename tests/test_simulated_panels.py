@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
-from selection import covering
+from selection import covering, each, pairs
 from simulator import assert_same, prepare
 
 import cuscan
@@ -58,6 +58,8 @@ DTYPES = ("float32", "uint8", "float16", "int64", "complex64")
 
 @dataclass(frozen=True)
 class Case:
+    """A sum in one of the ways."""
+
     way: str
     layout: str
     flag: str
@@ -85,15 +87,12 @@ class Case:
         return lay(self.draw, shape), {"axis": axis, **FLAGS[self.flag], **beside}
 
 
-def facets(case: Case) -> Iterable[Hashable]:
-    yield from itertools.combinations(
-        (("way", case.way), ("layout", case.layout), ("flag", case.flag), ("beside", case.beside)), 2
-    )
-    yield (case.dtype, case.way)
+def features(case: Case) -> Iterable[Hashable]:
+    return each(case.way, case.layout, case.flag, case.beside, case.dtype)
 
 
-def few(case: Case) -> Iterable[Hashable]:
-    yield from (case.way, case.layout, case.flag, case.beside, case.dtype)
+def pairs_of(case: Case) -> Iterable[Hashable]:
+    return pairs(case.way, case.layout, case.flag, case.beside, case.dtype)
 
 
 ALL = [
@@ -107,7 +106,7 @@ def arrays_of(result: Any) -> list[Array]:
     return [array for one in result for array in arrays_of(one)] if isinstance(result, tuple) else [np.asarray(result)]
 
 
-@pytest.mark.parametrize("case", covering(ALL, few, facets))
+@pytest.mark.parametrize("case", covering(ALL, features, pairs_of))
 def test_simulated(case: Case) -> None:
     value, keywords = case.call()
     simulation = prepare(value, target=Target(90, WAYS[case.way][2], cluster=0), **keywords)
