@@ -22,7 +22,7 @@ struct Geometry {
     using Dimension = cuscan::Dimension<Arrays<Config>::kCount>;
 
     Dimension axis;                       // the scanned axis; its size is that of the results
-    Dimension column;                     // columns family: the axis that neighbouring threads share; else of size 1
+    Dimension column;                     // of columns: the axis that neighbouring threads share; else of size 1
     Dimension batch[Config::kBatchDims];  // all others, the fastest first
     uint64 rows;                          // product of the batch sizes
     uint64 units;                         // units of the chain along the axis
