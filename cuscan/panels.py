@@ -12,8 +12,8 @@ from cuscan.panel_tile import PanelScan, Shape, narrower, table_words, tile_word
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
-THREADS = {False: 256, True: 384}  # of a block; where blocks share panels, tiles are higher
-BLOCKS_PER_SM = {False: 3, True: 2}  # that have registers enough; of wide states one less
+THREADS = 320  # of a block
+BLOCKS_PER_SM = 2  # that have registers enough; of wide states one
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
@@ -58,7 +58,7 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         sum(spec.dtype.itemsize for spec in request.values),
         request.op.indexed and bool(request.carry_in) and not request.reverse,
     )
-    blocks = target.sm_count * (BLOCKS_PER_SM[False] - scan.wide)
+    blocks = target.sm_count * (BLOCKS_PER_SM - scan.wide)
     own, shared = _own_shape(scan, blocks), _shared_shape(scan)
     number = -(-scan.column.size // own.columns) * product(scan.batch)
     shares = number < IDLE * blocks and scan.length > max(own.height, shared.height)
@@ -69,7 +69,7 @@ def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, shared: bool
 ) -> Panels:
     """Panels of tiles of a shape, or a narrower one if that takes too much shared memory."""
-    blocks_per_sm = BLOCKS_PER_SM[shared] - scan.wide
+    blocks_per_sm = BLOCKS_PER_SM - scan.wide
     room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     chain = "shared" if shared else "kept" if scan.length > shape.height else ""
     while True:
@@ -80,13 +80,13 @@ def _panels(
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
     number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
-    constants = {"Threads": THREADS[shared], "Steps": steps, "Runs": runs, "Slots": slots, "Kept": int(chain == "kept")}
+    constants = {"Threads": THREADS, "Steps": steps, "Runs": runs, "Slots": slots, "Kept": int(chain == "kept")}
     return Panels(
         scan.batch,
         scan.column,
         constants,
         (shape.columns, shape.outers, panels, row_blocks, shape.rows, *words),
-        THREADS[shared],
+        THREADS,
         blocks_per_sm,
         room,
         number,
@@ -98,7 +98,7 @@ def _panels(
 def _own_shape(scan: PanelScan, blocks: int) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
     steps, runs, slots = scan.share
-    most, outer, size = THREADS[False] * slots, product(scan.batch), scan.column.size
+    most, outer, size = THREADS * slots, product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = max(waves * blocks // outer, 1)
@@ -116,7 +116,7 @@ def _own_shape(scan: PanelScan, blocks: int) -> Shape:
 def _shared_shape(scan: PanelScan) -> Shape:
     """A tile as high as may be of rows that are just wide enough."""
     steps, runs, slots = scan.share
-    most, size = THREADS[True] * slots, scan.column.size
+    most, size = THREADS * slots, scan.column.size
     columns = min(size, most)
     if size * scan.widest > WHOLE_BYTES:
         panels = -(-size * scan.widest // SHARED_BYTES)

@@ -34,6 +34,7 @@ CALLS: dict[str, Case] = {
     "carry-tiles-bytes": named("tiles-shared", "", draw=draws("int8"), call={"dtype": "int8"}),
     "carry-recurrence": named("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
     "carry-panels": products("panels-shared"),
+    "carry-panels-first-run": named("panels-shared", "", shape=(2, 693, 9)),
     "carry-panels-kept": products("panels-kept"),
     "carry-panels-keys": named("panels-shared", "", segments="keys", shape=(2, 700, 8)),
     "carry-panels-leading": named("panels-shared", "", call=LEADING, shape=(2, 256, 9)),
@@ -195,7 +196,7 @@ MISTAKES = (
     Mistake(
         "without-runs-before",
         Kind.LOST,
-        "carry-panels",
+        "carry-panels-first-run",
         SHARE,
         "join<Op>(has_left || s > 0, sum",
         "join<Op>(s > 0, sum",

@@ -17,7 +17,7 @@ CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one uni
 MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
-# Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and tiles-misaligned, which begin anywhere. "own":
+# Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and of -misaligned, which begin anywhere. "own":
 # strips enough that each is a block's own. Of tiles-few, each block takes its share of tickets.
 SHAPES = {
     "rows": ((1, 101), -1, GPU),
@@ -34,6 +34,7 @@ SHAPES = {
     "panels": ((2, 35 * 256 + 9, 5), 1, GPU),
     "panels-kept": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
     "panels-whole": ((70, 9, 5), 1, GPU),
+    "panels-misaligned": ((2, 70, 45), 1, GPU),
     "panels-wide": ((2, 300, 257), 1, ONE_SM),
     "strips": ((37 * 256 + 8, 12), 0, GPU),
     "strips-spans": ((282 * 256, 12), 0, GPU),
@@ -48,6 +49,7 @@ SHAPES = {
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, ONE_SM),
+    "panels-slots": ((5, 2111), 0, ONE_SM),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
@@ -1027,7 +1029,7 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
             return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
     shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
-    if family == "tiles-misaligned":
+    if family.endswith("-misaligned"):
         for example in examples:
             example.value = _misaligned(example.value)
     with small_units(2, 2):

@@ -28,7 +28,7 @@ MISTAKES = (
     Mistake(
         "finished-before-rows-are-scanned",
         Kind.WAIT,
-        "panels",
+        "panels-kept",
         KERNEL,
         "scan_rows(now, here);\n                target::sync_block();",
         "scan_rows(now, here);",
@@ -57,7 +57,7 @@ MISTAKES = (
         "row > 0 || this->has_left(now)",
         "this->has_left(now)",
     ),
-    Mistake("tiles-before-forgotten", Kind.LOST, "panels-kept", KERNEL, "row > 0 || this->has_left(now)", "row > 0"),
+    Mistake("tiles-before-forgotten", Kind.LOST, "panels-wide", KERNEL, "row > 0 || this->has_left(now)", "row > 0"),
     Mistake(
         "the-first-row-of-the-batch",
         Kind.PLACE,
@@ -135,21 +135,18 @@ MISTAKES = (
     Mistake(
         "parts-swapped",
         Kind.ORDER,
-        "panels-kept",
+        "panels-wide",
         CARRY,
         "total = Op::combine(part(level, column), total);",
         "total = Op::combine(total, part(level, column));",
     ),
     Mistake(
-        "units-of-parts",
-        Kind.PLACE,
-        "panels-kept",
-        CARRY,
-        "(2 + level - tree.part_levels) * columns",
-        "(2 + level) * columns",
-    ),
-    Mistake(
-        "loads-beyond-the-array", Kind.BOUND, "panels-whole", TILE, "if (at >= lowest && at + 16 <= end)", "if (true)"
+        "loads-beyond-the-array",
+        Kind.BOUND,
+        "panels-misaligned",
+        TILE,
+        "if (at >= lowest && at + 16 <= end)",
+        "if (true)",
     ),
     Mistake(
         "stores-beyond-the-row",
@@ -168,9 +165,9 @@ MISTAKES = (
         "bytes / kLine * kOfLine",
     ),
     Mistake(
-        "pieces-of-the-first-row", Kind.PLACE, "panels-wide", TILE, "int(beyond) + int(segment) * pitch", "int(beyond)"
+        "pieces-of-the-first-row", Kind.PLACE, "panels-sums", TILE, "int(beyond) + int(segment) * pitch", "int(beyond)"
     ),
-    Mistake("every-row-begins-with-a-piece", Kind.PLACE, "panels-wide", TILE, "% 16 - back", "* 0 - back"),
+    Mistake("every-row-begins-with-a-piece", Kind.PLACE, "panels-misaligned", TILE, "% 16 - back", "* 0 - back"),
     Mistake(
         "results-beyond-the-end", Kind.BOUND, "panels-whole", SHARE, "exists(slot) ? results - begin : 0;", "kSteps;"
     ),
@@ -185,7 +182,7 @@ MISTAKES = (
     Mistake(
         "slots-side-by-side",
         Kind.PLACE,
-        "panels-sums",
+        "panels-slots",
         SHARE,
         "const int at = column + slot * apart;",
         "const int at = column + slot;",

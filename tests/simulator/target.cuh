@@ -239,6 +239,7 @@ struct Barrier {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "no such copy");
         check_aligned(destination, sizeof(T));
         check_aligned(source, sizeof(T));
+        simulator::grid->check_access(source, sizeof(T));
         simulator::grid->in_order(&state, sizeof(state));
         state.expected += sizeof(T);
         simulator::grid->send_for(destination, source, sizeof(T), state);
