@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 # Of the tests of the CPU, those that no mutant can matter for.
-_APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "trials", "typing")
+_APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "typing")
 # Those that plant mistakes of their own, which a mutant in the same line would disturb.
 _PLANTING = re.compile(r"::test_(mistake_is_noticed|every_mistake_has_one_place)\b")
 _GOOD_CODE = "test_good_code_passes"
