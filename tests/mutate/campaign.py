@@ -28,10 +28,16 @@ class Results:
             raise SystemExit(f"{path} is of another tree or seed; remove it, or say --results OTHER")
         if not kept:
             self._append(header)
-        self._outcomes = {self._key(entry["mutant"], entry["step"]): Outcome(**entry["outcome"]) for entry in kept[1:]}
+        self._outcomes: dict[tuple[str, int, str, str], Outcome] = {}
+        for entry in kept[1:]:
+            outcome = Outcome(**entry["outcome"])
+            # What has failed would fail again, with whichever tests it runs in a step.
+            step = entry["step"] if outcome.status == "passed" else ""
+            self._outcomes[self._key(entry["mutant"], step)] = outcome
 
-    def get(self, mutant: Mutant, step: Sequence[str]) -> Outcome | None:
-        return self._outcomes.get(self._key(dataclasses.asdict(mutant), self._digest(step)))
+    def get(self, mutant: Mutant, step: Sequence[str] = ()) -> Outcome | None:
+        """What a step has said, or else the one that has failed."""
+        return self._outcomes.get(self._key(dataclasses.asdict(mutant), self._digest(step) if step else ""))
 
     def add(self, mutant: Mutant, step: Sequence[str], outcome: Outcome) -> None:
         entry = {"mutant": dataclasses.asdict(mutant), "step": self._digest(step)}
@@ -178,6 +184,9 @@ class Campaign:
         """Take what the file of results has; whether something is left to be done."""
         if trial.mutant.file.endswith(".py") and not _parses(trial.mutant, self._source):
             trial.verdict = "invalid"
+        failed = self._results.get(trial.mutant)
+        if failed is not None:
+            trial.take(failed)
         said = [(step, self._results.get(trial.mutant, step)) for step in trial.steps]
         for _, outcome in said:
             if outcome is not None:

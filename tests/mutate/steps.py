@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 # Of the tests of the CPU, those that no mutant can matter for.
-_APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "trials", "typing")
+_APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "typing")
 # Those that plant mistakes of their own, which a mutant in the same line would disturb.
 _PLANTING = re.compile(r"::test_(mistake_is_noticed|every_mistake_has_one_place)\b")
 _GOOD_CODE = "test_good_code_passes"
@@ -60,12 +60,13 @@ class Suite:
         yield from _chunks(_shuffled(simulating))
 
     def _of_host_code(self, file: str) -> Iterator[list[str]]:
-        """Modules that are about the file, those that compile nothing, and those whose kernels are mostly kept."""
+        """Modules that launch on a fake GPU for what launches, those that compile nothing, then those that do."""
         stem = Path(file).stem
         compiling = [name for name in self._texts if self._compiles(name, "simulator", "nvrtc")]
-        quick = sorted(
-            (name for name in self._texts if name not in compiling), key=lambda name: self._distance(name, stem)
-        )
+        if "/backends/" in file:
+            yield from self._of_modules([name for name in compiling if "(gpu" in self._texts[name]], default=True)
+        quick = [name for name in self._texts if name not in compiling]
+        quick.sort(key=lambda name: self._distance(name, stem))
         yield from self._of_modules(quick, default=True)
         yield from self._of_modules(quick, default=False)
         rest = [test for test in self._tests if self._module(test) in compiling]
