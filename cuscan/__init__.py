@@ -1,8 +1,16 @@
 """cuscan: prefix scans on the GPU, on any axis, dtype and operator, from any framework."""
 
 from cuscan.api import linear_recurrence, scan, total
+from cuscan.backends import release_memory
 from cuscan.custom import Operator
-from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
+from cuscan.errors import (
+    CompileError,
+    MissingDependencyError,
+    MissingKernelError,
+    ScanError,
+    ScanTypeError,
+    ScanValueError,
+)
 from cuscan.functions import (
     cummax,
     cummin,
@@ -20,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CompileError",
     "MissingDependencyError",
+    "MissingKernelError",
     "Operator",
     "ScanError",
     "ScanTypeError",
@@ -34,6 +43,7 @@ __all__ = [
     "logcumsumexp",
     "nancumprod",
     "nancumsum",
+    "release_memory",
     "scan",
     "total",
 ]

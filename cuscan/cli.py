@@ -1,4 +1,4 @@
-"""The command line: `cuscan bench` and `cuscan info`."""
+"""The command line: `cuscan bench`, `cuscan cache` and `cuscan info`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from cuscan.bench.kernel import request_of
 from cuscan.bench.machine import Machine
 from cuscan.bench.measure import Record, largest_fitting, measure
 from cuscan.bench.providers import PEERS
+from cuscan.compile import cache
 from cuscan.dtypes import DTYPES
 from cuscan.operators import OPERATORS
 
 GPU_SHAPE = (32768, 32768)
 GPU_BYTES = 9 << 30  # of the largest built-in case: 4 GiB in, 4 GiB out, 1 GiB of mask
 HOST_SHAPE = (512, 2048)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "info":
         return info()
+    if options.command == "cache":
+        return show_cache(options)
     try:
         return bench(options)
     except KeyboardInterrupt:
@@ -51,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cuscan {cuscan.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, versions, cache folder, and what is missing")
+    kernels = commands.add_parser("cache", help="the folder of compiled kernels: show, limit or clear it")
+    kernels.add_argument("--limit", type=size, metavar="SIZE", help="remove what was not used for longest, as 500M")
+    kernels.add_argument("--clear", action="store_const", dest="limit", const=0, help="remove all kernels")
     one = commands.add_parser("bench", help="time scans beside a copy of the same bytes and beside peers")
     one.add_argument("--shape", type=shape, help="of the array, as 32768x32768 or 2^28; without it: a built-in set")
     one.add_argument("--axis", type=int, default=-1)
@@ -74,6 +81,14 @@ def shape(text: str) -> tuple[int, ...]:
     if not sizes or min(sizes) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 32768x32768 or 2^28")
     return tuple(sizes)
+
+
+def size(text: str) -> int:
+    """A number of bytes as users write it: 2048, 500M, 2G."""
+    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
+    if not number.isdecimal() or unit.upper() not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 2048, 500M or 2G")
+    return int(number) * _UNITS[unit.upper()]
 
 
 def peers(text: str) -> list[str]:
@@ -216,6 +231,22 @@ def command(options: argparse.Namespace) -> str:
         words += [f"--{flag}" for flag in ("reverse", "exclusive", "mask") if getattr(options, flag)]
     words += ["--against", ",".join(options.against) or "none"] if options.against is not None else []
     return shlex.join(words)
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def show_cache(options: argparse.Namespace) -> int:
+    """Print what is in the folder of compiled kernels, after removing what is asked for."""
+    if options.limit is not None:
+        print(f"removed: {_kernels(cache.shrink(options.limit))}")
+    print(f"{cache.cache_dir()}: {_kernels(cache.entries())}")
+    return 0
+
+
+def _kernels(entries: Sequence[cache.Entry]) -> str:
+    count, nbytes = len(entries), sum(entry.nbytes for entry in entries)
+    return f"{count} kernel{'s' * (count != 1)}, {nbytes / 2**20:.1f} MiB"
 
 
 # ---- info ------------------------------------------------------------------------------------------------------------

@@ -276,6 +276,23 @@ def test_every_stream_has_a_workspace(gpu):
     assert len(set(handles)) == len({pointer for _, pointer in handles}) == 3
 
 
+def test_memory_is_given_back(gpu):
+    x = on_gpu(values(20_000))
+    before = cuscan.scan(x)
+    given = cuscan.release_memory()
+    assert given == workspace._SMALLEST + workspace._RESERVE and not workspace._workspaces
+    assert cuscan.release_memory() == 0
+    np.testing.assert_array_equal(cuscan.scan(x), before)  # in new memory
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    cuscan.scan(x)  # by now the reserve is cleared
+    gpu.capturing.add(5)
+    cuscan.scan(x)
+    taken = gpu.launches[-1][2][-1]
+    cuscan.release_memory()
+    assert [w.pointer for w in workspace._captured] == [taken] and list(workspace._reserves) != []
+
+
 class Stream:
     def __init__(self, ptr, done):
         self.ptr, self.done = ptr, done
