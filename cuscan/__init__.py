@@ -11,6 +11,7 @@ from cuscan.errors import (
     ScanTypeError,
     ScanValueError,
 )
+from cuscan.explaining import explain
 from cuscan.functions import (
     cummax,
     cummin,
@@ -22,6 +23,7 @@ from cuscan.functions import (
     nancumprod,
     nancumsum,
 )
+from cuscan.warming import warm
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "cumsum",
     "cumulative_prod",
     "cumulative_sum",
+    "explain",
     "linear_recurrence",
     "logcumsumexp",
     "nancumprod",
@@ -46,4 +49,5 @@ __all__ = [
     "release_memory",
     "scan",
     "total",
+    "warm",
 ]

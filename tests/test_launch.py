@@ -146,6 +146,20 @@ def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypa
         assert gpu.attributes[-2:] == [attributes] * 2
 
 
+def test_a_kernel_that_may_not_be_compiled_is_named_by_its_command(gpu, monkeypatch):
+    def missing(config, arch):
+        raise cuscan.MissingKernelError("no kernel")
+
+    monkeypatch.setattr(kernel, "load_kernel", missing)
+    x = on_gpu(values((20, 30)))
+    with pytest.raises(cuscan.MissingKernelError) as caught:
+        cuscan.cummax(x, mask=on_gpu(np.ones(30, bool)), return_indices=True, exclusive=True)
+    assert str(caught.value) == (
+        "no kernel; compile it ahead of time: cuscan warm --op max --dtype float32 --exclusive --mask "
+        f"--return-indices --arch {simulator.SMALL_GPU.arch}"
+    )
+
+
 def test_what_the_driver_refuses_is_its_error(gpu, monkeypatch):
     class Refused(RuntimeError):  # CuPy's asks the driver for its text
         pass
