@@ -1,13 +1,15 @@
-"""The command line: `cuscan bench` and `cuscan info`."""
+"""The command line: `cuscan bench`, `cuscan warm`, `cuscan cache` and `cuscan info`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import cuscan
@@ -17,12 +19,16 @@ from cuscan.bench.kernel import request_of
 from cuscan.bench.machine import Machine
 from cuscan.bench.measure import Record, largest_fitting, measure
 from cuscan.bench.providers import PEERS
+from cuscan.call import SEGMENTS
+from cuscan.compile import cache
 from cuscan.dtypes import DTYPES
 from cuscan.operators import OPERATORS
+from cuscan.words import Call
 
 GPU_SHAPE = (32768, 32768)
 GPU_BYTES = 9 << 30  # of the largest built-in case: 4 GiB in, 4 GiB out, 1 GiB of mask
 HOST_SHAPE = (512, 2048)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "info":
         return info()
+    if options.command == "cache":
+        return show_cache(options)
+    if options.command == "warm":
+        return warm(options)
     try:
         return bench(options)
     except KeyboardInterrupt:
@@ -51,6 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cuscan {cuscan.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, versions, cache folder, and what is missing")
+    kernels = commands.add_parser("cache", help="the folder of compiled kernels: show, limit or clear it")
+    kernels.add_argument("--limit", type=size, metavar="SIZE", help="remove what was not used for longest, as 500M")
+    kernels.add_argument("--clear", action="store_const", dest="limit", const=0, help="remove all kernels")
+    _add_warm(commands.add_parser("warm", help="compile the kernels of a kind of call ahead of time"))
     one = commands.add_parser("bench", help="time scans beside a copy of the same bytes and beside peers")
     one.add_argument("--shape", type=shape, help="of the array, as 32768x32768 or 2^28; without it: a built-in set")
     one.add_argument("--axis", type=int, default=-1)
@@ -65,6 +79,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_warm(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--op", choices=[*OPERATORS, "linear_recurrence"], default="add")
+    one.add_argument("--dtype", choices=DTYPES, default="float32", metavar="DTYPE", help=", ".join(DTYPES))
+    one.add_argument("--arch", type=int, help="90 for sm_90; without it: that of this machine's GPU")
+    one.add_argument("--shape", type=shape, action="append", help="only for this shape (several: several times)")
+    one.add_argument("--axis", type=int, default=-1, help="of these shapes")
+    one.add_argument("--result", choices=DTYPES, metavar="DTYPE", help="dtype of the result")
+    one.add_argument("--segments", choices=SEGMENTS)
+    one.add_argument("--ties", choices=("first", "last"), default="first")
+    for field in dataclasses.fields(Call):
+        if field.default is False:
+            one.add_argument(f"--{field.name.replace('_', '-')}", action="store_true")
+
+
 def shape(text: str) -> tuple[int, ...]:
     """A shape as users write it: sizes joined by x, each a number or a power."""
     try:
@@ -74,6 +102,14 @@ def shape(text: str) -> tuple[int, ...]:
     if not sizes or min(sizes) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write 32768x32768 or 2^28")
     return tuple(sizes)
+
+
+def size(text: str) -> int:
+    """A number of bytes as users write it: 2048, 500M, 2G."""
+    number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
+    if not number.isdecimal() or unit.upper() not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 2048, 500M or 2G")
+    return int(number) * _UNITS[unit.upper()]
 
 
 def peers(text: str) -> list[str]:
@@ -216,6 +252,49 @@ def command(options: argparse.Namespace) -> str:
         words += [f"--{flag}" for flag in ("reverse", "exclusive", "mask") if getattr(options, flag)]
     words += ["--against", ",".join(options.against) or "none"] if options.against is not None else []
     return shlex.join(words)
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def show_cache(options: argparse.Namespace) -> int:
+    """Print what is in the folder of compiled kernels, after removing what is asked for."""
+    if options.limit is not None:
+        print(f"removed: {_kernels(cache.shrink(options.limit))}")
+    print(f"{cache.cache_dir()}: {_kernels(cache.entries())}")
+    return 0
+
+
+def warm(options: argparse.Namespace) -> int:
+    """Compile kernels, with a progress bar where rich is installed."""
+    words = {field.name: getattr(options, field.name) for field in dataclasses.fields(Call)}
+    shapes = options.shape and [(one, options.axis) for one in options.shape]
+    try:
+        with _progress() as progress:
+            print(cuscan.warm(**words, shapes=shapes, arch=options.arch, progress=progress))
+    except cuscan.ScanError as error:
+        print(f"cuscan warm: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """What shows how many kernels of how many are there."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda done, count: print(f"{done} of {count} kernels", file=sys.stderr)
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("kernels", total=None)
+        yield lambda done, count: bar.update(task, completed=done, total=count)
+
+
+def _kernels(entries: Sequence[cache.Entry]) -> str:
+    count, nbytes = len(entries), sum(entry.nbytes for entry in entries)
+    return f"{count} kernel{'s' * (count != 1)}, {nbytes / 2**20:.1f} MiB"
 
 
 # ---- info ------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,10 @@ class CompileError(ScanError, RuntimeError):
     __str__ = Exception.__str__  # the log speaks of lines
 
 
+class MissingKernelError(CompileError):
+    """The cache has no kernel for a call, and none may be compiled; the message holds the command that adds it."""
+
+
 def _called(trace: TracebackType | None) -> str:
     """The first public function on the way to an error: found when it is printed, so that calls do not pay for it."""
     while trace is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ from cuscan.config import ScanPlan, Target
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
-from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
 from cuscan.panels import panels_of
@@ -61,7 +59,6 @@ def order_of(request: ScanRequest) -> Order:
     return _order_along(request.kind) if layout_of(request).contiguous else COLUMNS
 
 
-@functools.lru_cache(MOST)
 def _order_along(kind: CallKind) -> Order:
     """The order of a contiguous axis."""
     sizes = [dtype.itemsize for dtype in (*kind.values, *kind.results)]

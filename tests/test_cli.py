@@ -175,3 +175,32 @@ def test_bench_on_the_gpu(tmp_path: Path) -> None:
     (record,) = loaded["records"]
     assert record["family"] in ("rows", "cluster", "tiles", "panels", "strips")
     assert "time" in record["peers"]["cupy"]
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path))
+        for i in range(3):
+            path = tmp_path / f"{i}.cubin"
+            path.write_bytes(bytes(2**20))
+            os.utime(path, (i, i))
+        return tmp_path
+
+    def test_it_is_shown(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["cache"]) == 0
+        assert capsys.readouterr().out == f"{folder}: 3 kernels, 3.0 MiB\n"
+
+    def test_it_is_limited_and_cleared(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["cache", "--limit", "1M"]) == 0
+        assert [path.name for path in folder.iterdir()] == ["2.cubin"]
+        assert cli.main(["cache", "--clear"]) == 0
+        assert not list(folder.iterdir())
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "removed: 2 kernels, 2.0 MiB" and lines[3] == f"{folder}: 0 kernels, 0.0 MiB"
+
+    @pytest.mark.parametrize("size", ["", "-1", "1T", "many", "M"])
+    def test_a_wrong_size(self, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            cli.main(["cache", f"--limit={size}"])
+        assert "is no size; write 2048, 500M or 2G" in capsys.readouterr().err

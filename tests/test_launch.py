@@ -146,6 +146,20 @@ def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypa
         assert gpu.attributes[-2:] == [attributes] * 2
 
 
+def test_a_kernel_that_may_not_be_compiled_is_named_by_its_command(gpu, monkeypatch):
+    def missing(config, arch):
+        raise cuscan.MissingKernelError("no kernel")
+
+    monkeypatch.setattr(kernel, "load_kernel", missing)
+    x = on_gpu(values((20, 30)))
+    with pytest.raises(cuscan.MissingKernelError) as caught:
+        cuscan.cummax(x, mask=on_gpu(np.ones(30, bool)), return_indices=True, exclusive=True)
+    assert str(caught.value) == (
+        "no kernel; compile it ahead of time: cuscan warm --op max --dtype float32 --exclusive --mask "
+        f"--return-indices --arch {simulator.SMALL_GPU.arch}"
+    )
+
+
 def test_what_the_driver_refuses_is_its_error(gpu, monkeypatch):
     class Refused(RuntimeError):  # CuPy's asks the driver for its text
         pass
@@ -274,6 +288,23 @@ def test_every_stream_has_a_workspace(gpu):
     handles = [(stream, pointers[-1]) for _, stream, pointers in gpu.launches]
     assert [stream for stream, _ in handles] == [0, 11, 12, 11, 0]
     assert len(set(handles)) == len({pointer for _, pointer in handles}) == 3
+
+
+def test_memory_is_given_back(gpu):
+    x = on_gpu(values(20_000))
+    before = cuscan.scan(x)
+    given = cuscan.release_memory()
+    assert given == workspace._SMALLEST + workspace._RESERVE and not workspace._workspaces
+    assert cuscan.release_memory() == 0
+    np.testing.assert_array_equal(cuscan.scan(x), before)  # in new memory
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    cuscan.scan(x)  # by now the reserve is cleared
+    gpu.capturing.add(5)
+    cuscan.scan(x)
+    taken = gpu.launches[-1][2][-1]
+    cuscan.release_memory()
+    assert [w.pointer for w in workspace._captured] == [taken] and list(workspace._reserves) != []
 
 
 class Stream:

@@ -19,8 +19,9 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
     "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
-    "dense", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends",
-    "linearised", "derivatives", "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
+    "dense", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "words", "backends",
+    "warming", "linearised", "derivatives", "autograd", "api", "functions", "explaining", "cuscan", "bench", "cli",
+    "__main__",
 ]  # fmt: skip
 
 GUESTS = {

@@ -1,6 +1,8 @@
 """The cache of compiled kernels: found again by the next process, and never in the way. No GPU needed."""
 
+import hashlib
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,16 +14,18 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it th
 from nvrtc_plans import plan  # noqa: E402
 
 from cuscan.compile import module  # noqa: E402
+from cuscan.compile.cache import cache_dir, entries, shrink  # noqa: E402
+from cuscan.errors import MissingDependencyError, MissingKernelError  # noqa: E402
 
 CONFIG = plan("rows-short").config
 
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """What is loaded, in place of a GPU: (path, code)."""
-    files = []
-    monkeypatch.setattr(module, "_load", lambda path, config: files.append((path, path.read_bytes())))
-    return files
+    """What is loaded, in place of a GPU."""
+    codes = []
+    monkeypatch.setattr(module, "_load", lambda code, config: codes.append(code))
+    return codes
 
 
 @pytest.fixture
@@ -38,12 +42,16 @@ def cache(monkeypatch, tmp_path):
     return tmp_path / "kernels"
 
 
+def hash_of(code):
+    return hashlib.sha256(code).hexdigest()
+
+
 def test_a_kernel_is_compiled_once(cache, loaded, compiled):
     for _ in range(3):
         module.load_kernel(CONFIG, 90)
     module.load_kernel(CONFIG, 80)
     assert compiled == [90, 80] and len(loaded) == 4 and len(list(cache.iterdir())) == 2
-    assert loaded[0][1][:4] == b"\x7fELF" and loaded[0] == loaded[1] == loaded[2]
+    assert loaded[0][:4] == b"\x7fELF" and loaded[0] == loaded[1] == loaded[2] != loaded[3]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o644 for path in cache.iterdir())
 
 
@@ -52,35 +60,36 @@ def test_another_process_finds_it(cache, loaded, compiled):
     script = """
 import test_module
 from cuscan.compile import module
+from test_module import hash_of
 module.compile_source = None
-module._load = lambda path, config: print(path)
+module._load = lambda code, config: print(hash_of(code))
 module.load_kernel(test_module.CONFIG, 90)
 """
     folders = os.pathsep.join(path for path in sys.path if path)
     run = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": folders},
                          capture_output=True, text=True, check=True)  # fmt: skip
-    assert run.stdout.strip() == str(loaded[0][0])
+    assert run.stdout.strip() == hash_of(loaded[0])
 
 
 def test_edited_headers_are_noticed(cache, loaded, compiled, monkeypatch):
     module.load_kernel(CONFIG, 90)
     monkeypatch.setattr("cuscan.compile.source.headers_digest", lambda: "other headers")
     module.load_kernel(CONFIG, 90)
-    assert compiled == [90, 90] and loaded[0][0] != loaded[1][0]
+    assert compiled == [90, 90] and len(list(cache.iterdir())) == 2
 
 
 def test_a_damaged_file_is_compiled_again(cache, loaded, compiled, monkeypatch):
     module.load_kernel(CONFIG, 90)
-    whole = loaded[0][1]
-    loaded[0][0].write_bytes(b"half a")
+    [path], [whole] = cache.iterdir(), loaded
+    path.write_bytes(b"half a")
 
     class Damaged(Exception):
         """Stands for CUDADriverError, which only a driver can make."""
 
-    def load(path, config):
-        if path.read_bytes() != whole:
+    def load(code, config):
+        if code != whole:
             raise Damaged
-        loaded.append((path, whole))
+        loaded.append(code)
 
     monkeypatch.setattr(module.cupy.cuda.driver, "CUDADriverError", Damaged)
     monkeypatch.setattr(module, "_load", load)
@@ -92,22 +101,94 @@ def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path / "file" / "kernels"))
     module.load_kernel(CONFIG, 90)
-    assert compiled == [90] and loaded[0][1][:4] == b"\x7fELF"
+    assert compiled == [90] and loaded[0][:4] == b"\x7fELF"
 
 
-def test_a_large_cluster_is_allowed_for(monkeypatch, tmp_path):
-    """A launch has no more than 8 blocks a cluster unasked."""
+def test_a_launch_has_all_that_its_kernel_needs(monkeypatch):
+    """It has no more than 8 blocks a cluster, and 48 KiB of shared memory, unasked."""
     asked = []
-    kernel = SimpleNamespace(ptr=7)
-    raw = SimpleNamespace(get_function=lambda name: SimpleNamespace(kernel=kernel))
-    monkeypatch.setattr(module.cupy, "RawModule", lambda path: raw)
+    function = SimpleNamespace(ptr=7)
+    monkeypatch.setattr(module, "Module", lambda: SimpleNamespace(load=list, get_function=lambda name: function))
+    monkeypatch.setattr(module.cupy.cuda.runtime, "memGetInfo", tuple)
     monkeypatch.setattr(module.cupy.cuda.driver, "funcSetAttribute", lambda *call: asked.append(call))
     for layout, expected in (("rows-short", []), ("cluster", []), ("cluster-pairs", [(7, 14, 1)])):
-        assert module._load(tmp_path, plan(layout).config) is kernel
+        assert module._load(b"", plan(layout).config) is function
         assert asked == expected
+    config = plan("tiles-grid").config
+    module._load(b"", config)
+    assert asked[1:] == [(7, 8, config.shared_bytes)]
 
 
 def test_the_cache_is_where_the_user_s_caches_are(monkeypatch, tmp_path):
     monkeypatch.delenv("CUSCAN_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert module.cache_dir() == tmp_path / "cuscan"
+    assert cache_dir() == tmp_path / "cuscan"
+
+
+def test_a_folder_that_is_read_only_is_read(cache, loaded, compiled, monkeypatch):
+    module.load_kernel(CONFIG, 90)
+    for name in ("utime", "replace", "chmod"):
+        monkeypatch.setattr(f"cuscan.compile.cache.os.{name}", refused)
+    module.load_kernel(CONFIG, 90)
+    module.load_kernel(CONFIG, 80)
+    assert compiled == [90, 80] and loaded[0] == loaded[1]
+    assert len(list(cache.iterdir())) == 1  # nothing half-written is left
+
+
+def refused(*arguments, **keywords):
+    raise PermissionError
+
+
+def test_the_code_of_another_user_is_never_run(cache, loaded, compiled, monkeypatch):
+    module.load_kernel(CONFIG, 90)
+    [path] = cache.iterdir()
+    monkeypatch.setattr("cuscan.compile.cache.os.getuid", lambda: path.stat().st_uid + 1)
+    monkeypatch.setattr("cuscan.compile.cache._ROOT", -1)
+    module.load_kernel(CONFIG, 90)
+    assert compiled == [90, 90]
+
+
+def test_compiling_can_be_forbidden(cache, loaded, compiled, monkeypatch):
+    module.load_kernel(CONFIG, 90)
+    monkeypatch.setenv("CUSCAN_COMPILE", "never")
+    module.load_kernel(CONFIG, 90)
+    with pytest.raises(MissingKernelError, match="cuscan_rows of this call for sm_80"):
+        module.load_kernel(CONFIG, 80)
+    assert compiled == [90] and len(loaded) == 2
+
+
+def test_a_machine_without_a_compiler_runs_what_the_cache_has(cache, loaded, compiled, monkeypatch):
+    module.load_kernel(CONFIG, 90)
+    module.nvrtc_version.cache_clear()
+    monkeypatch.setattr(module.nvrtc, "getVersion", failing)
+    try:
+        module.load_kernel(CONFIG, 90)
+        with pytest.raises(MissingDependencyError, match="pip install nvidia-cuda-nvrtc-cu12"):
+            module.load_kernel(CONFIG, 80)
+    finally:
+        module.nvrtc_version.cache_clear()
+    assert compiled == [90] and loaded[0] == loaded[1]
+
+
+def failing():
+    raise RuntimeError("CuPy failed to load libnvrtc.so.12")
+
+
+def test_every_compilation_is_logged_with_its_time(cache, loaded, compiled, caplog):
+    caplog.set_level("INFO", logger="cuscan")
+    for _ in range(2):
+        module.load_kernel(CONFIG, 90)
+    [record] = caplog.records
+    assert re.fullmatch(r"compiled cuscan_rows for sm_90 in \d+\.\d\d s: .*\.cubin", record.getMessage())
+
+
+def test_the_folder_is_limited_to_what_was_used_last(cache):
+    cache.mkdir()
+    for i in range(5):
+        path = cache / f"{i}.cubin"
+        path.write_bytes(bytes(100))
+        os.utime(path, (i, i))
+    os.utime(cache / "0.cubin")  # used now
+    assert [entry.path.name for entry in entries()] == [f"{i}.cubin" for i in (0, 4, 3, 2, 1)]
+    assert [entry.path.name for entry in shrink(250)] == ["3.cubin", "2.cubin", "1.cubin"]
+    assert len(entries()) == 2 and len(shrink(0)) == 2 and not entries()

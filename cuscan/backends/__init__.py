@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -37,6 +38,18 @@ def repeat(
     except TypeError:  # an argument that cannot be hashed
         return None, None
     return key, None if launch is None else launch.run(arrays, outs or (), pointers, initial)
+
+
+def release_memory() -> int:
+    """Give the GPU memory back that is kept from call to call; returns how many bytes.
+
+    It goes to the allocators of CuPy and torch, whose `free_all_blocks()` and `empty_cache()` give it to the driver.
+    Calls that are still at work keep theirs, and so do calls that were captured into graphs. The next call allocates
+    anew: 1 MiB a stream, or as much as it needs.
+    """
+    workspace = sys.modules.get("cuscan.backends.workspace")  # which is not there before the first call on a GPU
+    released: int = workspace.release() if workspace else 0
+    return released
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:

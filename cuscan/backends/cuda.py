@@ -19,6 +19,7 @@ from cuscan.call import CARRY, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
+from cuscan.errors import MissingKernelError
 from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import DeviceLibrary
 from cuscan.kept import MOST, keep
@@ -28,6 +29,7 @@ from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
 from cuscan.specs import ALIGNMENT, ArraySpec
 from cuscan.versions import check_version
+from cuscan.words import command_of
 
 check_version("cupy", cupy.__version__)
 
@@ -102,9 +104,13 @@ class Launch:
         sample: list[Argument] = [*order, 0, self.initial, self.geometry]
         for place in self.numbers:
             sample[place] = operands.views[place].owner.tobytes()
-        self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
         starts = plan_starts(request, target)
-        self.starts = starts and _Starts(starts, target, device.ordinal, operands.roles.index("offsets"))
+        try:
+            self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
+            self.starts = starts and _Starts(starts, target, device.ordinal, operands.roles.index("offsets"))
+        except MissingKernelError as error:
+            command = command_of(request, target.arch)
+            raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
@@ -241,6 +247,11 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[R
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> Launch:
     request = make_request(flags, operands, has_initial=has_initial)
     return Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
+
+
+def current_target() -> Target:
+    """The GPU that is current."""
+    return _target(_get_device())
 
 
 def _target(index: int) -> Target:

@@ -87,6 +87,23 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     return found
 
 
+def release() -> int:
+    """Give back the memory that no captured call holds; how many bytes. Work that is queued keeps what it uses.
+
+    The libraries' allocators order what they give out again behind it, stream by stream.
+    """
+    with _lock:
+        captured = {id(workspace.memory) for workspace in _captured}
+        idle = {place: left for place, left in _reserves.items() if id(left.memory) not in captured}
+        given = [*_workspaces.values(), *(reserve for _, reserve, _ in _clearing), *idle.values()]
+        _workspaces.clear()
+        _clearing.clear()
+        _wanted.clear()
+        for place in idle:
+            del _reserves[place]
+    return sum(workspace.nbytes for workspace in given)
+
+
 def _allocate(
     nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states"
 ) -> Workspace:

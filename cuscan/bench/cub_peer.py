@@ -16,9 +16,9 @@ import numpy as np
 
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
-from cuscan.bench.kernel import write
 from cuscan.bench.machine import Run
 from cuscan.bench.peer import UnsupportedError, need_one_row, refuse_beyond
+from cuscan.compile.cache import cache_dir, write
 from cuscan.operators import OPERATORS
 
 _SOURCE = """\
@@ -80,8 +80,6 @@ def nvcc() -> str | None:
 
 def build(source: str, arch: int) -> Path:
     """The shared library of a translation unit, compiled if it is not kept from before."""
-    from cuscan.compile.module import cache_dir
-
     compiler = nvcc()
     if compiler is None:
         raise UnsupportedError("CUB needs nvcc, and there is none")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cuscan
+from cuscan.compile.cache import cache_dir
 
 INSTALL_CUPY = "pip install 'cuscan[cuda12]'  (CUDA 13: 'cuscan[cuda13]')"
 
@@ -123,14 +124,9 @@ def nvcc() -> str | None:
     return found[1] if found else None
 
 
-def cache_folder() -> str | None:
+def cache_folder() -> str:
     """Where compiled kernels are kept."""
-    try:
-        from cuscan.compile import module
-
-        return str(module.cache_dir())
-    except ImportError:
-        return None
+    return str(cache_dir())
 
 
 def missing() -> list[tuple[str, str]]:

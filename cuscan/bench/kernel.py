@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cuscan import backends
@@ -78,8 +75,8 @@ def resources(config: Config, arch: int) -> dict[str, int]:
 
     Nothing is known of a kernel that the driver compiles.
     """
-    from cuscan.compile.module import cache_dir, compile_source, kernel_path
-    from cuscan.compile.module import write as write_kernel
+    from cuscan.compile.cache import cache_dir, write
+    from cuscan.compile.module import compile_source, kernel_path
     from cuscan.compile.source import make_source
 
     source = make_source(config)
@@ -87,7 +84,7 @@ def resources(config: Config, arch: int) -> dict[str, int]:
     path = cache_dir() / "resources" / f"{key}.json"
     if not path.exists():
         code, log = compile_source(source, arch, _REPORT)
-        write_kernel(kernel_path(config, arch), code)
+        write(kernel_path(config, arch), code)
         write(path, json.dumps(parse(log)).encode())
     found: dict[str, int] = json.loads(path.read_text())
     return found
@@ -98,11 +95,3 @@ def parse(log: str) -> dict[str, int]:
     if "registers" not in log:
         return {}
     return {name: sum(map(int, re.findall(pattern, log))) for name, pattern in _FIELDS.items()}
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write so that no other process ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)

@@ -1,39 +1,46 @@
-"""From source text to a loaded kernel: NVRTC, a cache on disk, `cupy.RawModule`.
+"""From source text to a loaded kernel: NVRTC, a cache on disk, a CUDA module.
 
 CuPy's own compile path flushes float32 denormals and does not notice edited headers, so the source
-is compiled through the NVRTC bindings to a cubin file, and `cupy.RawModule(path=...)` loads that.
-Needs no GPU up to the loading.
+is compiled through the NVRTC bindings to a cubin, and a CUDA module is made of that. Needs no GPU up to the
+loading, and no NVRTC where the cache has the kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import logging
 import os
-import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import cupy
 from cupy.cuda import nvrtc
+from cupy.cuda.function import Module
 
+from cuscan.compile import cache
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
 from cuscan.config import Config, StartsConfig
-from cuscan.errors import CompileError
+from cuscan.errors import CompileError, MissingDependencyError, MissingKernelError
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
 _DEFAULT_CLUSTER = 8  # blocks
+_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGER_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 # No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.
 _OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "-default-device")
+_log = logging.getLogger("cuscan")
 
 
-def cache_dir() -> Path:
-    """The folder of compiled kernels: $CUSCAN_CACHE_DIR, else cuscan in the user's cache folder."""
-    chosen = os.environ.get("CUSCAN_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuscan"
+@functools.cache
+def nvrtc_version() -> str | None:
+    """The version of NVRTC, None where there is none."""
+    try:
+        return ".".join(map(str, nvrtc.getVersion()))
+    except (ImportError, OSError, RuntimeError):  # CuPy does not find the library
+        return None
 
 
 def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
@@ -57,43 +64,67 @@ def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tup
 
 
 def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
-    """Where the compiled kernel of a configuration is kept."""
-    key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS, nvrtc.getVersion())).encode()).hexdigest()
-    return cache_dir() / f"{entry_name(config)}-{key[:32]}.cubin"
+    """Where the compiled kernel of a configuration is kept.
+
+    Without NVRTC: where any version of it has left the kernel.
+    """
+    key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS)).encode()).hexdigest()[:32]
+    stem, folder, version = f"{entry_name(config)}-{key}", cache.cache_dir(), nvrtc_version()
+    if version is None:
+        with contextlib.suppress(OSError, ValueError):
+            return max(folder.glob(f"{stem}-*{cache.SUFFIX}"))
+    return folder / f"{stem}-{version}{cache.SUFFIX}"
 
 
 def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
-    """The kernel of a configuration on the current device, compiled if no cache has it."""
+    """The kernel of a configuration on the current device, compiled if the cache does not have it.
+
+    Raises `MissingKernelError` where $CUSCAN_COMPILE is "never", and `MissingDependencyError` where NVRTC is needed and
+    not there.
+    """
     path = kernel_path(config, arch)
-    with contextlib.suppress(OSError):  # where no cache is to be had, every process compiles for itself
-        if path.exists():
-            try:
-                return _load(path, config)
-            except cupy.cuda.driver.CUDADriverError:  # damaged on disk
-                path.unlink(missing_ok=True)
+    code = cache.read(path)
+    if code is not None:
+        try:
+            return _load(code, config)
+        except cupy.cuda.driver.CUDADriverError:  # damaged on disk
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return _load(compile_kernel(config, arch), config)
+
+
+def compile_kernel(config: Config | StartsConfig, arch: int) -> bytes:
+    """Compile a configuration, and leave the kernel in the cache where that can be written."""
+    if os.environ.get("CUSCAN_COMPILE") == "never":
+        raise MissingKernelError(f"{_missing(config, arch)}, and $CUSCAN_COMPILE says never to compile one")
+    if nvrtc_version() is None:
+        raise MissingDependencyError(
+            f"{_missing(config, arch)}, and CuPy finds no NVRTC to compile one: pip install nvidia-cuda-nvrtc-cu12 "
+            "(nvidia-cuda-nvrtc for CUDA 13), or fill the folder on a machine that has NVRTC with `cuscan warm`"
+        )
+    start = time.perf_counter()
     code = compile_source(make_source(config), arch)[0]
-    with contextlib.suppress(OSError):
-        write(path, code)
-        return _load(path, config)
-    with tempfile.TemporaryDirectory() as folder:
-        lone = Path(folder, path.name)
-        lone.write_bytes(code)
-        return _load(lone, config)
+    seconds = time.perf_counter() - start
+    path = kernel_path(config, arch)
+    _log.info("compiled %s for sm_%d in %.2f s: %s", entry_name(config), arch, seconds, path)
+    try:
+        cache.write(path, code)
+    except OSError as error:  # every process compiles for itself
+        _log.warning("%s cannot be kept: %s", path, error)
+    return code
 
 
-def _load(path: Path, config: Config | StartsConfig) -> Any:
-    raw = cupy.RawModule(path=str(path)).get_function(entry_name(config))
+def _missing(config: Config | StartsConfig, arch: int) -> str:
+    return f"{cache.cache_dir()} has no kernel {entry_name(config)} of this call for sm_{arch}"
+
+
+def _load(code: bytes, config: Config | StartsConfig) -> Any:
+    cupy.cuda.runtime.memGetInfo()  # makes a context, where the thread has none
+    module = Module()
+    module.load(code)
+    function = module.get_function(entry_name(config))
     if config.shared_bytes > _DEFAULT_SHARED_BYTES:
-        raw.max_dynamic_shared_size_bytes = config.shared_bytes
+        cupy.cuda.driver.funcSetAttribute(function.ptr, _SHARED_BYTES, config.shared_bytes)
     if config.cluster > _DEFAULT_CLUSTER:
-        cupy.cuda.driver.funcSetAttribute(raw.kernel.ptr, _LARGER_CLUSTERS, 1)
-    return raw.kernel
-
-
-def write(path: Path, code: bytes) -> None:
-    """Write so that no other process ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(code)
-    os.chmod(file.name, 0o644)  # the folder may be shared
-    os.replace(file.name, path)
+        cupy.cuda.driver.funcSetAttribute(function.ptr, _LARGER_CLUSTERS, 1)
+    return function

@@ -151,7 +151,7 @@ MISTAKES = (
     Mistake(
         "stores-beyond-the-row",
         Kind.BOUND,
-        "panels-wide",
+        "panels-sums",
         TILE,
         "if (at >= begin && at + 16 <= begin + pieces.bytes)",
         "if (true)",

@@ -1,0 +1,134 @@
+"""Kernels ahead of time: found by planning, compiled without a GPU, named by a command. And what a call would do."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from plans import H200
+
+import cuscan
+from cuscan import cli
+from cuscan.bench import new_shapes
+from cuscan.bench.kernel import plan_of
+from cuscan.plan import make_plan
+from cuscan.segment_starts import plan_starts
+from cuscan.warming import kernels
+from cuscan.words import Call, command_of
+
+
+@pytest.mark.parametrize("kind", new_shapes.KINDS)
+def test_the_kernels_of_shapes_are_those_of_all_their_views(kind):
+    """The views of the benchmark lie anywhere: gaps between rows, any alignment."""
+    cases = list(islice(new_shapes.draw(kind), 60))
+    found = kernels(Call(), H200, [(case.shape, case.axis) for case in cases])
+    assert [case for case in cases if plan_of(case, H200).config not in found] == []
+    alone = kernels(Call(), H200, [(cases[0].shape, cases[0].axis)])
+    assert len(alone) < len(found) and alone.keys() <= found.keys()
+
+
+@pytest.mark.full
+def test_without_shapes_random_calls_of_all_kinds_find_their_kernels():
+    found = kernels(Call(), H200)
+    for kind in new_shapes.KINDS:
+        missed = [c for c in islice(new_shapes.draw(kind), new_shapes.CALLS) if plan_of(c, H200).config not in found]
+        assert missed == []
+
+
+CALLS = {
+    "plain": Call(),
+    "flags": Call("mul", "int8", "int64", reverse=True, exclusive=True, mask=True, initial=True),
+    "positions": Call("max", "float64", return_indices=True, ties="last", segments="keys"),
+    "offsets": Call("logaddexp", segments="offsets", include_initial=True, return_carry=True),
+    "carried": Call("add", "float16", carry=True, return_carry=True, skipna=True),
+    "recurrence": Call("linear_recurrence", "float32", segments="reset"),
+    "a user's": Call(cuscan.Operator("pick", "later", 0), "int32"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
+    call, shapes = CALLS[name], [((40, 900), 1), ((900, 40), 0)]
+    found = kernels(call, H200, shapes)
+    for request in found.values():
+        configs = [make_plan(request, H200).config]
+        if starts := plan_starts(request, H200):
+            configs.append(starts.config)
+        assert found.keys() >= set(configs)
+        command = command_of(request, 90)
+    if name == "a user's":
+        assert command == "cuscan.warm(pick, ..., arch=90)"
+        return
+    words = {}
+    monkeypatch.setattr(cuscan, "warm", lambda **given: words.update(given))
+    assert command.startswith("cuscan ") and cli.main(command.split()[1:]) == 0
+    assert (words.pop("arch"), words.pop("shapes")) == (90, None) and words.pop("progress")
+    again = Call(**words)
+    # The dtype of the result is spelled out where it is another one than that of x.
+    assert kernels(again, H200, shapes).keys() == found.keys()
+
+
+def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
+    pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
+    monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path))
+    steps = []
+    call = dict(shapes=[((100, 6), 0)], arch=90, reverse=True, mask=True)
+    first = cuscan.warm("max", np.int16, progress=lambda *step: steps.append(step), **call)
+    files = list(tmp_path.iterdir())
+    assert first.kernels == first.compiled == len(files) > 0
+    assert first.nbytes == sum(path.stat().st_size for path in files)
+    assert steps == [(i, first.kernels) for i in range(first.kernels + 1)]
+    again = cuscan.warm("max", "int16", **call)
+    assert (again.kernels, again.compiled, again.nbytes) == (first.kernels, 0, first.nbytes)
+    assert str(again) == f"{again.kernels} kernels of {again.nbytes / 2**20:.1f} MiB, 0 of them compiled now"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"op": "no such"}, "op must be one of"),
+        ({"dtype": "float128"}, "dtype must be one of"),
+        ({"op": "and"}, "op='and' is defined on"),
+        ({"shapes": [((3, 4), 2)]}, "axis=2 is out of range"),
+        ({"return_indices": True}, "return_indices is for"),
+    ],
+)
+def test_a_wrong_call_is_an_error_of_a_scan(call, message):
+    with pytest.raises(cuscan.ScanError, match=message):
+        cuscan.warm(**{"shapes": [((3, 4), 1)], "arch": 90, **call})
+
+
+def test_a_plan_in_words():
+    x = np.broadcast_to(np.float32(1), (3, 50_000_000))
+    made = cuscan.explain(cuscan.cumsum, x, axis=1, mask=np.ones(50_000_000, bool), arch=90)
+    assert (made.read_bytes, made.written_bytes) == (4 + 50_000_000, 600_000_000)
+    assert made.plan == make_plan(made.request, made.target) and made.workspace_bytes == made.plan.workspace_bytes > 0
+    lines = dict(line.split(maxsplit=1) for line in str(made).splitlines())
+    assert lines.keys() == {
+        "scan", "family", "tile", "access", "carry", "kernels", "workspace", "bytes", "expected"
+    }  # fmt: skip
+    assert lines["scan"] == "add of float32 (3, 50000000) along axis 1, in float32"
+    assert lines["family"] == made.plan.config.family and lines["kernels"].startswith(f"cuscan_{lines['family']}: ")
+    assert lines["bytes"] == "619.9 MiB: 47.7 MiB read, 572.2 MiB written"
+    assert lines["carry"].startswith("float64")
+    small = cuscan.explain(cuscan.cumsum, np.ones(100, np.float32), arch=90)
+    assert "none: a line ends in its tile" in str(small) and small.expected_share < 0.1 < made.expected_share <= 1
+
+
+def test_offsets_are_a_kernel_more_and_no_elements_none():
+    x = np.ones(5000)
+    made = cuscan.explain(cuscan.scan, x, "max", offsets=np.array([0, 7, 5000]), arch=90)
+    assert str(made).count("kernels ") == 2 and "cuscan_segment_starts" in str(made)
+    assert "none: there are no elements" in str(cuscan.explain(cuscan.cumprod, x[:0], arch=90))
+
+
+def test_explaining_runs_nothing_and_says_what_is_wrong():
+    x = np.ones(7)
+    out = np.zeros(7)
+    cuscan.explain(cuscan.cumsum, x, out=out, arch=90)
+    assert not out.any() and cuscan.cumsum(x)[-1] == 7
+    with pytest.raises(cuscan.ScanValueError, match="axis=3 is out of range"):
+        cuscan.explain(cuscan.cumsum, x, axis=3, arch=90)
+    with pytest.raises(cuscan.ScanTypeError, match="function must be one of cuscan"):
+        cuscan.explain(np.cumsum, x, arch=90)
