@@ -76,7 +76,7 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
     combine = _combine(xp, meaning, segmented=starts is not None)
     absolute = meaning.absolute and case.result_dtype.kind in INEXACT
     identity = _identity(case, xp, _lifted(case, xp, meaning, [value[..., :0] for value in values], 0), rows)
-    first = tuple(_widen(xp, field, case.result_dtype) for field in _carried(case, buffers.carry)) or identity
+    first = tuple(field.astype(_wide(case.result_dtype)) for field in _carried(case, buffers.carry)) or identity
     carry = _marked(xp, first, None if starts is None else starts[:0].any())
     size = _absolute(carry)
     shift = int(case.include_initial)
