@@ -19,8 +19,13 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
 
+    // Vectors that are added up together, where no results are stored.
+    static constexpr int kTogether = kVectors & -kVectors;
+
     Items<Config, kVectors, kItems> items;
-    State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
+    // This thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0). Or, where no results are stored,
+    // lane l: what vector r * kTogether + l % kTogether of all lanes adds up to.
+    State before[Element::kStores ? kVectors : kVectors / kTogether];
 
     // Values that are in no stage, to registers. `first`: the position in the row at which the warp tile begins; `length`:
     // the elements of the row, at or beyond whose end no memory is touched.
@@ -90,20 +95,30 @@ struct WarpTile {
     template <class Source, class AtEnd>
     CUSCAN_DEVICE void sum_to_end(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
                                   AtEnd at_end) {
-        const int64 last = geometry.elements() - 1 - first;
-        if (last < 0 || last >= kElements) return;
+        if (!has_end(geometry, first)) return;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        const int last = int(geometry.elements() - 1 - first), vector = last / kStride;
+        State item[kItems], sum;
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r) {
+            if (r != vector) continue;
             read_staged<1>(reader, r);
-            const int own = int(last) - r * kStride - lane * kItems;
-            if (own < 0 || own >= kItems) continue;
-            State sum = before[r];
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i)
-                if (i <= own) sum = join<Op>(r > 0 || lane > 0 || i > 0, sum, items.get(r, i, r * kStride + i));
-            at_end(sum);
+            for (int i = 0; i < kItems; ++i) item[i] = items.get(r, i, r * kStride + i);
+            if constexpr (Element::kStores) sum = before[r];
         }
+        if constexpr (!Element::kStores) sum = before_run(item, vector, lane);
+        const int own = last - vector * kStride - lane * kItems;
+        if (own < 0 || own >= kItems) return;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            if (i <= own) sum = join<Op>(vector > 0 || lane > 0 || i > 0, sum, item[i]);
+        at_end(sum);
+    }
+    // Whether the row's last element is in the warp tile that begins at `first`.
+    static CUSCAN_DEVICE bool has_end(const Shape& geometry, int64 first) {
+        const int64 last = geometry.elements() - 1 - first;
+        return last >= 0 && last < kElements;
     }
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
     // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
@@ -213,6 +228,7 @@ private:
             read(r);
             vector[r] = total(r);
         }
+        if constexpr (!Element::kStores) return add_up(vector, lane);
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
@@ -228,6 +244,39 @@ private:
             }
         }
         return aggregate;
+    }
+
+    // In place of the scan, where no results are stored.
+    template <int kMany>
+    CUSCAN_DEVICE State add_up(const State (&vector)[kMany], int lane) {
+        if constexpr (kLanes < target::kWarp) return vector[0];  // a whole row: nothing comes before it
+        constexpr int kParts = kMany < kTogether ? kMany : kTogether;
+        CUSCAN_UNROLL
+        for (int r = 0; r < kMany; r += kParts) {
+            State part[kParts];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kParts; ++j) part[j] = vector[r + j];
+            before[r / kParts] = warp_totals<Op, State>(part, lane);
+        }
+        return vectors_before(kMany);
+    }
+    // What the first `count` vectors add up to.
+    CUSCAN_DEVICE State vectors_before(int count) const {
+        State all = target::broadcast(before[0], 0);
+        CUSCAN_UNROLL
+        for (int r = 1; r < kVectors; ++r)
+            if (r < count) all = Op::combine(all, target::broadcast(before[r / kTogether], r % kTogether));
+        return all;
+    }
+    // What precedes a run in the warp tile, which is that lane's of a vector (not: vector 0 of lane 0).
+    CUSCAN_DEVICE State before_run(const State (&item)[kItems], int vector, int lane) const {
+        State total = item[0];
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i) total = Op::combine(total, item[i]);
+        const State lanes = target::shuffle_up(warp_inclusive_scan<Op, kLanes>(total, lane), 1);
+        if (kVectors == 1 || vector == 0) return lanes;
+        const State all = vectors_before(vector);
+        return lane == 0 ? all : Op::combine(all, lanes);
     }
 
     CUSCAN_DEVICE auto packed(int r) const {
