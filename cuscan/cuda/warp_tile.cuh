@@ -98,16 +98,17 @@ struct WarpTile {
         if (!has_end(geometry, first)) return;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
         const int last = int(geometry.elements() - 1 - first), vector = last / kStride;
+        const auto run = one_vector(reader, vector);
         State item[kItems], sum;
         CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            if (r != vector) continue;
-            read_staged<1>(reader, r);
+        for (int i = 0; i < kItems; ++i) item[i] = run.get(0, i, vector * kStride + i);
+        if constexpr (Element::kStores) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) item[i] = items.get(r, i, r * kStride + i);
-            if constexpr (Element::kStores) sum = before[r];
+            for (int r = 0; r < kVectors; ++r)
+                if (r == vector) sum = before[r];
+        } else {
+            sum = before_run(item, vector, lane);
         }
-        if constexpr (!Element::kStores) sum = before_run(item, vector, lane);
         const int own = last - vector * kStride - lane * kItems;
         if (own < 0 || own >= kItems) return;
         CUSCAN_UNROLL
@@ -191,12 +192,12 @@ struct WarpTile {
 private:
     // What a stage holds beyond the row's end, `left` elements from this thread's first, becomes zero, for operators that
     // might not stand it: those of users.
-    template <class Index>
-    CUSCAN_DEVICE void clear_beyond(Index k, int r, int64 left) {
+    template <class Vector>
+    static CUSCAN_DEVICE void clear_beyond(Vector& vector, int r, int64 left) {
         if constexpr (Config::kClearsBeyond) {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i)
-                if (r * kStride + i >= left) items.raw.at(k).vector[r].item[i] = {};
+                if (r * kStride + i >= left) vector.item[i] = {};
         }
     }
     // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
@@ -208,9 +209,31 @@ private:
             constexpr int kArray = decltype(k)::value;
             if constexpr (Reader::ItsSource::template holds<kArray>()) {
                 items.raw.at(k).vector[r] = reader.template staged<kArray>(r);
-                clear_beyond(k, r, reader.length - reader.first - reader.lane * kItems);
+                clear_beyond(items.raw.at(k).vector[r], r, reader.length - reader.first - reader.lane * kItems);
             }
         });
+    }
+    // A vector whose number the compiler does not know.
+    template <class Reader>
+    CUSCAN_DEVICE Items<Config, 1, kItems> one_vector(const Reader& reader, int vector) const {
+        Items<Config, 1, kItems> one;
+        for_each_value<Config>([&](auto k, auto) {
+            constexpr int kArray = decltype(k)::value;
+            auto& raw = one.raw.at(k).vector[0];
+            if constexpr (Reader::ItsSource::template holds<kArray>()) {
+                raw = reader.template staged<kArray>(vector);
+                clear_beyond(raw, vector, reader.length - reader.first - reader.lane * kItems);
+            } else {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r)
+                    if (r == vector) raw = items.raw.at(k).vector[r];
+            }
+        });
+        if constexpr (Element::kMasked) one.keep = items.keep.template from<kItems>(vector * kItems);
+        if constexpr (Element::kSegmented) one.restarts = items.restarts.template from<kItems>(vector * kItems);
+        one.index = items.index;
+        one.segment_started = items.segment_started;
+        return one;
     }
 
     // Whether a row's last warp tile, in a stage, is no more than a vector of each thread.
