@@ -313,7 +313,8 @@ struct Tiles {
         const int64 first = int64(slot.unit) * Shared::kElements + start;
         if (!Tile::has_end(geometry, first)) return;
         const auto row = origin.at(geometry, slot.strip);
-        if (Shared::kWalks) shared.prefixed[k % kRing].wait_together(k / kRing);
+        auto& known = shared.prefixed[k % kRing];
+        if (Shared::kWalks) known.wait_together(k / kRing);
         part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
             const auto& before = shared.prefix[k % kRing];
             const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
