@@ -435,9 +435,13 @@ def _adopt_carry(
     fields = carry if isinstance(carry, tuple) else (carry,)
     if not fields:
         raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
+    if len(fields) >= len(CARRY):
+        raise ScanTypeError(
+            f"carry must be what return_carry gives: {len(CARRY) - 1} arrays at most; got {len(fields)}"
+        )
     names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
     arrays = (np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
-    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=False))
+    adopted = tuple(adopt(array, name) for array, name in zip(arrays, names, strict=True))
     return views + adopted, roles + names
 
 
