@@ -103,3 +103,17 @@ def test_pieces_side_by_side_are_the_whole(library: str, reverse: bool) -> None:
     before = cuscan.scan(totals, exclusive=True, reverse=reverse)
     parts = [cuscan.scan(piece, carry=made(before[:, i].copy()), reverse=reverse) for i, piece in enumerate(pieces)]
     np.testing.assert_array_equal(np.concatenate(parts, 1), cuscan.scan(x, reverse=reverse))
+
+
+def test_a_stream_of_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    stream = torch.linspace(-1, 1, 2400).reshape(2, 1200)
+    keys = torch.arange(1200) // 350
+    carry, joined = None, []
+    for chunk, key in zip(stream.split(500, 1), keys.split(500), strict=True):
+        result, carry = cuscan.cumsum(chunk, 1, keys=key, carry=carry, return_carry=True)
+        joined.append(result)
+    whole, behind = cuscan.cumsum(stream, 1, keys=keys, return_carry=True)
+    assert torch.allclose(torch.cat(joined, 1), whole, rtol=1e-5, atol=1e-5)
+    assert [field.dtype for field in carry] == [torch.float64, torch.int64]
+    assert torch.allclose(carry[0], behind[0]) and torch.equal(carry[1], behind[1])
