@@ -68,6 +68,12 @@ GROUPS = {
     "operators": Group("Other operators, skipped and leading elements", _OF_COPY, CELLS["operators"]),
     "recurrence": Group("Linear recurrences", f"{_OF_COPY} Both a and b are arrays.", CELLS["recurrence"]),
     "segments": Group("Segments", f"{_OF_COPY} The bytes of offsets, resets and keys count.", CELLS["segments"]),
+    "carry": Group(
+        "Carries and totals",
+        "Time of what is measured beside it, in turn / time of the call: of the same scan without a carry, and beside "
+        "totals of a kernel that only reads. Each call allocates the carry that it returns.",
+        CELLS["carry"],
+    ),
     "small": Group(
         "Small inputs",
         "GPU time of one scan in a replayed CUDA graph of 32 that follow one another, inputs in the cache as they are "

@@ -7,9 +7,16 @@ from collections.abc import Iterable
 from cuscan.bench.measure import Record
 from cuscan.bench.report import share
 
-_SHORT = {"stream": "of copy", "replay": "of best peer", "queue": "of the peer", "first": "ms more"}
+_SHORT = {
+    "stream": "of copy",
+    "carry": "of beside",
+    "replay": "of best peer",
+    "queue": "of the peer",
+    "first": "ms more",
+}
 _LONG = {
     "stream": "of copy speed",
+    "carry": "of the speed beside",
     "replay": "times the best peer's time",
     "queue": "times the peer's host time",
     "first": "ms more than a CuPy kernel",
@@ -33,7 +40,7 @@ def margin(record: Record) -> float | None:
     value, must = record.get("value"), record.get("must")
     if value is None or must is None:
         return None
-    if record["how"] == "stream":
+    if record["how"] in ("stream", "carry"):
         return float(value / must)
     return float(must / value) if value > 0 else float("inf")
 

@@ -133,6 +133,18 @@ def _segments() -> Iterable[Case]:
                 yield Case((2**power,), segments=kind, split=split, must=0.8, aim=0.93, peers=peers)
 
 
+def _carry() -> Iterable[Case]:
+    rows, long, columns = Case(SQUARE, axis=1), Case((2**28,)), [Case(SQUARE, axis=0), Case((2**20, 100), axis=0)]
+    recurrences = [Case((8, 1536, 65536), op="linear_recurrence"), Case((8, 4096, 4096), 1, op="linear_recurrence")]
+    beside: dict[str, Any] = {"how": "carry", "peers": ()}
+    for case in (rows, long, *columns, *recurrences):
+        yield dataclasses.replace(case, **beside, carry="in and out", must=0.98, aim=1.0)
+    others = [dataclasses.replace(rows, dtype="bfloat16"), dataclasses.replace(long, op="max")]
+    for case in (rows, long, *others, *columns, *recurrences):
+        must = 0.9 if case in (rows, long, *others) else 0.7
+        yield dataclasses.replace(case, **beside, carry="total", must=must, aim=0.97)
+
+
 def _small() -> Iterable[Case]:
     floor: dict[str, Any] = {"how": "replay", "must": 1.0, "aim": 0.6}
     for power in range(8, 25):
@@ -165,6 +177,7 @@ CELLS: dict[str, Callable[[], Iterable[Case]]] = {
     "operators": _operators,
     "recurrence": _recurrence,
     "segments": _segments,
+    "carry": _carry,
     "small": _small,
     "host": _host,
     "first": _first,

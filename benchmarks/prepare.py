@@ -26,7 +26,7 @@ def jobs(cases: Sequence[Case], peers: Sequence[str], target: Target) -> list[Jo
     found: dict[Any, Job] = {}
     for case in cases:
         try:
-            if case.how in ("stream", "sample", "replay"):
+            if case.how in ("stream", "carry", "sample", "replay"):
                 config = plan_of(case, target).config
                 found[config] = (compile_kernel, config)
             if case.how == "shapes":

@@ -68,7 +68,7 @@ _WAYS = {
 
 def ways(records: list[Record]) -> str:
     """How throughput was measured; records that do not say so are back to back."""
-    counts = Counter(way(record) for record in records if record["how"] in ("stream", "sample"))
+    counts = Counter(way(record) for record in records if record["how"] in ("stream", "carry", "sample"))
     if len(counts) < 2:
         return "".join(f"Throughput was measured {_WAYS[each]}; that of the copy alike." for each in counts)
     texts = [f"{count} of {counts.total()} were measured {_WAYS[each]}" for each, count in counts.items()]
@@ -95,9 +95,9 @@ def body(group: str, records: list[Record]) -> str:
 def matrix(records: list[Record]) -> str:
     """A table of one group of the matrix; a value below what is required is bold."""
     how, names = records[0]["how"], peers(records)
-    scans = how in ("stream", "replay")
-    cold = ["cold"] if any("cold" in record for record in records) else []
-    middle = ["median", "spread", *(["copy", "GB/s"] if scans else cold)]
+    scans = how in ("stream", "carry", "replay")
+    others = [name for name in ("cold", "beside") if any(name in record for record in records)]
+    middle = ["median", "spread", *(["copy", "GB/s"] if scans else []), *others]
     heads = ["array", "scan", *middle, floors.heading(how), "required", *names]
     lines = [heads, ["---", "---"] + ["---:"] * (len(heads) - 2)]
     for record in records:
@@ -107,7 +107,7 @@ def matrix(records: list[Record]) -> str:
                 record["array"],
                 record["call"].replace("|", "\\|") or record["scan"],
                 *_times(record, scans),
-                *([duration(record["cold"]["median_us"])] if "cold" in record else [""] * len(cold)),
+                *(duration(record[name]["median_us"]) if name in record else "" for name in others),
                 f"**{value}**" if floors.below(record) else value,
                 must,
                 *(_peer(record, record["peers"].get(name)) for name in names),

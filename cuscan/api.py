@@ -435,8 +435,12 @@ def _put_carry(arrays: Arrays, roles: tuple[str, ...], carry: Any) -> tuple[Arra
     fields = carry if isinstance(carry, tuple) else (carry,)
     if not fields:
         raise ScanTypeError("carry is an empty tuple; pass None where nothing precedes x")
+    if len(fields) >= len(CARRY):
+        raise ScanTypeError(
+            f"carry must be what return_carry gives: {len(CARRY) - 1} arrays at most; got {len(fields)}"
+        )
     names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
-    fields = tuple(np.asarray(field) if isinstance(field, np.generic) else field for field in fields[: len(names)])
+    fields = tuple(np.asarray(field) if isinstance(field, np.generic) else field for field in fields)
     return arrays + fields, roles + names
 
 

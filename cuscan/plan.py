@@ -248,7 +248,7 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
     stages -= stages % loaders
     batch_rows = max(order.warps // warps, 1 + shifted) if rows > BATCHES * target.sm_count else 1
     shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
-    scans_ahead = units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups
+    ahead = units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups
     by_bits = request.segments is not None and request.segments.kind == "offsets"  # which are not sent for
     all_sent = not by_bits and {i for i in _flags(request) if layout.arrays[i]} <= set(sent)
     _check_tickets(rows * units)
@@ -266,8 +266,8 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
             "Loaders": loaders,
             "Stages": stages,
             "FlagStages": flag_stages,
-            "ScansAhead": int(scans_ahead),
-            "TakesAhead": int(scans_ahead and all_sent and state <= AHEAD_STATE_BYTES),
+            "ScansAhead": int(ahead and not request.only_carry),  # of totals, no tile waits but a row's last
+            "TakesAhead": int(ahead and all_sent and state <= AHEAD_STATE_BYTES),
             "SendsAhead": int(units > GROUP and _sends_ahead(request, target)),
             "Batch": batch_rows,
             "ClearsBeyond": int(bool(sent) and bool(request.op.source)),

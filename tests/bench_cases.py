@@ -44,5 +44,8 @@ CASES = [
     Case((3, 300), op="min with indices", dtype="int16"),
     Case((3, 300), op="max with indices", dtype="uint8"),
     Case((20, 30), axis=0, view=Layout(ahead=(0, 3), behind=(1, 5)), out=Layout(order=(1, 0))),
+    Case((40, 300), axis=1, carry="in and out", masked=True),
+    Case((300,), carry="in and out", reverse=True, exclusive=True),
+    Case((3, 50, 4), axis=1, op="linear_recurrence", carry="in and out", how="carry"),
     Case((4, 5, 60), axis=1, view=Layout(order=(2, 0, 1), shift=3), out=Layout(shift=1)),
 ]

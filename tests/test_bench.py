@@ -21,7 +21,7 @@ from cuscan.bench.check import WrongResultError, check, error_of
 from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.machine import Host, Yardstick
 from cuscan.bench.measure import measure
-from cuscan.bench.ours import run_cuscan
+from cuscan.bench.ours import run_cuscan, with_results
 from cuscan.bench.peer import Waiting
 from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.reference import doubling, scan_along
@@ -39,6 +39,43 @@ def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypa
     spoiled[...] = spoiled == 0
     with pytest.raises(WrongResultError, match="further off than rounding explains"):
         check(case, np, buffers)
+
+
+@pytest.mark.parametrize("op", ["add", "max", "linear_recurrence"])
+@pytest.mark.parametrize("carry", ["in and out", "total"])
+def test_carries_are_checked(carry: str, op: str) -> None:
+    case = Case((5, 30, 4), axis=1, op=op, carry=carry)
+    buffers = make_buffers(case, HOST)
+    assert len(buffers.outs) == (carry != "total") and len(buffers.carry) == len(case.operator.inputs) * (
+        carry != "total"
+    )
+    done = with_results(case, buffers, run_cuscan(case, buffers)())
+    assert error_of(case, np, done) <= 1
+    wrong = done.behind[-1].copy()
+    wrong[2, 3] += 1
+    assert error_of(case, np, done._replace(behind=(*done.behind[:-1], wrong))) > 1
+    if carry == "in and out":
+        others = tuple(field + 1 for field in done.carry)
+        assert error_of(case, np, done._replace(carry=others)) > 1
+
+
+def test_carries_are_held_against_the_call_without_and_totals_against_reading() -> None:
+    calls: list[str] = []
+
+    class Machine(Host):
+        def read(self, arrays: Any) -> Yardstick:
+            return Yardstick(lambda: calls.append(f"read {sum(array.nbytes for array in arrays)}"))
+
+        def after_work(self, runs: Any, budget: float = 0) -> list[timing.Timing]:
+            seen = [run() for run in runs]
+            calls.extend(str(each.shape if hasattr(each, "shape") else type(each).__name__) for each in seen)
+            return [timing.Timing((time,), 1) for time in (5.0, 8.0, 10.0)]
+
+    for carry, others in (("in and out", ["(6, 50)", "tuple"]), ("total", ["NoneType", "(6,)"])):
+        calls.clear()
+        *_, (_, record) = measure(Case((6, 50), how="carry", carry=carry, must=0.9), Machine(), [])
+        assert (record["of_copy"], record["value"], record["beside"]["median_us"]) == (0.5, 0.8, 8.0)
+        assert calls[-2:] == others and ("read 1200" in calls) == (carry == "total")
 
 
 @pytest.mark.parametrize("scan", [doubling, scan_along])

@@ -113,7 +113,9 @@ def test_a_planned_call_is_not_run() -> None:
 
 
 def test_plans_of_the_whole_matrix() -> None:
-    families = {plan_of(case, H200).config.family for case in cases(MATRIX) if case.how in ("stream", "replay")}
+    families = {
+        plan_of(case, H200).config.family for case in cases(MATRIX) if case.how in ("stream", "carry", "replay")
+    }
     assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "strips", "whole_rows"}
 
 

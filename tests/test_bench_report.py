@@ -95,11 +95,13 @@ def synthetic(groups: Iterable[str] = MATRIX) -> list[dict[str, Any]]:
     records = []
     for case in cases(groups, Scope(count=40)):
         first = not records or records[-1]["group"] != case.group
-        value = (case.must or 0.8) * (0.9 if first == (case.how in ("stream", "sample")) else 1.05)
+        value = (case.must or 0.8) * (0.9 if first == (case.how in ("stream", "carry", "sample")) else 1.05)
         peers = {"torch": {"time": time, "ratio": 2.5, "error_of_tolerance": 0.1}} if case.peers != () else {}
         record = {**describe(case), "time": time, "value": value, "peers": peers, "commit": "abc", "family": "rows"}
-        if case.how in ("stream", "replay", "sample"):
+        if case.how in ("stream", "carry", "replay", "sample"):
             record |= {"copy": time, "gb_per_s": 4000.0, "of_copy": value}
+        if case.how == "carry":
+            record["beside"] = time
         if case.how == "shapes":
             record |= {"again": time, "after": time, "calls": 1500, "kernels": 17, "filling": 10_000}
         records.append(record)

@@ -138,6 +138,23 @@ def test_carries_come_in_as_numbers_of_all_bits() -> None:
     assert [spec.dtype.name for spec in simulation.request.carry_in] == ["float64"]
 
 
+@pytest.mark.parametrize("vectors", [1, 3, pytest.param(8, marks=pytest.mark.full), 12])
+@pytest.mark.parametrize("cluster", [0, 16])
+def test_totals_of_any_number_of_vectors(vectors: int, cluster: int) -> None:
+    """Lines of several units that end in the first, a middle and the last vector of a warp; bit for bit."""
+    rng = np.random.default_rng(vectors)
+    a, b = (rng.uniform(0.9, 1.1, (2, 4 * 256 * vectors)).astype("float32") for _ in range(2))
+    for vector in sorted({0, vectors // 2, vectors - 1}):
+        n = (3 * 2 * vectors + vector) * 128 + 77  # behind three units of two warps each
+        here = a[:, :n], b[:, :n]
+        with small_units(2, vectors):
+            expected = cuscan.total(here, "linear_recurrence")
+            call: Any = {"target": Target(90, 4, cluster=cluster), "return_carry": True, "only_carry": True}
+            results = prepare(here, LINEAR_RECURRENCE, **call).run()[-2:]
+        for result, field in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, field)
+
+
 CHUNKS = ("tiles-shared", "cluster", "rows", "panels-shared", "strips", "whole-rows")
 
 

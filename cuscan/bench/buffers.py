@@ -14,6 +14,7 @@ from cuscan.bench.fills import Fill
 from cuscan.bench.layouts import DENSE, Layout, Shape, touched_bytes
 from cuscan.bench.machine import Array, Machine
 from cuscan.bench.segments import KINDS, make_segments, segments_shape
+from cuscan.carry import carry_fields
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.interop.numpy import numpy_dtype
 
@@ -29,6 +30,8 @@ class Buffers(NamedTuple):
     outs: tuple[Array, ...]
     mask: Array | None = None
     segments: Array | None = None
+    carry: tuple[Array, ...] = ()
+    behind: tuple[Array, ...] = ()  # the carry that goes out
 
     @property
     def x(self) -> Array:
@@ -43,11 +46,14 @@ class Buffers(NamedTuple):
     def each(self, change: Callable[[Array], Array]) -> Buffers:
         """The same arrays, seen in another way."""
         mask, segments = (None if array is None else change(array) for array in (self.mask, self.segments))
-        return Buffers(tuple(map(change, self.values)), tuple(map(change, self.outs)), mask, segments)
+        values, outs, carry, behind = (
+            tuple(map(change, arrays)) for arrays in (self.values, self.outs, self.carry, self.behind)
+        )
+        return Buffers(values, outs, mask, segments, carry, behind)
 
     def arrays(self) -> Iterator[Array]:
         """All that there are."""
-        yield from (*self.values, *self.outs)
+        yield from (*self.values, *self.outs, *self.carry, *self.behind)
         yield from (array for array in (self.mask, self.segments) if array is not None)
 
     def spoil(self) -> None:
@@ -105,10 +111,16 @@ def _arrange(case: Case, xp: Any, memory: Memory) -> Buffers:
     layouts = [case.view if case.decay == "full" else _decay_layout(case), *[case.view] * len(call_fills)]
     inputs = zip(layouts, case.input_dtypes, call_fills, strict=False)
     values = tuple(laid(layout, case.shape, dtype, fill) for layout, dtype, fill in inputs)
-    results = () if case.fresh else case.operator.results(case.result_dtype)
+    results = () if case.fresh or case.carry == "total" else case.operator.results(case.result_dtype)
     outs = tuple(laid(case.result_layout, case.result_shape, dtype) for dtype in results)
     mask = laid(DENSE, case.shape, DTYPES["bool"], _mask) if case.masked else None
-    return Buffers(values, outs, mask)
+    carry: tuple[Array, ...] = ()
+    if case.carry == "in and out":  # the fields are those of an element
+        fields = carry_fields(case.operator, case.result_dtype, None)
+        count = math.prod(case.lines)
+        filled = (memory(count, field.dtype, fill) for field, fill in zip(fields, call_fills, strict=True))
+        carry = tuple(field.reshape(case.lines) for field in filled)
+    return Buffers(values, outs, mask, None, carry)
 
 
 def _decay_layout(case: Case) -> Layout:

@@ -18,14 +18,16 @@ class Case:
 
     `segments` names what says where segments start, `split` where that is (`segments.py`); `full_reset` gives a flag
     to every element, not to every position along the axis. `decay` is what a recurrence is multiplied with: "full"
-    (an array like b), "broadcast" (a number for each row) or "scalar". `view` is how the elements lie in memory, `out`
-    how the results do: by default in the same order of axes. `fresh` results are the library's to allocate.
+    (an array like b), "broadcast" (a number for each row) or "scalar". `carry` is "" (none), "in and out" or "total":
+    then nothing but the carry goes out. `view` is how the elements lie in memory, `out` how the results do: by default
+    in the same order of axes. `fresh` results are the library's to allocate.
     `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "sample" (the same, but
-    after other work alone), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the
-    peer's call that `call` names), "first" (the first scan of a process, against the first CuPy kernel) or "shapes"
-    (host time of shapes never seen, of a kind of call that `label` names). `must` is the floor of what is reached,
-    `aim` what is wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at
-    copy speed plus so many microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
+    after other work alone), "carry" (the same, in turn with the scan without a carry, or, beside totals, with a kernel
+    that only reads), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the peer's
+    call that `call` names), "first" (the first scan of a process, against the first CuPy kernel) or "shapes" (host time
+    of shapes never seen, of a kind of call that `label` names). `must` is the floor of what is reached, `aim` what is
+    wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at copy speed plus
+    so many microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
     alike otherwise.
     """
 
@@ -42,6 +44,7 @@ class Case:
     split: str = ""
     full_reset: bool = False
     decay: str = "full"
+    carry: str = ""
     result: str | None = None
     view: Layout = DENSE
     out: Layout | None = None
@@ -74,14 +77,15 @@ class Case:
     @property
     def features(self) -> list[str]:
         """What makes it more than a plain scan."""
-        flags = ("reverse", "exclusive", "masked", "skipna", "include_initial", "segments")
+        flags = ("reverse", "exclusive", "masked", "skipna", "include_initial", "segments", "carry")
         return [name for name in flags if getattr(self, name)]
 
     @property
     def scan(self) -> str:
         """The scan in a few words: operator and flags."""
         by = f"by {'full ' * self.full_reset}{self.segments} ({self.split})"
-        words = [by if name == "segments" else name for name in self.features]
+        others = {"segments": by, "carry": "total" if self.carry == "total" else f"carry {self.carry}"}
+        words = [others.get(name, name) for name in self.features]
         return " ".join([self.op, *([f"{self.decay} decay"] if self.decay != "full" else []), *words])
 
     @property
@@ -114,6 +118,12 @@ class Case:
         """The shape of the result."""
         axis = self.axis % len(self.shape)
         return tuple(size + (self.include_initial and a == axis) for a, size in enumerate(self.shape))
+
+    @property
+    def lines(self) -> Shape:
+        """The shape of a carry."""
+        axis = self.axis % len(self.shape)
+        return self.shape[:axis] + self.shape[axis + 1 :]
 
     @property
     def result_dtype(self) -> DType:

@@ -41,18 +41,22 @@ def error_of(case: Case, xp: Any, buffers: Buffers) -> float:
     """
     meaning = _meaning(case)
     outs = [_rows(out, case) for out in buffers.outs]
+    behind = meaning.lower(_carried(case, buffers.behind))
     worst = 0.0
     for part in _expected(case, xp, meaning, buffers):
-        for out, expected in zip(outs, part.results, strict=False):
-            got = _plain(xp, out[..., part.place])
-            worst = max(worst, _error(case, xp, meaning, got, expected, part.absolutes))
+        arrays = behind if part.place is None else [out[..., part.place] for out in outs]
+        for array, expected in zip(arrays, part.results, strict=False):
+            worst = max(worst, _error(case, xp, meaning, _plain(xp, array), expected, part.absolutes))
     return worst
 
 
 class _Part(NamedTuple):
-    """What results hold in a part of the axis; `absolutes` is the scan over absolute values, where it is wanted."""
+    """What results hold in a part of the axis, or, with no place there, what the carry that goes out does.
 
-    place: slice
+    `absolutes` is the scan over absolute values, where it is wanted.
+    """
+
+    place: slice | None
     results: State
     absolutes: Array | None
 
@@ -72,12 +76,13 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
     combine = _combine(xp, meaning, segmented=starts is not None)
     absolute = meaning.absolute and case.result_dtype.kind in INEXACT
     identity = _identity(case, xp, _lifted(case, xp, meaning, [value[..., :0] for value in values], 0), rows)
-    carry = _marked(xp, identity, None if starts is None else starts[:0].any())
+    first = tuple(field.astype(_wide(case.result_dtype)) for field in _carried(case, buffers.carry)) or identity
+    carry = _marked(xp, first, None if starts is None else starts[:0].any())
     size = _absolute(carry)
     shift = int(case.include_initial)
     if shift:
-        first = _column(identity)
-        yield _Part(slice(0, 1), meaning.lower(first), meaning.lower(_absolute(first))[0])
+        leading = _column(identity)
+        yield _Part(slice(0, 1), meaning.lower(leading), meaning.lower(_absolute(leading))[0])
     step = max(BUDGET // math.prod(rows), 1)
     for start in range(0, length, step):
         part = slice(start, start + step)
@@ -95,6 +100,8 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
             sizes = scan_from(combine, _marked(xp, sizes, flags), size)
             size, absolutes = _last(sizes), meaning.lower(sizes)[0]
         yield _Part(slice(start + shift, start + step + shift), meaning.lower(shown), absolutes)
+    if buffers.behind:
+        yield _Part(None, meaning.lower(carry), meaning.lower(size)[0] if absolute else None)
 
 
 # ---- elements --------------------------------------------------------------------------------------------------------
@@ -113,6 +120,12 @@ def _rows(array: Array, case: Case) -> Array:
         step += kept > 2 and step % 2 == 0  # an odd step visits every lane of a vector and of a warp
         array = array[(slice(None),) * largest + (slice(None, None, step),)]
     return array
+
+
+def _carried(case: Case, fields: tuple[Array, ...]) -> State:
+    """The fields of a carry for the rows that are checked."""
+    axis = case.axis % len(case.shape)
+    return tuple(_rows(field.reshape(*case.lines[:axis], 1, *case.lines[axis:]), case)[..., 0] for field in fields)
 
 
 def _starts(case: Case, xp: Any) -> Array:

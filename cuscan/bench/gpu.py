@@ -31,6 +31,24 @@ extern "C" __global__ void cuscan_bench_copy(const uint4* source, uint4* target,
 }
 """
 
+# As many loads in flight as it takes; what is added up is stored if it is a number that nothing but the argument says.
+_READ_VECTORS = 8
+_READ = r"""
+extern "C" __global__ void cuscan_bench_read(const uint4* source, uint4* target, long long vectors, unsigned wanted) {
+    const long long first = (long long)blockIdx.x * blockDim.x * VECTORS + threadIdx.x;
+    uint4 seen[VECTORS];
+    #pragma unroll
+    for (int k = 0; k < VECTORS; ++k) {
+        const long long i = first + (long long)k * blockDim.x;
+        seen[k] = source[i < vectors ? i : first];
+    }
+    unsigned sum = 0;
+    #pragma unroll
+    for (int k = 0; k < VECTORS; ++k) sum += seen[k].x ^ seen[k].y ^ seen[k].z ^ seen[k].w;
+    if (sum == wanted) target[threadIdx.x] = seen[0];
+}
+""".replace("VECTORS", str(_READ_VECTORS))
+
 # Keeps the stream busy while the host queues the runs behind it: then their time is the GPU's alone.
 _HOLD = r"""
 extern "C" __global__ void cuscan_bench_hold(long long nanoseconds) {
@@ -58,6 +76,7 @@ class Gpu:
     def __init__(self) -> None:
         self._copy = cupy.RawKernel(_COPY, "cuscan_bench_copy")
         self._hold = cupy.RawKernel(_HOLD, "cuscan_bench_hold")
+        self._read = cupy.RawKernel(_READ, "cuscan_bench_read")
         self._uniform = cupy.ElementwiseKernel("uint64 seed", "float32 u", _UNIFORM, "cuscan_bench_uniform")
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
         self._cache_bytes = int(properties["l2CacheSize"])
@@ -125,6 +144,17 @@ class Gpu:
         source, target = cupy.zeros((2, vectors * 16), cupy.uint8)
         grid = (-(-vectors // BLOCK),)
         return Yardstick(lambda: self._copy(grid, (BLOCK,), (source, target, vectors)), nbytes / max(moved, 1))
+
+    def read(self, arrays: Sequence[Array]) -> Yardstick:
+        target = cupy.empty(BLOCK * 16, cupy.uint8)
+
+        def run() -> None:
+            for array in arrays:
+                vectors = array.nbytes // 16
+                grid = (-(-vectors // (BLOCK * _READ_VECTORS)),)
+                self._read(grid, (BLOCK,), (array, target, vectors, cupy.uint32(0x9E3779B9)))
+
+        return Yardstick(run)
 
     def gather(self, view: Array, nbytes: int) -> Yardstick:
         pieces = gather.pieces_of(view.shape, view.strides, view.dtype.itemsize, view.data.ptr)

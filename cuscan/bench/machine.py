@@ -58,6 +58,9 @@ class Machine(Protocol):
     def yardstick(self, nbytes: int) -> Yardstick:
         """A copy that reads and writes `nbytes` in all, between buffers of its own."""
 
+    def read(self, arrays: Sequence[Array]) -> Yardstick:
+        """A run that reads dense arrays and writes nothing."""
+
     def gather(self, view: Array, nbytes: int) -> Yardstick:
         """A copy of a view with gaps to dense memory; it stands for `nbytes` at the speed of this very layout."""
 
@@ -106,6 +109,10 @@ class Host:
     def yardstick(self, nbytes: int) -> Yardstick:
         source, target = np.ones(max(nbytes // 2, 1), np.uint8), np.zeros(max(nbytes // 2, 1), np.uint8)
         return Yardstick(lambda: np.copyto(target, source))
+
+    def read(self, arrays: Sequence[Array]) -> Yardstick:
+        bits = [array.reshape(-1).view(np.uint8) for array in arrays]
+        return Yardstick(lambda: [np.bitwise_or.reduce(each) for each in bits])
 
     def gather(self, view: Array, nbytes: int) -> Yardstick:
         target = np.empty_like(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from cuscan.bench.kernel import describe_kernel
 from cuscan.bench.layouts import has_gaps
 from cuscan.bench.machine import Machine
 from cuscan.bench.new_shapes import shapes
-from cuscan.bench.ours import run_cuscan
+from cuscan.bench.ours import run_cuscan, with_results
 from cuscan.bench.peer_times import Ways, one_line, time_peer
 from cuscan.bench.timing import AFTER_WORK, BACK_TO_BACK, REPLAYED, Timing
 
@@ -84,19 +85,20 @@ def _measure(case: Case, machine: Machine, peers: Sequence[str], record: Record)
     yield "kernel", record
     record |= describe_kernel(case, machine.target)
     yield "check", record
-    result = run_cuscan(case, buffers)()
-    if case.fresh:
-        buffers = buffers._replace(outs=result if isinstance(result, tuple) else (result,))
+    buffers = with_results(case, buffers, run_cuscan(case, buffers)())
     record["error_of_tolerance"] = round(check(case, machine.xp, buffers), 3)
     yield "cuscan", record
     machine.release()
-    way = {"replay": _replayed, "stream": _streamed, "sample": _sampled}[case.how]
+    way = {"replay": _replayed, "stream": _streamed, "sample": _sampled, "carry": _beside_another}[case.how]
     sets, copies, ours = way(case, machine, buffers)
     record |= _times(buffers.nbytes, copies, ours)
     record["must"] = _floor(case, machine, buffers.nbytes, next(iter(copies.values())))
     record["value"] = None if case.how == "replay" else record["of_copy"]
     if case.how == "sample":
         record["value"] = round((record["copy"]["median_us"] + LATENCY_US) / record["time"]["median_us"], 4)
+    if BESIDE in copies:
+        record["beside"] = copies[BESIDE].as_json()
+        record["value"] = round(copies[BESIDE].median / ours[AFTER_WORK].median, 4)
     for peer in peers:
         yield peer, record
         record["peers"][peer] = time_peer(peer, case, machine, sets, ours)
@@ -104,7 +106,9 @@ def _measure(case: Case, machine: Machine, peers: Sequence[str], record: Record)
             record["value"] = _of_best_rival(record)
 
 
-Measured = tuple[list[Buffers], Ways, Ways]  # the buffers of all runs, the copy's times and the scan's
+BESIDE = "beside"
+# The buffers of all runs, the copy's times and the scan's; and that of the other run that it is held against.
+Measured = tuple[list[Buffers], Ways, Ways]
 
 
 def _replayed(case: Case, machine: Machine, buffers: Buffers) -> Measured:
@@ -139,6 +143,17 @@ def _sampled(case: Case, machine: Machine, buffers: Buffers) -> Measured:
     del yardstick
     machine.release()
     return [buffers], {AFTER_WORK: copy}, {AFTER_WORK: timing}
+
+
+def _beside_another(case: Case, machine: Machine, buffers: Buffers) -> Measured:
+    """Right after other work, in turn with the copy and with what it is held against."""
+    if case.carry == "total":
+        other = machine.read(buffers.values).run
+    else:
+        other = run_cuscan(dataclasses.replace(case, carry=""), buffers)
+    yardstick = machine.yardstick(buffers.nbytes)
+    copy, beside, timing = machine.after_work([yardstick.run, other, run_cuscan(case, buffers)])
+    return [buffers], {AFTER_WORK: copy.scaled(yardstick.factor), BESIDE: beside}, {AFTER_WORK: timing}
 
 
 def _times(nbytes: int, copies: Ways, ours: Ways) -> Record:

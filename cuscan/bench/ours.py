@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import cuscan
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.calls import CALLS
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Run
+from cuscan.call import one_or_all
 
 
 def run_cuscan(case: Case, buffers: Buffers) -> Run:
@@ -18,11 +20,27 @@ def run_cuscan(case: Case, buffers: Buffers) -> Run:
         keywords["mask"] = buffers.mask
     if buffers.segments is not None:
         keywords[case.segments] = buffers.segments
-    if not case.fresh:
-        keywords["out"] = buffers.outs if len(buffers.outs) > 1 else buffers.out
+    if case.carry == "in and out":
+        keywords |= {"carry": one_or_all(buffers.carry), "return_carry": True}
+    if buffers.outs:
+        keywords["out"] = one_or_all(buffers.outs)
     elif case.result is not None:
         keywords["dtype"] = case.result
     function, values = CALLS[case.op].function, buffers.values
     if case.decay == "scalar":
         values = (float(values[0][(0,) * len(case.shape)]), *values[1:])
+    if case.carry == "total":
+        op: Any = case.operator if isinstance(case.operator, cuscan.Operator) else case.op
+        return lambda: cuscan.total(one_or_all(values), op, **keywords)
     return lambda: function(*values, **keywords)
+
+
+def with_results(case: Case, buffers: Buffers, returned: Any) -> Buffers:
+    """The buffers of a run, and what it returned: new results, and the carry that went out."""
+    results = returned if isinstance(returned, tuple) else (returned,)
+    if case.carry == "total":
+        return buffers._replace(behind=results)
+    if case.carry:
+        results, behind = results[:-1], results[-1]
+        buffers = buffers._replace(behind=behind if isinstance(behind, tuple) else (behind,))
+    return buffers._replace(outs=results) if case.fresh else buffers

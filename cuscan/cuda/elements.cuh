@@ -150,6 +150,15 @@ struct Bits {
         for (int i = 0; i < kItems; ++i) set(vector * kItems + i, bits.item[i].bits != 0);
     }
     CUSCAN_DEVICE bool get(int number) const { return (word[number / kWord] >> (number % kWord)) & 1; }
+    // Those from number `first` on, which are in one word.
+    template <int kFewer>
+    CUSCAN_DEVICE Bits<kFewer> from(int first) const {
+        Bits<kFewer> some{};
+        CUSCAN_UNROLL
+        for (int w = 0; w < kWords; ++w)
+            if (w == first / kWord) some.word[0] = word[w] >> first % kWord;
+        return some;
+    }
 };
 
 // kVectors vectors of kItems elements that one thread keeps in registers, with a bit an element for the mask and one for

@@ -116,48 +116,12 @@ private:
         Acc group[kAhead];
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
-        const Carry total = totals<1>(group);
+        const Carry total = warp_totals<CarryOp, Carry>(group, lane_);  // of each group
         add_groups(total, place, 0, count);
         if (kLevels > 2 && count >= room) {
             fold(has_section_, section_, scan(groups_), kLanes - 1);
             add_groups(total, 0, room, count - room);
         }
-    }
-    // The total of each group, that of the j-th in the lanes whose number ends in the bits of j. In the order of a scan:
-    // first neighbours, then pairs of them, ... With every step a lane goes on with half as many groups.
-    template <int kDistance, class Part, int kMany>
-    CUSCAN_DEVICE Carry totals(const Part (&part)[kMany]) const {
-        const bool is_later = lane_ & kDistance;
-        if constexpr (kMany > 1) {
-            Carry half[kMany / 2];
-            CUSCAN_UNROLL
-            for (int j = 0; j < kMany / 2; ++j) {
-                const Part own = choose(is_later, part[2 * j + 1], part[2 * j]);
-                half[j] = with_partner<kDistance>(own, choose(is_later, part[2 * j], part[2 * j + 1]));
-            }
-            return totals<2 * kDistance>(half);
-        } else if constexpr (kDistance < kLanes) {
-            const Carry both[1] = {with_partner<kDistance>(part[0], part[0])};
-            return totals<2 * kDistance>(both);
-        } else {
-            return part[0];
-        }
-    }
-    // Word by word, in registers: the address of a value would have it in memory.
-    template <class Part>
-    static CUSCAN_DEVICE Part choose(bool first, const Part& one, const Part& other) {
-        auto words = target::to_words(one);
-        const auto others = target::to_words(other);
-        CUSCAN_UNROLL
-        for (int i = 0; i < decltype(words)::kCount; ++i) words.word[i] = first ? words.word[i] : others.word[i];
-        return target::from_words<Part>(words);
-    }
-    // One's own part and what the lane at kDistance gives of it.
-    template <int kDistance, class Part>
-    CUSCAN_DEVICE Carry with_partner(const Part& own, const Part& given) const {
-        const Part other = target::shuffle_xor(given, kDistance);
-        const bool is_later = lane_ & kDistance;
-        return CarryOp::combine(convert<Carry>(choose(is_later, other, own)), convert<Carry>(choose(is_later, own, other)));
     }
     // Groups from..., `count` of them if there are so many, to the section's places from `place` on.
     CUSCAN_DEVICE void add_groups(const Carry& total, int place, int from, int count) {

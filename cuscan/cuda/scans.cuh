@@ -27,6 +27,42 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
+// One or the other, word by word, in registers: the address of a value would have it in memory.
+template <class T>
+CUSCAN_DEVICE T choose(bool first, const T& one, const T& other) {
+    auto words = target::to_words(one);
+    const auto others = target::to_words(other);
+    CUSCAN_UNROLL
+    for (int i = 0; i < decltype(words)::kCount; ++i) words.word[i] = first ? words.word[i] : others.word[i];
+    return target::from_words<T>(words);
+}
+
+// What the lanes' parts add up to, of kMany parts of each, a power of two: the total of the j-th, in the lanes whose number
+// ends in the bits of j. In the order of a scan: first neighbours, then pairs of them, ... With every step a lane goes on
+// with half as many.
+template <class Op, class Total, int kDistance = 1, class Part, int kMany>
+CUSCAN_DEVICE Total warp_totals(const Part (&part)[kMany], int lane) {
+    const bool is_later = lane & kDistance;
+    // One's own part and what the lane at kDistance gives of it.
+    const auto with_partner = [&](const Part& own, const Part& given) {
+        const Part other = target::shuffle_xor(given, kDistance);
+        return Op::combine(convert<Total>(choose(is_later, other, own)), convert<Total>(choose(is_later, own, other)));
+    };
+    if constexpr (kMany > 1) {
+        Total half[kMany / 2];
+        CUSCAN_UNROLL
+        for (int j = 0; j < kMany / 2; ++j)
+            half[j] =
+                with_partner(choose(is_later, part[2 * j + 1], part[2 * j]), choose(is_later, part[2 * j], part[2 * j + 1]));
+        return warp_totals<Op, Total, 2 * kDistance>(half, lane);
+    } else if constexpr (kDistance < target::kWarp) {
+        const Total both[1] = {with_partner(part[0], part[0])};
+        return warp_totals<Op, Total, 2 * kDistance>(both, lane);
+    } else {
+        return part[0];
+    }
+}
+
 // The first `count` warps' totals, from left to right; no meaning if there are none.
 template <class Op, int kWarps, class State>
 CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {

@@ -64,8 +64,8 @@ struct StripTile : Elements<Config> {
     using typename Base::State;
     static constexpr int kColumns = Layout::kColumns, kRows = Layout::kRows, kSteps = Layout::kSteps;
     static constexpr int kAcross = Layout::kAcross, kDepth = Layout::kDepth, kRunRows = Layout::kRunRows;
-    template <class T>
-    using Flat = FlatTile<T, kColumns, kAcross, kRows, kRunRows, Config::kBack>;
+    template <class T, int kWide = kAcross>
+    using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class Port>
     struct Buffer : StripBuffer<typename Port::Type, Layout::kElements> {};
     using Values = Pack<Buffer, typename Config::Values>;
@@ -141,23 +141,22 @@ struct StripTile : Elements<Config> {
             const int64 row = position + run * kRunRows, last = geometry.axis.size - 1 - row;
             if (last < 0 || last >= kRunRows) return;
             const bool has_before = row % kUnitRows != 0;  // in the unit
-            Share share;
-            read(values, run, column, share);
-            CUSCAN_UNROLL
-            for (int c = 0; c < kAcross; ++c) {
-                if (column + c >= width) break;
+            CUSCAN_NO_UNROLL
+            for (int c = column; c < column + kAcross && c < width; ++c) {  // one by one: registers are few
+                Items<Config, kRunRows, 1> share;
+                read(values, run, c, share);
                 Pairs pairs;
                 State sum;
                 CUSCAN_UNROLL
                 for (int d = 0; d < kDepth; ++d) {
                     if (d * kSteps > last) break;
-                    sum = pairs.before(d, has_before, before_runs.at(run, column + c));
+                    sum = pairs.before(d, has_before, before_runs.at(run, c));
                     CUSCAN_UNROLL
                     for (int s = d * kSteps; s < (d + 1) * kSteps; ++s)
-                        if (s <= last) sum = join<Op>(has_before || s > 0, sum, share.get(s, c, s));
-                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, c));
+                        if (s <= last) sum = join<Op>(has_before || s > 0, sum, share.get(s, 0, s));
+                    if (d + 1 < kDepth) pairs.push(d, of_chunk(share, d, 0));
                 }
-                at_end(column + c, Config::kHasInitial || row >= kUnitRows, sum);
+                at_end(c, Config::kHasInitial || row >= kUnitRows, sum);
             }
         });
     }
@@ -310,18 +309,20 @@ private:
                 use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross, number);
         }
     }
-    CUSCAN_DEVICE void read(const Values& values, int run, int column, Share& share) const {
+    template <int kWide>
+    CUSCAN_DEVICE void read(const Values& values, int run, int column, Items<Config, kRunRows, kWide>& share) const {
         share.clear(geometry, position + run * kRunRows, typename Base::Initial());
         for_each_value<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
-            T item[kRunRows][kAcross];
-            Flat<T>::read(values.at(k).item, run, column, item);
+            T item[kRunRows][kWide];
+            Flat<T, kWide>::read(values.at(k).item, run, column, item);
             CUSCAN_UNROLL
             for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
-            for (int c = 0; c < kAcross; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];
+            for (int c = 0; c < kWide; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];
         });
     }
-    static CUSCAN_DEVICE State of_chunk(const Share& share, int chunk, int c) {
+    template <int kWide>
+    static CUSCAN_DEVICE State of_chunk(const Items<Config, kRunRows, kWide>& share, int chunk, int c) {
         State total = share.get(chunk * kSteps, c, chunk * kSteps);
         CUSCAN_UNROLL
         for (int s = chunk * kSteps + 1; s < (chunk + 1) * kSteps; ++s) total = Op::combine(total, share.get(s, c, s));

@@ -19,8 +19,13 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
 
+    // Vectors that are added up together, where no results are stored.
+    static constexpr int kTogether = kVectors & -kVectors;
+
     Items<Config, kVectors, kItems> items;
-    State before[kVectors];  // this thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0)
+    // This thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0). Or, where no results are stored,
+    // lane l: what vector r * kTogether + l % kTogether of all lanes adds up to.
+    State before[Element::kStores ? kVectors : kVectors / kTogether];
 
     // Values that are in no stage, to registers. `first`: the position in the row at which the warp tile begins; `length`:
     // the elements of the row, at or beyond whose end no memory is touched.
@@ -90,20 +95,31 @@ struct WarpTile {
     template <class Source, class AtEnd>
     CUSCAN_DEVICE void sum_to_end(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
                                   AtEnd at_end) {
-        const int64 last = geometry.elements() - 1 - first;
-        if (last < 0 || last >= kElements) return;
+        if (!has_end(geometry, first)) return;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        const int last = int(geometry.elements() - 1 - first), vector = last / kStride;
+        const auto run = one_vector(reader, vector);
+        State item[kItems], sum;
         CUSCAN_UNROLL
-        for (int r = 0; r < kVectors; ++r) {
-            read_staged<1>(reader, r);
-            const int own = int(last) - r * kStride - lane * kItems;
-            if (own < 0 || own >= kItems) continue;
-            State sum = before[r];
+        for (int i = 0; i < kItems; ++i) item[i] = run.get(0, i, vector * kStride + i);
+        if constexpr (Element::kStores) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i)
-                if (i <= own) sum = join<Op>(r > 0 || lane > 0 || i > 0, sum, items.get(r, i, r * kStride + i));
-            at_end(sum);
+            for (int r = 0; r < kVectors; ++r)
+                if (r == vector) sum = before[r];
+        } else {
+            sum = before_run(item, vector, lane);
         }
+        const int own = last - vector * kStride - lane * kItems;
+        if (own < 0 || own >= kItems) return;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            if (i <= own) sum = join<Op>(vector > 0 || lane > 0 || i > 0, sum, item[i]);
+        at_end(sum);
+    }
+    // Whether the row's last element is in the warp tile that begins at `first`.
+    static CUSCAN_DEVICE bool has_end(const Shape& geometry, int64 first) {
+        const int64 last = geometry.elements() - 1 - first;
+        return last >= 0 && last < kElements;
     }
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
     // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
@@ -176,12 +192,12 @@ struct WarpTile {
 private:
     // What a stage holds beyond the row's end, `left` elements from this thread's first, becomes zero, for operators that
     // might not stand it: those of users.
-    template <class Index>
-    CUSCAN_DEVICE void clear_beyond(Index k, int r, int64 left) {
+    template <class Vector>
+    static CUSCAN_DEVICE void clear_beyond(Vector& vector, int r, int64 left) {
         if constexpr (Config::kClearsBeyond) {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i)
-                if (r * kStride + i >= left) items.raw.at(k).vector[r].item[i] = {};
+                if (r * kStride + i >= left) vector.item[i] = {};
         }
     }
     // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
@@ -193,9 +209,31 @@ private:
             constexpr int kArray = decltype(k)::value;
             if constexpr (Reader::ItsSource::template holds<kArray>()) {
                 items.raw.at(k).vector[r] = reader.template staged<kArray>(r);
-                clear_beyond(k, r, reader.length - reader.first - reader.lane * kItems);
+                clear_beyond(items.raw.at(k).vector[r], r, reader.length - reader.first - reader.lane * kItems);
             }
         });
+    }
+    // A vector whose number the compiler does not know.
+    template <class Reader>
+    CUSCAN_DEVICE Items<Config, 1, kItems> one_vector(const Reader& reader, int vector) const {
+        Items<Config, 1, kItems> one;
+        for_each_value<Config>([&](auto k, auto) {
+            constexpr int kArray = decltype(k)::value;
+            auto& raw = one.raw.at(k).vector[0];
+            if constexpr (Reader::ItsSource::template holds<kArray>()) {
+                raw = reader.template staged<kArray>(vector);
+                clear_beyond(raw, vector, reader.length - reader.first - reader.lane * kItems);
+            } else {
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r)
+                    if (r == vector) raw = items.raw.at(k).vector[r];
+            }
+        });
+        if constexpr (Element::kMasked) one.keep = items.keep.template from<kItems>(vector * kItems);
+        if constexpr (Element::kSegmented) one.restarts = items.restarts.template from<kItems>(vector * kItems);
+        one.index = items.index;
+        one.segment_started = items.segment_started;
+        return one;
     }
 
     // Whether a row's last warp tile, in a stage, is no more than a vector of each thread.
@@ -213,6 +251,7 @@ private:
             read(r);
             vector[r] = total(r);
         }
+        if constexpr (!Element::kStores) return add_up(vector, lane);
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
@@ -228,6 +267,39 @@ private:
             }
         }
         return aggregate;
+    }
+
+    // In place of the scan, where no results are stored.
+    template <int kMany>
+    CUSCAN_DEVICE State add_up(const State (&vector)[kMany], int lane) {
+        if constexpr (kLanes < target::kWarp) return vector[0];  // a whole row: nothing comes before it
+        constexpr int kParts = kMany < kTogether ? kMany : kTogether;
+        CUSCAN_UNROLL
+        for (int r = 0; r < kMany; r += kParts) {
+            State part[kParts];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kParts; ++j) part[j] = vector[r + j];
+            before[r / kParts] = warp_totals<Op, State>(part, lane);
+        }
+        return vectors_before(kMany);
+    }
+    // What the first `count` vectors add up to.
+    CUSCAN_DEVICE State vectors_before(int count) const {
+        State all = target::broadcast(before[0], 0);
+        CUSCAN_UNROLL
+        for (int r = 1; r < kVectors; ++r)
+            if (r < count) all = Op::combine(all, target::broadcast(before[r / kTogether], r % kTogether));
+        return all;
+    }
+    // What precedes a run in the warp tile, which is that lane's of a vector (not: vector 0 of lane 0).
+    CUSCAN_DEVICE State before_run(const State (&item)[kItems], int vector, int lane) const {
+        State total = item[0];
+        CUSCAN_UNROLL
+        for (int i = 1; i < kItems; ++i) total = Op::combine(total, item[i]);
+        const State lanes = target::shuffle_up(warp_inclusive_scan<Op, kLanes>(total, lane), 1);
+        if (kVectors == 1 || vector == 0) return lanes;
+        const State all = vectors_before(vector);
+        return lane == 0 ? all : Op::combine(all, lanes);
     }
 
     CUSCAN_DEVICE auto packed(int r) const {

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 from carry_cases import BACKWARDS, LEADING, MAX, named, products, totals
-from draws import Array, draws, steps, tied
+from draws import Array, drawn, draws, steps, tied
 from feature_cases import Case
+from operator_examples import MATRIX_PRODUCT
 
 from cuscan.operators import LINEAR_RECURRENCE
 from mistakes import Kind, Mistake
@@ -26,6 +27,10 @@ CALLS: dict[str, Case] = {
     "carry-cluster": named("cluster", "", shape=(3, 2500)),  # which end in the second warp of a unit, as these do
     "carry-tiles": named("tiles-shared", "", shape=(3, 2000)),
     "carry-tiles-total": totals("tiles-shared"),
+    "carry-tiles-total-long": replace(totals("tiles-shared"), shape=(2, 40 * 512), shared_bytes=24 << 10),
+    "carry-tiles-masked": named("tiles-shared", "", masked=True),
+    "carry-tiles-states": named("tiles-shared", "", MATRIX_PRODUCT.operator(), "total", draw=drawn(MATRIX_PRODUCT)),
+    "carry-cluster-total": replace(totals("cluster"), shape=(3, 2500)),
     "carry-tiles-offsets": named("tiles-shared", "", segments="offsets-each"),
     "carry-tiles-keys": named("tiles-shared", "", segments="keys-full", call=BACKWARDS),
     "carry-tiles-index": named("tiles-shared", "", MAX, **FLOATS),
@@ -155,16 +160,57 @@ MISTAKES = (
         Kind.BOUND,
         "carry-rows-leading",
         TILE,
-        "geometry.elements() - 1 - first;",
-        "geometry.axis.size - 1 - first;",
+        "int(geometry.elements() - 1 - first), vector",
+        "int(geometry.axis.size - 1 - first), vector",
     ),
     Mistake(
         "without-vectors-before",
         Kind.LOST,
         "carry-tiles",
         TILE,
-        "join<Op>(r > 0 || lane > 0 || i > 0, sum",
+        "join<Op>(vector > 0 || lane > 0 || i > 0, sum",
         "join<Op>(i > 0, sum",
+    ),
+    Mistake(
+        "of-another-vector",
+        Kind.PLACE,
+        "carry-tiles-masked",
+        TILE,
+        "keep.template from<kItems>(vector * kItems)",
+        "keep.template from<kItems>(0)",
+    ),
+    Mistake(
+        "total-without-vectors-before",
+        Kind.LOST,
+        "carry-tiles-total",
+        TILE,
+        "if (kVectors == 1 || vector == 0) return lanes;",
+        "return lanes;",
+    ),
+    Mistake("total-of-another-vector", Kind.PLACE, "carry-tiles-total", TILE, "r % kTogether));", "0));"),
+    Mistake(
+        "totals-the-other-way",
+        Kind.ORDER,
+        "carry-tiles-states",
+        "scans.cuh",
+        "Op::combine(convert<Total>(choose(is_later, other, own)), convert<Total>(choose(is_later, own, other)))",
+        "Op::combine(convert<Total>(choose(is_later, own, other)), convert<Total>(choose(is_later, other, own)))",
+    ),
+    Mistake(
+        "totals-of-a-cluster-elsewhere",
+        Kind.PLACE,
+        "carry-cluster-total",
+        "kernels/cluster.cuh",
+        "lane == (units - 1) / kUnits;",
+        "lane == 0;",
+    ),
+    Mistake(
+        "ring-laps-the-walker",
+        Kind.WAIT,
+        "carry-tiles-total-long",
+        "kernels/tiles.cuh",
+        "if (kWalksBeside && lane == 0) shared.empty[k % kStages].arrive();",
+        "",
     ),
     Mistake(
         "without-warps-before",
@@ -175,7 +221,12 @@ MISTAKES = (
         "of_warp",
     ),
     Mistake(
-        "before-it-is-known", Kind.WAIT, "carry-tiles", "kernels/tiles.cuh", "known.wait_together(k / kRing);", ";"
+        "before-it-is-known",
+        Kind.WAIT,
+        "carry-tiles-total",
+        "kernels/tiles.cuh",
+        "known.wait_together(k / kRing);",
+        ";",
     ),
     Mistake(
         "totals-without-look-back",

@@ -251,7 +251,7 @@ MISTAKES = (
         "if constexpr (false)",
     ),
     Mistake(
-        "the-last-elements-cleared", Kind.BOUND, "beyond", "warp_tile.cuh", "i >= left) items", "i + 1 >= left) items"
+        "the-last-elements-cleared", Kind.BOUND, "beyond", "warp_tile.cuh", "i >= left) vector", "i + 1 >= left) vector"
     ),
     Mistake(
         "a-group-looks-at-the-stage-before-the-slot",

@@ -60,7 +60,7 @@ STALLS = {SEEDS - 2: 200, SEEDS - 1: 20}  # odds of long ones, turn by turn
 
 
 GIVEN_BACK = """\
-        if (has_results(first)) {
+        if (Element::kStores && has_results(first)) {
             bool has_carry = Config::kHasInitial;
             Carry carry;
             if constexpr (Shared::kWalks) {
@@ -505,15 +505,15 @@ MISTAKES = (
         "own-and-other-swapped",
         Kind.ORDER,
         "walk",
-        "look_ahead.cuh",
-        "(choose(is_later, other, own)), convert<Carry>(choose(is_later, own, other))",
-        "(choose(is_later, own, other)), convert<Carry>(choose(is_later, other, own))",
+        "scans.cuh",
+        "(choose(is_later, other, own)), convert<Total>(choose(is_later, own, other))",
+        "(choose(is_later, own, other)), convert<Total>(choose(is_later, other, own))",
     ),
     Mistake(
         "the-wrong-half-given-away",
         Kind.ORDER,
         "walk-short",
-        "look_ahead.cuh",
+        "scans.cuh",
         "choose(is_later, part[2 * j], part[2 * j + 1])",
         "choose(is_later, part[2 * j + 1], part[2 * j])",
     ),

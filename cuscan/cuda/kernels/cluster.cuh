@@ -67,12 +67,14 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     if (kCluster > 1) target::cluster_wait();  // now all barriers are ready
     target::sync_block();
     if (kSends && warp_in_unit == 0) {
-        // Lane i sends to block i, if that has units after this one.
+        // Lane i sends to block i, if that has units after this one; and, where no results are stored, the row's end.
         const auto words = target::to_words(fold_warps<typename Element::Op>(totals, kWarps));
-        if (lane < kCluster && unit < lane * kUnits + kUnits - 1 && lane * kUnits < units)
+        const bool wants = Element::kStores || lane == (units - 1) / kUnits;
+        if (wants && lane < kCluster && unit < lane * kUnits + kUnits - 1 && lane * kUnits < units)
             shared.totals.send(lane, &shared.unit_total[unit], words);
         target::sync_warp();
     }
+    if (!Element::kStores && !Tile::has_end(geometry, first)) return;
     const State before = fold_warps<typename Element::Op>(totals, warp_in_unit);
 
     // ---- what precedes the unit: the order of look_ahead.cuh

@@ -369,13 +369,17 @@ struct Strips {
             if (!now.exists) return;
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
+            if constexpr (Element::kCarriesOut) {
+                if (ends_in(now)) {  // before the tile takes registers
+                    if (Config::kHolds) stage.prefixed.wait(phase(k));
+                    sum_to_end(stage, tile, warp);
+                }
+            }
             typename Tile::Held held;
             if constexpr (Config::kHolds) {
                 tile.take(stage.values, held, warp);
                 stage.prefixed.wait(phase(k));
             }
-            if constexpr (Element::kCarriesOut)
-                if (ends_in(now)) sum_to_end(stage, tile, warp);
             if constexpr (!Element::kStores) {
                 target::sync_warp();
                 stage.free.arrive();

@@ -75,6 +75,10 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
+    // Where no results are stored, groups wait for the walker in a row's last tile alone. It goes on beside them, and keeps
+    // a tile's stage until it has seen the tile, so that the ring does not lap it.
+    static constexpr bool kWalksBeside = Shared::kWalks && !Element::kStores;
+    static constexpr uint32 kSeldom = 4;  // tiles of the block, of which it then looks for what precedes one
     // With kTakesAhead, and from so many tiles a block on, a ticket is taken while there is no stage for its tile yet, which
     // is sent for as soon as there is one. Of few tiles, other blocks would have to wait for it.
     static constexpr uint64 kManyTiles = 16;
@@ -96,7 +100,7 @@ struct Tiles {
         constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // of a stage
         if (lane == 0) {
             for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
-                if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders);
+                if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders + kWalksBeside);
                 if (i < kFlagStages) shared.flags_empty[i].init(kReaders);
                 shared.begun[i].init(), shared.prefixed[i].init();
             }
@@ -201,8 +205,9 @@ struct Tiles {
             if (lane == 0) tile = shared.slot[r];  // by the lane that speaks for the warp
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
+            if (kWalksBeside && lane == 0) shared.empty[k % kStages].arrive();
             Carry carry = start_of(tile.strip);
-            const bool has_carry = find_prefix(ahead, tile, carry);
+            const bool has_carry = find_prefix(ahead, tile, k, carry);
             if (lane == 0) {
                 shared.prefix[r] = {carry, has_carry};
                 shared.prefixed[r].arrive();
@@ -210,10 +215,12 @@ struct Tiles {
             target::sync_warp();
         }
     }
-    // Where nothing but carries goes out, nobody asks but for tiles with a row's last element.
-    CUSCAN_DEVICE bool find_prefix(Chain& ahead, const TileSlot& tile, Carry& carry) const {
-        if constexpr (!Element::kStores)
-            if (tile.unit != (geometry.elements() - 1) / Shared::kElements) return false;
+    // Where no results are stored, nobody asks but a row's last tile. Of long rows the way to it would be long by then.
+    CUSCAN_DEVICE bool find_prefix(Chain& ahead, const TileSlot& tile, uint32 k, Carry& carry) const {
+        if constexpr (!Element::kStores) {
+            const bool goes_along = Config::kLevels > 1 && k % kSeldom == 0;
+            if (!goes_along && tile.unit != (geometry.elements() - 1) / Shared::kElements) return false;
+        }
         return ahead.prefix(tile.strip, tile.unit, Config::kHasInitial, carry);
     }
     CUSCAN_DEVICE Carry start_of(uint64 strip) const {
@@ -282,7 +289,7 @@ struct Tiles {
         const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start;
-        if (has_results(first)) {
+        if (Element::kStores && has_results(first)) {
             bool has_carry = Config::kHasInitial;
             Carry carry;
             if constexpr (Shared::kWalks) {
@@ -303,8 +310,9 @@ struct Tiles {
     CUSCAN_DEVICE void store_carry(Scanned& part, uint32 k, int warp_in_group) {
         const TileSlot slot = shared.slot[k % kRing];
         const int start = warp_in_group * Tile::kElements;
-        const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start;
+        if (!Tile::has_end(geometry, first)) return;
+        const auto row = origin.at(geometry, slot.strip);
         auto& known = shared.prefixed[k % kRing];
         if (Shared::kWalks) known.wait_together(k / kRing);
         part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
