@@ -17,7 +17,7 @@ from cuscan import backends
 from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.call import Flags, Operands, find_dtype
+from cuscan.call import BESIDE, Flags, Operands, find_dtype, find_operator, one_or_all
 from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -29,8 +29,6 @@ Array = Any
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
-    if flags.return_carry or operands.carry:
-        raise ScanTypeError("carries have no derivatives yet, and no transforms: detach the arrays, or use initial")
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     if isinstance(initial, torch.Tensor):
         if initial.requires_grad:
@@ -38,9 +36,12 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
         initial = initial.item()
     outs = operands.outs
     if outs is None:
-        return scan(
-            Call(flags, operands.roles, initial), arrays, lambda call, arrays: backends.run(flags, operands, initial)
+        results = scan(
+            Call(flags, operands.roles, initial),
+            arrays,
+            lambda call, arrays: _flat(flags, backends.run(flags, operands, initial)),
         )
+        return _with_carry(flags, results)
     owners = tuple(out.owner for out in outs)
     if _is_recorded(arrays + owners):
         raise ScanTypeError("out= has no derivative: leave it out where an argument requires grad, or detach them all")
@@ -52,7 +53,24 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
             got, needed = (f"shape {tuple(t.shape)} and dtype {t.dtype}" for t in (out, result))
             raise ScanValueError(f"out has {got}; the result has {needed}")
         out.copy_(result)
-    return owners + results[len(owners) :]
+    return _with_carry(flags, owners + results[len(owners) :])
+
+
+def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
+    """The results of a backend, and the fields of the carry one by one."""
+    if not flags.return_carry:
+        return results
+    *others, carry = results
+    return (*others, *(carry if isinstance(carry, tuple) else (carry,)))
+
+
+def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
+    """The results as a backend returns them."""
+    if not flags.return_carry:
+        return results
+    op = find_operator(flags.op)
+    others = (0 if flags.only_carry else len(op.dtypes) or 1 + op.indexed) + flags.return_last
+    return (*results[:others], one_or_all(results[others:]))
 
 
 def scan(call: Call, arrays: tuple[Array, ...], run: Run | None = None) -> Results:
@@ -93,7 +111,7 @@ def _run_plain(call: Call, arrays: tuple[Array, ...]) -> Results:
         else:
             dtype = DTYPES[(find_dtype(call.flags.dtype) if call.flags.dtype else views[-1].dtype).accumulator]
             views.append(number_like(array, dtype, views[-1]))
-    return backends.run(call.flags, Operands(tuple(views[::-1]), call.roles), call.initial)
+    return _flat(call.flags, backends.run(call.flags, Operands(tuple(views[::-1]), call.roles), call.initial))
 
 
 # ---- what derivatives ask of torch -----------------------------------------------------------------------------------
@@ -155,15 +173,27 @@ def _remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results)
     tensors = [array if isinstance(array, torch.Tensor) else None for array in arrays]
     stand_ins = tuple(a if t is None else _StandIn(t.shape, t.dtype) for a, t in zip(arrays, tensors, strict=True))
     needs = ctx.needs_input_grad[-len(arrays) :]
-    ctx.memory = memory = _Memory(call, from_torch(results[0].dtype), needs, stand_ins, len(results))
+    ctx.memory = memory = _Memory(call, _dtype_of(call, arrays, results), needs, stand_ins, len(results))
     if memory.differentiable and True in needs:
         check_differentiable(call.flags.op)
     ctx.save_for_backward(*(t if keep else None for t, keep in zip(tensors, kept(call, needs), strict=True)))
     exact = [result for result in results if from_torch(result.dtype).kind not in INEXACT]
+    if call.flags.return_carry and "keys" in call.roles:
+        exact.append(results[-1])
     if exact:
         ctx.mark_non_differentiable(*exact)
     ctx.set_materialize_grads(False)
     return tensors
+
+
+def _dtype_of(call: Call, arrays: tuple[Array, ...], results: Results) -> DType:
+    """The dtype of the scan's result, where that is not asked for, too."""
+    if not call.flags.only_carry:
+        return from_torch(results[0].dtype)
+    if call.flags.dtype is not None:
+        return find_dtype(call.flags.dtype)
+    values = [array for role, array in zip(call.roles, arrays, strict=True) if role not in BESIDE]
+    return from_torch(values[-1].dtype)
 
 
 def _saved(ctx: Any) -> tuple[Array, ...]:
