@@ -17,14 +17,14 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from cuscan.call import CARRY, SEGMENTS, find_dtype, find_operator
+from cuscan.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.carried import Cotangents, added, fields_in, first_field, has_other_field, split, tangent_in, tangents_out
-from cuscan.dtypes import DType
+from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.linearised import Call, LinearisedScan, Namespace, Step
-from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.steps import check_differentiable, make_step
 
-__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward"]
+__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward", "transposed"]
 
 Array = Any
 Maybe = Array | None
@@ -42,6 +42,22 @@ def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
     if "keys" in call.roles:
         read.add(call.roles[-1])  # the key of a carry, if there is one
     return tuple(role in read for role in call.roles)
+
+
+def transposed(flags: Flags, roles: tuple[str, ...], rank: int, x: DType) -> Flags | None:
+    """The flags of the one scan that is the whole pullback of a call with these flags; None where it takes more.
+
+    A sum goes the other way, in the segments that keys or offsets give. `x`: the dtype of the elements.
+    """
+    plain = not (flags.skipna or flags.include_initial or flags.return_carry)
+    others = {"mask", "reset", *CARRY}
+    if not plain or find_operator(flags.op) is not OPERATORS["add"] or not others.isdisjoint(roles):
+        return None
+    result = x if flags.dtype is None else find_dtype(flags.dtype)
+    if x.kind not in INEXACT or result.kind is not x.kind:
+        return None
+    axis = flags.axis - rank if flags.axis >= 0 else flags.axis
+    return flags._replace(axis=axis, reverse=not flags.reverse, dtype=x.name, validate=False)
 
 
 def pushforward(
@@ -130,27 +146,33 @@ def _pull_elements(scan: LinearisedScan, step: Step, given: Cotangents) -> Array
     """The cotangents of the elements, before their weights."""
     xp, elements, behind = scan.xp, given.elements, given.behind
     dtype = scan.gradient_dtype(step)
+    if elements is None and step.decay is None and step.segments is None:  # the same for all: nothing to scan
+        return xp.broadcast_to(xp.expand_dims(xp.cast(behind, dtype), scan.axis), scan.shape)
     if elements is None:
-        constant = step.decay is None and step.segments is None
-        start = xp.expand_dims(xp.cast(behind, dtype) if constant else xp.zeros_like(behind), scan.axis)
-        elements = xp.broadcast_to(start, scan.shape)
-        if constant:  # the same for all: there is nothing to scan
-            return elements
+        elements = xp.broadcast_to(xp.expand_dims(xp.zeros_like(behind), scan.axis), scan.shape)
     flags = scan.flags._replace(
         reverse=not scan.flags.reverse, include_initial=False, return_last=False, dtype=dtype.name
     )
-    if step.decay is not None and not scan.flags.exclusive:
-        if behind is not None and not scan.varies(step.decay):  # no decay of 1 stands before the last
-            elements, behind = _with_end(scan, elements, behind), None
-        step = step._replace(decay=scan.later(step.decay))
+    if not scan.flags.exclusive and scan.shape[scan.axis]:
+        if step.segments is None or step.segments[0] == "reset":
+            if step.decay is not None or step.segments is not None:
+                return _pull_shifted(scan, flags, step, elements, behind)
+        elif step.decay is not None:  # what is shifted is copied
+            step = step._replace(decay=scan.later(step.decay, elements if behind is not None else None))
     step = step._replace(segments=scan.flipped(step.segments, behind))
     return scan.linear(flags, step, elements, behind)[0]
 
 
-def _with_end(scan: LinearisedScan, elements: Array, behind: Array) -> Array:
-    """The cotangents of the elements, that of what lies behind them added to the last."""
-    end = scan.xp.expand_dims(scan.xp.cast(behind, scan.dtype), scan.axis)
-    return scan.joined(scan.cut(elements, None, -1), scan.cut(elements, -1, None) + end)
+def _pull_shifted(scan: LinearisedScan, flags: Flags, step: Step, elements: Array, behind: Maybe) -> Array:
+    """G[t - 1] = g[t - 1] + decay[t] G[t], from the last G on, which is a result too: no copy of what is shifted."""
+    start = added(scan.last(elements), behind)
+    segments = step.segments and ("reset", scan.rest(step.segments[1]))
+    flags = flags._replace(include_initial=True)
+    shifted = Step(scan.rest(step.decay), (), None, segments)
+    elements = scan.cut(elements, None, -1)
+    if step.decay is None:  # a sum takes a carry in the place of initial states
+        return scan.linear(flags, shifted, elements, carry=scan.xp.cast(start, DTYPES[scan.dtype.wide]))[0]
+    return scan.linear(flags, shifted, elements, initial=start)[0]
 
 
 def _pull_entry(scan: LinearisedScan, step: Step, moved: Array, given: Cotangents) -> Maybe:

@@ -187,38 +187,54 @@ class LinearisedScan:
 
     # ---- places along the axis, in scan order
 
+    def spans(self, x: Array) -> bool:
+        """Whether x has a value for each place along the axis."""
+        if x is None or isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
+            return False
+        return bool(x.shape[self.axis] == self.shape[self.axis])
+
     def cut(self, x: Array, start: int | None, stop: int | None) -> Array:
         """x[start:stop] in scan order."""
         if self.flags.reverse:
             start, stop = None if stop is None else -stop, None if start is None else -start
         return x[(..., slice(start, stop), *(slice(None),) * (-self.axis - 1))]
 
-    def varies(self, x: Array) -> bool:
-        """Whether x may be another at each place along the axis."""
-        return not isinstance(x, numbers.Number) and len(x.shape) >= -self.axis and x.shape[self.axis] != 1
+    def rest(self, x: Array) -> Array:
+        """All but the first in scan order; x itself where it is the same everywhere."""
+        return self.cut(x, 1, None) if self.spans(x) else x
 
     def first(self, x: Array) -> Array:
         """What stands first, without the axis; x itself if it is the same everywhere."""
+        return self._at(x, -1 if self.flags.reverse else 0)
+
+    def last(self, x: Array) -> Array:
+        """What stands last, like `first`."""
+        return self._at(x, 0 if self.flags.reverse else -1)
+
+    def _at(self, x: Array, place: int) -> Array:
         if isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
             return x
-        return x[(..., -1 if self.flags.reverse else 0, *(slice(None),) * (-self.axis - 1))]
+        return x[(..., place, *(slice(None),) * (-self.axis - 1))]
 
-    def later(self, x: Array, fill: Any = 1) -> Array:
-        """x[t + 1] at t, `fill` behind the last; x itself where it does not vary."""
-        if not self.varies(x) or not x.shape[self.axis]:
-            return x
-        return self.joined(self.cut(x, 1, None), self.xp.full_like(self.cut(x, None, 1), fill))
-
-    def joined(self, *parts: Array) -> Array:
-        """Parts along the axis, in scan order."""
-        return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
+    def later(self, x: Array, like: Array | None = None) -> Array:
+        """x[t + 1] at t, 1 behind the last; x itself if it is the same everywhere and need not be `like` another."""
+        if not self.spans(x):
+            if like is None:
+                return x
+            x = self.xp.full_like(like, x) if isinstance(x, numbers.Number) else self.xp.broadcast_to(x, self.shape)
+        return self._joined(self.cut(x, 1, None), self.xp.ones_like(self.cut(x, None, 1)))
 
     def flipped(self, segments: tuple[str, Array] | None, initial: Array | None) -> tuple[str, Array] | None:
         """The same segments for the other direction: where one ended, one starts."""
         if segments is None or segments[0] != "reset":
             return segments
         reset = segments[1] if initial is None else self.xp.broadcast_to(segments[1], self.shape)
-        return "reset", self.later(reset, False)
+        if self.spans(reset) and self.shape[self.axis]:
+            reset = self._joined(self.cut(reset, 1, None), self.xp.zeros_like(self.cut(reset, None, 1)))
+        return "reset", reset
+
+    def _joined(self, *parts: Array) -> Array:
+        return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
 
     def enters(self, x: Array, step: Step, *, from_carry: bool) -> Array:
         """What comes in where it reaches the first element, else 0. Initial states go into any segment but a reset."""

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import kept
+from cuscan import backends, kept
+from cuscan.call import Operands, make_flags
+from cuscan.interop import adopt
 from cuscan.interop.view import Device
+from cuscan.operators import LINEAR_RECURRENCE
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")
@@ -109,6 +112,40 @@ def test_every_array_of_a_call_has_its_place(gpu, call):
     assert len(starts) == len(gpu.starts) == (keywords.keys() >= {"offsets"})
     assert tuple(int(port.present) for port in config.ports) == there
     assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
+
+
+BACKWARDS = [
+    ("linear_recurrence", ("a", "b", "initial"), {}),
+    ("linear_recurrence", ("a", "b", "reset", "initial"), {"reverse": True}),
+    ("add", ("x", "reset", "carry"), {"reverse": True}),
+]
+
+
+@pytest.mark.parametrize("op, roles, options", BACKWARDS)
+@pytest.mark.parametrize("axis, length", [(1, 3000), (0, 700), (1, 0)])
+def test_a_backward_shows_the_state_that_it_starts_from(gpu, op, roles, options, axis, length):
+    """Views without one end of the axis, and a result that has both; from 32-bit elements and a 64-bit carry."""
+    shape = (2, length) if axis else (length, 6)
+    longer = (2, length + 1) if axis else (length + 1, 6)
+    lines = (shape[1 - axis],)
+    arrays = {
+        "x": values(longer)[:, :-1] if axis else values(longer)[:-1],
+        "a": values(longer, seed=1)[:, 1:] / 4 if axis else values(longer, seed=1)[1:] / 4,
+        "reset": values(shape, "int8") > 95,
+        "initial": values(lines, seed=2),
+        "carry": values(lines, "float64", seed=3),
+    }
+    arrays["b"] = arrays["x"]
+    named = LINEAR_RECURRENCE if op == "linear_recurrence" else op
+    flags = make_flags(named, axis, options.get("reverse", False), include_initial=True)
+
+    def run(place):
+        views = tuple(adopt(place(arrays[role]), role) for role in roles)
+        return backends.run(flags, Operands(views, roles), None)[0]
+
+    got, want = run(on_gpu), run(np.asarray)
+    assert got.shape == longer and len(gpu.launches) == 1
+    np.testing.assert_array_equal(np.asarray(got), want)
 
 
 def test_the_second_call_is_a_lookup(gpu, monkeypatch):

@@ -62,7 +62,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reset": {"reset": flags(2), "initial": 0.2},
     "reset-rows": {"reset": flags(3, (2, 1)), "reverse": True, "exclusive": True, "initial": 0.2},
     "offsets": {"offsets": torch.tensor([0, 1, 1, 4]), "reverse": True},
-    "along": {"axis": 0, "mask": torch.tensor([True, False]), "reset": torch.tensor([False, True]), "exclusive": True},
+    "along": {"axis": 0, "mask": torch.tensor([True, False]), "reset": torch.tensor([False, True]), "initial": -0.3},
     "keys": {"keys": torch.tensor([7, 7, 1, 1]), "include_initial": True, "initial": -0.2, "mask": flags(4)},
     "segments-total": {"reset": flags(5), "include_initial": True, "exclusive": True, "initial": 0.6, "reverse": True},
     "offsets-total": {"offsets": torch.tensor([0, 3, 4]), "include_initial": True, "exclusive": True, "initial": 0.6},

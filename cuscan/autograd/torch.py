@@ -18,17 +18,22 @@ from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_operator import Results, Run
 from cuscan.call import BESIDE, Flags, Operands, find_dtype, find_operator, one_or_all
-from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward
+from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward, transposed
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, from_torch, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, number_like
+from cuscan.kept import keep
 
 Array = Any
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
+    if operands.outs is None and forward_ad._current_level < 0:
+        backward = _find_backward(flags, operands)
+        if backward is not None:
+            return (_record_sum((flags, operands, initial, backward), *[view.owner for view in operands.views]),)
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     if isinstance(initial, torch.Tensor):
         if initial.requires_grad:
@@ -248,6 +253,61 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *arrays: Array) -> tuple[Results, tuple[int, ...]]:
         results = scan(*batched(call, arrays, in_dims[1:], info.batch_size))
         return results, (0,) * len(results)
+
+
+# ---- sums, whose derivative is one scan ------------------------------------------------------------------------------
+
+
+def _find_backward(flags: Flags, operands: Operands) -> Flags | None:
+    """The flags of the scan that is the backward of a call on tensors in memory, if one is enough."""
+    kinds = []
+    for view in operands.views:
+        if not view.pointer:
+            return None
+        kinds.append(view.kind)
+    key = flags, operands.roles, *kinds
+    try:
+        return _backwards[key]
+    except KeyError:
+        found = transposed(flags, operands.roles, len(kinds[0].shape), kinds[0].dtype)
+        return keep(_backwards, key, found)
+    except TypeError:  # an argument that cannot be hashed
+        return None
+
+
+_backwards: dict[Any, Flags | None] = {}
+
+
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
+    """A sum that autograd records, at the least cost to the host: what it does otherwise is what `_Recorded` does."""
+
+    @staticmethod
+    def forward(ctx: Any, call: tuple[Flags, Operands, Any, Flags], *arrays: Array) -> Array:
+        flags, operands, initial, backward = call
+        ctx.call = backward, operands.roles
+        if len(arrays) > 1:
+            ctx.save_for_backward(*arrays[1:])
+        return backends.run(flags, operands, initial)[0]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Array) -> tuple[Array | None, ...]:
+        flags, roles = ctx.call
+        arrays = (cotangent,) if len(roles) == 1 else (cotangent, *ctx.saved_tensors)
+        if (
+            torch.is_grad_enabled()
+            or forward_ad._current_level >= 0
+            or not is_plain(cotangent)
+            or is_grads_batch(cotangent)
+        ):
+            (gradient,) = scan(Call(flags, roles), arrays)
+        else:
+            views = tuple([LIBRARY.view(array, role) for array, role in zip(arrays, roles, strict=True)])
+            (gradient,) = backends.run(flags, Operands(views, roles), None)
+        return (None, gradient, *(None,) * (len(roles) - 1))
+
+
+# What torch.autograd.Function.apply does but for what transforms need, which are not active.
+_record_sum = super(torch.autograd.Function, _Sum).apply
 
 
 torch_operator.implement(_run_plain, _record)

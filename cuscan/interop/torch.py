@@ -89,7 +89,8 @@ class TorchLibrary:
         if _is_compiling() or transforms_are_active() or not is_plain(array):
             return ArrayView(array, self.kind_of(array, name), 0, traced=True)
         view = self.view(array, name)  # only recorded
-        return ArrayView(view.owner, view.kind, view.pointer, traced=True)
+        view.traced = True
+        return view
 
     def view(self, array: Any, name: str) -> ArrayView:
         """A tensor as memory, whatever follows it."""
