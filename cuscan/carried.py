@@ -159,4 +159,4 @@ def _inverse(scan: LinearisedScan) -> Array:
     """Of the sum of exponentials that comes in, which is 0 where nothing does."""
     total, xp = scan.carry[1], scan.xp
     nothing = total == 0
-    return xp.where(nothing, xp.zeros_like(total), 1 / xp.where(nothing, xp.ones_like(total), total))
+    return xp.where(nothing, 0, 1 / xp.where(nothing, 1, total))

@@ -76,7 +76,7 @@ def pushforward(
     ]
     moved = functools.reduce(lambda one, other: one + other, terms) if terms else xp.zeros_like(scan.main)
     if step.chosen is not None:
-        moved = xp.where(step.chosen, moved, xp.zeros_like(moved))
+        moved = xp.where(step.chosen, moved, 0)
     moved = xp.broadcast_to(moved, scan.shape)
     initial = tangents[call.roles.index("initial")] if "initial" in call.roles else None
     asked = {"return_carry": call.flags.return_carry, "only_carry": call.flags.only_carry}
@@ -125,7 +125,7 @@ def pullback(
         if needs[i]:
             gradient = moved if weight is None else moved * scan.conj(weight)
             if step.chosen is not None:
-                gradient = xp.where(step.chosen, gradient, xp.zeros_like(gradient))
+                gradient = xp.where(step.chosen, gradient, 0)
             found[i] = added(found[i], _as_of(xp, arrays[i], gradient))
     entries = [i for i, role in enumerate(call.roles) if role == "initial" or role in CARRY]
     if any(needs[i] for i in entries):

@@ -24,7 +24,10 @@ class Call(NamedTuple):
 
 
 class Namespace(Protocol):
-    """What derivatives ask of a framework: functions of the array API standard, and these. All are differentiable."""
+    """What derivatives ask of a framework: functions of the array API standard, `where` with numbers too, and these.
+
+    All are differentiable.
+    """
 
     where: Callable[..., Array]
     exp: Callable[..., Array]
@@ -175,7 +178,7 @@ class LinearisedScan:
         if self.chosen is None:
             return self.main
         identity = self.op.identity(self.dtype)[0]
-        return self.xp.where(self.chosen, self.main, self.xp.full_like(self.main, identity))
+        return self.xp.where(self.chosen, self.main, identity)
 
     def gradient_dtype(self, step: Step) -> DType:
         """The type in which cotangents go backward: that of the elements, if nothing is multiplied afterwards."""
@@ -249,7 +252,7 @@ class LinearisedScan:
             starts = array[-2] == self.shape[self.axis] if self.flags.reverse else array[1] == 0
         else:
             starts = self.first(array) != step.key
-        return self.xp.where(starts, self.xp.zeros_like(x), x)
+        return self.xp.where(starts, 0, x)
 
     def conj(self, x: Array) -> Array:
         return x.conjugate() if isinstance(x, numbers.Complex) else self.xp.conj(x)

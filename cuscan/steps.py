@@ -44,9 +44,9 @@ def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
     x = xp.cast(scan.elements, scan.number)
 
     def share(part: Array) -> Array:
-        return xp.exp(xp.where(part == through, xp.zeros_like(through), part - through))
+        return xp.exp(xp.where(part == through, 0, part - through))
 
-    weight = xp.where(x == -float("inf"), xp.zeros_like(x), share(x))
+    weight = xp.where(x == -float("inf"), 0, share(x))
     return Step(share(before), (weight,), scan.chosen, scan.segments, scan.key)
 
 
