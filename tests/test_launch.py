@@ -1,6 +1,8 @@
 """The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
 
+import ctypes
 import dataclasses
+import itertools
 import threading
 import weakref
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ if not simulator.HAS_COMPILER:
     pytest.skip("g++ is not installed", allow_module_level=True)
 from fake_gpu import Gpu, GpuArray, check, on_gpu, values  # noqa: E402
 
-from cuscan.backends import cuda, kernel, workspace  # noqa: E402
+from cuscan.backends import cuda, graphs, kernel, workspace  # noqa: E402
 
 CALLS = {
     "rows": (values((50, 20)), {}),
@@ -402,7 +404,7 @@ def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
         assert stream == scan_stream and pointers[2] == bits and offsets not in pointers
     assert len({bits for _, _, (_, bits) in gpu.starts}) == len({pointers[-1] for _, _, pointers in gpu.launches}) == 1
     assert len(workspace._workspaces) == 2 and gpu.starts[0][2][1] != gpu.launches[0][2][-1]
-    assert len(gpu.scratches) == len(gpu.cleared) == 1  # bits need not be cleared
+    assert gpu.starts[0][2][1] not in gpu.cleared and gpu.launches[0][2][-1] in gpu.cleared  # bits need no clearing
 
 
 def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
@@ -446,29 +448,91 @@ def test_no_thread_takes_the_bits_of_another(gpu):
     assert not failures and len({bits for _, _, (_, bits) in gpu.starts}) == 1
 
 
-@pytest.mark.parametrize("segments", [False, True], ids=["whole", "offsets"])
-def test_the_memory_of_captured_calls_is_of_their_graph(gpu, segments):
-    """It is not that of eager calls, each replay clears what has to be clear, and nothing here holds it afterwards."""
+def captured(gpu, x, calls, **call):
+    """The workspaces of calls that are captured into a graph."""
+    gpu.capturing.add(gpu.current_stream)
+    for _ in range(calls):
+        cuscan.scan(x, **call)
+    gpu.capturing.clear()
+    return [pointers[-1] for _, _, pointers in gpu.launches[-calls:]]
+
+
+def end_graph(semaphore):
+    """What the driver does when a graph is gone."""
+    graphs._c().sem_post(ctypes.c_void_p(semaphore))
+
+
+def test_captured_calls_have_workspaces_until_their_graphs_are_gone(gpu):
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    allocations, cleared = len(gpu.scratches), len(gpu.cleared)
+    first = captured(gpu, x, 2)
+    second = captured(gpu, x, 1)
+    assert len(set(first + second)) == 3 == len(gpu.ties) and gpu.launches[0][2][-1] not in first + second
+    for _ in range(100):
+        end_graph(gpu.ties[-1])
+        assert captured(gpu, x, 1) == second
+    end_graph(gpu.ties[0])
+    end_graph(gpu.ties[1])
+    assert sorted(captured(gpu, x, 2)) == sorted(first)
+    assert captured(gpu, x, 1)[0] not in first + second
+    assert (len(gpu.scratches), len(gpu.cleared)) == (allocations, cleared)  # out of the reserve, with nothing to clear
+    check(gpu, values(20_000))
+
+
+def test_captured_workspaces_lie_apart(gpu):
+    gpu.current_stream = 5
+    sizes = [20_000, 20_600, 24_000, 70_000]
+    for n in sizes:
+        cuscan.scan(on_gpu(values(n)))
+    for n in sizes:
+        captured(gpu, on_gpu(values(n)), 1)
+    taken = sorted(piece.memory for _, piece in graphs._lent)
+    taken.sort(key=lambda memory: memory.pointer)
+    assert len(taken) == 4 and len({memory.pointer % 128 for memory in taken}) == 1  # lines stay lines
+    for one, following in itertools.pairwise(taken):
+        assert one.pointer + one.nbytes <= following.pointer
+
+
+@pytest.mark.parametrize("why", ["reserve", "driver", "bits"])
+def test_other_memory_of_captured_calls_is_of_their_graph(gpu, monkeypatch, why):
+    """Each replay clears what has to be clear, and nothing here holds it afterwards."""
     x = values(20_000)
-    there, call = on_gpu(x), {"offsets": on_gpu(offsets_of(x))} if segments else {}
+    there, call = on_gpu(x), {"offsets": on_gpu(offsets_of(x))} if why == "bits" else {}
+    if why == "reserve":
+        monkeypatch.setattr(graphs, "_mark", lambda stream: SimpleNamespace(done=False))  # it is not cleared yet
+    if why == "driver":
+        monkeypatch.setattr(graphs, "_tie", lambda stream, semaphore: False)
     gpu.current_stream = 5
     cuscan.scan(there, **call)
-    eager, cleared = len(gpu.scratches), len(gpu.cleared)
-    gpu.capturing.add(5)
-    results = [cuscan.scan(there, **call) for _ in range(2)]
-    gpu.capturing.clear()
-    assert len(gpu.scratches) == eager and len(gpu.of_graphs) == 2 * (1 + segments)
-    assert not any(memory() for memory in gpu.of_graphs)
-    used = [pointers[-1] for _, _, pointers in gpu.launches]
-    assert gpu.cleared[cleared:] == used[1:] and used[0] not in used[1:]
+    cleared, kept = len(gpu.cleared), set(gpu.held)
+    used = captured(gpu, there, 2, **call)
+    assert len(gpu.of_graphs) == 2 and not any(memory() for memory in gpu.of_graphs)
+    assert gpu.cleared[cleared:] == ([] if why == "bits" else used) and set(gpu.held) == kept
     bits = [bits for _, _, (_, bits) in gpu.starts]
-    assert bits[:1] == [] or bits[0] not in (*bits[1:], *used)
-    cuscan.scan(there, **call)
-    assert gpu.launches[-1][2][-1] == used[0] and len(gpu.cleared) == cleared + 2
-    for result in results:
-        np.testing.assert_array_equal(
-            np.asarray(result), cuscan.scan(x, **({"offsets": offsets_of(x)} if segments else {}))
-        )
+    assert not bits or bits[0] not in bits[1:]
+    check(gpu, x, **({"offsets": offsets_of(x)} if call else {}))
+
+
+def test_a_reserve_is_replaced_before_it_is_used_up(gpu, monkeypatch):
+    x = on_gpu(values(20_000))
+    gpu.current_stream = 5
+    cuscan.scan(x)
+    captured(gpu, x, 1)
+    size = graphs._lent[0][1].memory.nbytes
+    for name, value in (("_RESERVE", 8 * size), ("_reserves", {}), ("_idle", {})):
+        monkeypatch.setattr(graphs, name, value)
+    monkeypatch.setattr(workspace, "_workspaces", {})
+    cuscan.scan(x)
+    pointers = captured(gpu, x, 5)
+    before = len(gpu.scratches)
+    cuscan.scan(x)
+    assert len(gpu.scratches) == before + 1
+    pointers += captured(gpu, x, 8)
+    assert len(gpu.of_graphs) == 0 and len(set(pointers)) == 13
+    captured(gpu, x, 1)
+    assert len(gpu.of_graphs) == 1  # more than there was
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
@@ -481,5 +545,5 @@ def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
     gpu.out_of_memory = False
     check(gpu, values(600_000, "float64"))
     check(gpu, values(20_000))
-    sizes = [memory.size for memory in gpu.scratches]
+    sizes = [memory.size for memory in gpu.scratches if memory.size != graphs._RESERVE]
     assert len(sizes) == 2 and sizes[0] < sizes[1]

@@ -73,7 +73,14 @@ CALLS: dict[str, dict[str, Any]] = {
 
 # All flags with one operator of each kind of step; the rest are for `pytest --full`.
 PAIRS = [(op, name) for op in [*FLOAT_OPS, PROBABLE] for name in CALLS]
-BRIEF = {("add", "total"), ("add", "before"), ("min", "keys"), ("logaddexp", "exclusive"), ("logaddexp", "reset")}
+BRIEF = {
+    ("add", "total"),
+    ("add", "offsets"),
+    ("add", "before"),
+    ("min", "keys"),
+    ("logaddexp", "exclusive"),
+    ("logaddexp", "reset"),
+}
 
 
 def name_of(value: Any) -> str:
@@ -341,9 +348,8 @@ def test_how_many_scans_a_backward_is(scans: int, function: Any, monkeypatch: py
 
 
 LENGTH = 1 << 12
-OTHER_KERNELS = {
-    f"aten::{name}" for name in "add arange cat copy_ div eq exp fill_ isnan mul ne neg sub sum where".split()
-}
+ELEMENTWISE = ["add", "copy_", "div", "eq", "exp", "fill_", "isnan", "mul", "ne", "neg", "sub", "where"]
+OTHER_KERNELS = {f"aten::{name}" for name in [*ELEMENTWISE, "arange", "cat", "sum"]}
 
 
 def recurrence_of_b(b: Any) -> Any:

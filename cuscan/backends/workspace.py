@@ -4,14 +4,12 @@ One workspace a stream for states: launches in a stream run one after the other,
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call seen: 8 to
 32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, up to 161 bytes a KiB along
 other axes. A stream has another one for bits, an eighth of a byte for each element along the axis, which
-every call writes anew: what it holds must never be taken for states. A workspace is allocated by the
-library that owns the arrays, so its memory is ordered on that library's stream. CUDA gives the handle of
-a stream that was destroyed, though still at work, to the next one, which may run beside it; so the
-workspace keeps its stream alive. Of more than 64 workspaces those of idle streams are let go.
+every call writes anew: what it holds must never be taken for states. CUDA gives the handle of a stream that was
+destroyed, though still at work, to the next one, which may run beside it; so the workspace keeps its stream
+alive. Of more than 64 workspaces those of idle streams are let go.
 
-A call that is captured into a graph gets memory of the graph's own, as a replay may run beside eager calls or other
-graphs, in any stream. What the graph does later may use that memory again, so each replay clears it first; and it is
-gone with the graph.
+The states of a call that is captured are in memory that stays with its graph (graphs.py). Where there is none, they are
+in the graph's own memory, cleared by each replay, as the graph may use it for other things; so are bits, uncleared.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 import cupy
 
-from cuscan.dtypes import DTYPES
+from cuscan.backends import graphs
+from cuscan.backends.memory import Memory, Place, allocated, cleared
 from cuscan.interop.view import Device, DeviceLibrary
 
 _SMALLEST = 1 << 20
@@ -52,8 +51,9 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
 
     A new one for states is cleared, one for bits is not. The legacy default stream (0) cannot be captured.
     """
+    place = library, device
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
-        return _made(library.scratch_of_graph(nbytes, device), nbytes, library, stream, purpose)
+        return Workspace(*_captured(nbytes, place, stream, purpose))
     thread = None
     if stream == _PER_THREAD_STREAM:  # the identity of a thread that ended is given to another
         thread = _this_thread.__dict__.setdefault("token", object())
@@ -62,22 +62,26 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     if found is None or found.nbytes < nbytes:
         if found is None and len(_workspaces) >= _MANY:
             _let_idle_go()
-        nbytes = max(nbytes, _SMALLEST)
-        if purpose == "bits":
-            memory, lock = library.maker((nbytes,), (1,), DTYPES["uint8"], device)(), threading.Lock()
-        else:
-            memory, lock = library.scratch(nbytes, device), None
-        made = _made(memory, nbytes, library, stream, purpose)
-        found = _workspaces[key] = made._replace(stream=library.stream_owner(device), lock=lock)
+        make, lock = (cleared, None) if purpose == "states" else (allocated, threading.Lock())
+        made = make(max(nbytes, _SMALLEST), place, stream)
+        found = _workspaces[key] = Workspace(*made, library.stream_owner(device), lock)
+        if purpose == "states":
+            graphs.want_reserve(place)
+    graphs.keep_reserve(place, stream)
     return found
 
 
-def _made(memory: Any, nbytes: int, library: DeviceLibrary, stream: int, purpose: Purpose) -> Workspace:
-    pointer = library.pointer(memory)
+def _captured(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Memory:
+    """Memory for a launch that is captured into a graph."""
+    taken = graphs.take(nbytes, place, stream) if purpose == "states" else None
+    if taken is not None:
+        return taken
+    library, device = place
+    owner = library.scratch_of_graph(nbytes, device)
+    pointer = library.pointer(owner)
     if purpose == "states":
-        # Not by a kernel: a launch takes its first ticket before it waits for what the kernel before it has stored.
         cupy.cuda.runtime.memsetAsync(pointer, 0, nbytes, stream)
-    return Workspace(nbytes, pointer, memory)
+    return Memory(nbytes, pointer, owner)
 
 
 def _let_idle_go() -> None:
