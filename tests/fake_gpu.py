@@ -180,7 +180,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(cuda, "_launches", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
-    for name, empty in (("_reserves", {}), ("_clearing", []), ("_wanted", set()), ("_idle", {}), ("_lent", [])):
+    for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):
         monkeypatch.setattr(graphs, name, empty)
     monkeypatch.setattr(graphs, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(graphs, "_tie", fake.tie)

@@ -36,8 +36,8 @@ class _Piece(NamedTuple):
 
 _Kind = tuple[Place, int]  # and how many bytes
 _reserves: dict[Place, Memory] = {}  # what is left of them, cleared
-_clearing: list[tuple[Place, Memory, Any]] = []  # with an event each
-_wanted: set[Place] = set()
+clearing: list[tuple[Place, Memory, Any]] = []  # with an event each
+wanted: set[Place] = set()
 _idle: dict[_Kind, list[_Piece]] = {}
 _lent: list[tuple[_Kind, _Piece]] = []
 _lock = threading.Lock()
@@ -63,23 +63,21 @@ def take(nbytes: int, place: Place, stream: int) -> Memory | None:
 def want_reserve(place: Place) -> None:
     """Have a reserve cleared by one of the next calls, unless there is one."""
     if place not in _reserves:
-        _wanted.add(place)
+        wanted.add(place)
 
 
 def keep_reserve(place: Place, stream: int) -> None:
     """Have a new reserve cleared on this stream if one is wanted; use those that are."""
-    if not (_wanted or _clearing):
-        return
     with _lock:
-        if place in _wanted and place not in [other for other, _, _ in _clearing]:
-            _wanted.discard(place)
+        if place in wanted and place not in [other for other, _, _ in clearing]:
+            wanted.discard(place)
             with contextlib.suppress(MemoryError, RuntimeError):  # out of memory: captured calls clear their own
-                _clearing.append((place, cleared(_RESERVE, place, stream), _mark(stream)))
-        for entry in list(_clearing):
+                clearing.append((place, cleared(_RESERVE, place, stream), _mark(stream)))
+        for entry in list(clearing):
             other, reserve, event = entry
             if event.done:
                 _reserves[other] = reserve
-                _clearing.remove(entry)
+                clearing.remove(entry)
 
 
 def _cut(place: Place, size: int) -> list[_Piece]:
@@ -89,7 +87,7 @@ def _cut(place: Place, size: int) -> list[_Piece]:
         return []
     _reserves[place] = Memory(left.nbytes - size, left.pointer + size, left.owner)
     if left.nbytes - size < _RESERVE // 2:
-        _wanted.add(place)
+        wanted.add(place)
     return [_Piece(Memory(size, left.pointer, left.owner), _semaphore())]
 
 
@@ -113,6 +111,11 @@ def _c() -> Any:
     return library
 
 
+@functools.cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def _semaphore() -> int:
     """A new one. It is never freed, as the driver may post it when the process ends."""
     address: int = _c().malloc(_SEMAPHORE_BYTES)
@@ -127,7 +130,7 @@ def _is_posted(semaphore: int) -> bool:
 
 def _tie(stream: int, semaphore: int) -> bool:
     """Have the end of the graph that a stream captures post a semaphore; False if the driver cannot."""
-    driver = ctypes.CDLL("libcuda.so.1")
+    driver = _driver()
     status, graph, made = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     try:
         find, create, retain, release = (

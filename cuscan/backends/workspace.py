@@ -67,7 +67,8 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
         found = _workspaces[key] = Workspace(*made, library.stream_owner(device), lock)
         if purpose == "states":
             graphs.want_reserve(place)
-    graphs.keep_reserve(place, stream)
+    if graphs.wanted or graphs.clearing:
+        graphs.keep_reserve(place, stream)
     return found
 
 
