@@ -30,7 +30,7 @@ Array = Any
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
-    if operands.outs is None and forward_ad._current_level < 0:
+    if operands.outs is None and forward_ad._current_level < 0 and not isinstance(initial, torch.Tensor):
         backward = _find_backward(flags, operands)
         if backward is not None:
             return (_record_sum((flags, operands, initial, backward), *[view.owner for view in operands.views]),)
