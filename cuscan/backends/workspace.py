@@ -44,6 +44,7 @@ class Workspace(NamedTuple):
 Purpose = Literal["states", "bits"]
 _workspaces: dict[tuple[DeviceLibrary, Device, int, object, Purpose], Workspace] = {}
 _this_thread = threading.local()
+_lock = threading.Lock()
 
 
 def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states") -> Workspace:
@@ -60,16 +61,24 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
     key = (library, device, stream, thread, purpose)
     found = _workspaces.get(key)
     if found is None or found.nbytes < nbytes:
-        if found is None and len(_workspaces) >= _MANY:
-            _let_idle_go()
-        make, lock = (cleared, None) if purpose == "states" else (allocated, threading.Lock())
-        made = make(max(nbytes, _SMALLEST), place, stream)
-        found = _workspaces[key] = Workspace(*made, library.stream_owner(device), lock)
-        if purpose == "states":
-            graphs.want_reserve(place)
+        with _lock:  # another thread may be making it
+            found = _workspaces.get(key)
+            if found is None or found.nbytes < nbytes:
+                if found is None and len(_workspaces) >= _MANY:
+                    _let_idle_go()
+                found = _workspaces[key] = _made(max(nbytes, _SMALLEST), place, stream, purpose)
     if graphs.wanted or graphs.clearing:
         graphs.keep_reserve(place, stream)
     return found
+
+
+def _made(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Workspace:
+    """A new workspace for what is queued on a stream from now on."""
+    library, device = place
+    if purpose == "bits":
+        return Workspace(*allocated(nbytes, place, stream), library.stream_owner(device), threading.Lock())
+    graphs.want_reserve(place)
+    return Workspace(*cleared(nbytes, place, stream), library.stream_owner(device))
 
 
 def _captured(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Memory:
