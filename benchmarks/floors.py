@@ -13,6 +13,7 @@ _SHORT = {
     "replay": "of best peer",
     "queue": "of the peer",
     "first": "ms more",
+    "train": "of it",
 }
 _LONG = {
     "stream": "of copy speed",
@@ -20,6 +21,7 @@ _LONG = {
     "replay": "times the best peer's time",
     "queue": "times the peer's host time",
     "first": "ms more than a CuPy kernel",
+    "train": "times what it is held against",
 }
 
 

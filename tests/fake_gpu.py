@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from views import of_another_kind
 
 import cuscan
 from cuscan import backends, interop
-from cuscan.backends import cuda, kernel, workspace
+from cuscan.backends import cuda, graphs, kernel, workspace
 from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
@@ -35,6 +36,7 @@ class Gpu(NumPyLibrary):
         self.contexts = []  # as (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
         self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
+        self.of_graphs, self.cleared, self.held, self.ties = [], [], {}, []
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -66,12 +68,29 @@ class Gpu(NumPyLibrary):
         return lambda: make().view(GpuArray)
 
     def scratch(self, nbytes, device):
+        return self.allocate(nbytes)
+
+    def malloc_async(self, nbytes, stream):
+        assert stream == self.current_stream
+        memory = self.allocate(nbytes)
+        self.held[self.pointer(memory)] = memory
+        return self.pointer(memory)
+
+    def free_async(self, pointer, stream):
+        del self.held[pointer]
+
+    def allocate(self, nbytes):
         if self.out_of_memory:
             raise MemoryError("the GPU is full")
         scratch = aligned(nbytes)
         scratch[:] = 0xA5
         self.scratches.append(scratch)
         return scratch  # and not the last of the list, which may be another thread's
+
+    def scratch_of_graph(self, nbytes, device):
+        memory = self.allocate(nbytes)
+        self.of_graphs.append(weakref.ref(self.scratches.pop()))
+        return memory
 
     def stream(self, device):
         return self.current_stream
@@ -82,7 +101,13 @@ class Gpu(NumPyLibrary):
     # ---- what CUDA does
     def clear(self, pointer, value, nbytes, stream):
         assert stream == self.current_stream
+        self.cleared.append(pointer)
         ctypes.memset(pointer, value, nbytes)
+
+    def tie(self, stream, semaphore):
+        assert stream in self.capturing
+        self.ties.append(semaphore)
+        return True
 
     def make_context(self):
         self.contexts.append((threading.get_ident(), self.current_device))
@@ -166,9 +191,12 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(backends, "launches", {})
     monkeypatch.setattr(kernel, "_kernels", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
-    for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
-        monkeypatch.setattr(workspace, name, empty)
-    monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
+    for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):
+        monkeypatch.setattr(graphs, name, empty)
+    monkeypatch.setattr(graphs, "_mark", lambda stream: SimpleNamespace(done=True))
+    monkeypatch.setattr(graphs, "_tie", fake.tie)
+    monkeypatch.setattr(workspace.cupy.cuda.runtime, "mallocAsync", fake.malloc_async)
+    monkeypatch.setattr(workspace.cupy.cuda.runtime, "freeAsync", fake.free_async)
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "memsetAsync", fake.clear)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)

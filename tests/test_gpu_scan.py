@@ -548,6 +548,8 @@ def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(workspace, "_workspaces", {})
         patch.setattr(backends, "launches", {})
+        if step == "scratch":
+            patch.setattr(workspace.cupy.cuda.runtime, "mallocAsync", full)
         for method, broken in failing.items():
             patch.setattr(type(adopt(x).library), method, broken)
         with pytest.raises(MemoryError):

@@ -20,8 +20,8 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
     "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "words", "backends",
-    "warming", "linearised", "derivatives", "autograd", "api", "functions", "explaining", "cuscan", "bench", "cli",
-    "__main__",
+    "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "explaining", "cuscan",
+    "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -30,7 +30,9 @@ GUESTS = {
         "interop/cupy.py",
         "compile/module.py",
         "backends/cuda.py",
+        "backends/graphs.py",
         "backends/kernel.py",
+        "backends/memory.py",
         "backends/workspace.py",
         "bench/",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reset": {"reset": flags(2), "initial": 0.2},
     "reset-rows": {"reset": flags(3, (2, 1)), "reverse": True, "exclusive": True, "initial": 0.2},
     "offsets": {"offsets": torch.tensor([0, 1, 1, 4]), "reverse": True},
+    "along": {"axis": 0, "mask": torch.tensor([True, False]), "reset": torch.tensor([False, True]), "initial": -0.3},
     "keys": {"keys": torch.tensor([7, 7, 1, 1]), "include_initial": True, "initial": -0.2, "mask": flags(4)},
     "segments-total": {"reset": flags(5), "include_initial": True, "exclusive": True, "initial": 0.6, "reverse": True},
     "offsets-total": {"offsets": torch.tensor([0, 3, 4]), "include_initial": True, "exclusive": True, "initial": 0.6},
@@ -71,7 +73,14 @@ CALLS: dict[str, dict[str, Any]] = {
 
 # All flags with one operator of each kind of step; the rest are for `pytest --full`.
 PAIRS = [(op, name) for op in [*FLOAT_OPS, PROBABLE] for name in CALLS]
-BRIEF = {("add", "total"), ("add", "before"), ("min", "keys"), ("logaddexp", "exclusive"), ("logaddexp", "reset")}
+BRIEF = {
+    ("add", "total"),
+    ("add", "offsets"),
+    ("add", "before"),
+    ("min", "keys"),
+    ("logaddexp", "exclusive"),
+    ("logaddexp", "reset"),
+}
 
 
 def name_of(value: Any) -> str:
@@ -338,21 +347,94 @@ def test_how_many_scans_a_backward_is(scans: int, function: Any, monkeypatch: py
     assert len(runs) == scans
 
 
-def test_carries_are_refused_not_dropped() -> None:
-    x, carry = torch.ones(3, requires_grad=True), torch.ones((), dtype=torch.float64)
-    a = torch.full((3,), 0.5, requires_grad=True)
-    calls: list[Callable[[], Any]] = [
-        lambda: cuscan.cumsum(x, return_carry=True),
-        lambda: cuscan.cumsum(x, carry=carry),
-        lambda: cuscan.cumsum(x.detach(), carry=carry.clone().requires_grad_()),
-        lambda: cuscan.total(x),
-        lambda: cuscan.linear_recurrence(a, x, return_carry=True),
-    ]
-    for call in calls:
-        with pytest.raises(ScanTypeError, match="carries have no derivatives yet"):
-            call()
-    with torch.no_grad():
-        assert cuscan.total(x).item() == 3 and cuscan.cumsum(x, carry=carry).tolist() == [2, 3, 4]
+LENGTH = 1 << 12
+ELEMENTWISE = ["add", "copy_", "div", "eq", "exp", "fill_", "isnan", "mul", "ne", "neg", "sub", "where"]
+OTHER_KERNELS = {f"aten::{name}" for name in [*ELEMENTWISE, "arange", "cat", "sum"]}
+
+
+def recurrence_of_b(b: Any) -> Any:
+    return cuscan.linear_recurrence(torch.full_like(b, 0.5), b)
+
+
+# Of a backward: arrays of elements that it holds at most, its result with them; kernels beside its scans.
+COSTS: dict[str, tuple[Callable[[Any], Any], float, int]] = {
+    "add": (cuscan.cumsum, 1, 0),
+    "add, other": (lambda x: cuscan.cumsum(x, axis=0, exclusive=True, include_initial=True), 1, 0),
+    "add, masked": (lambda x: cuscan.cumsum(x, mask=torch.ones_like(x, dtype=torch.bool)), 2, 1),
+    "add, reset": (lambda x: cuscan.cumsum(x, reset=torch.zeros(2, 1, dtype=torch.bool, device=x.device)), 1, 1),
+    "recurrence of b": (recurrence_of_b, 1, 0),
+    "recurrence with a last state": (lambda b: cuscan.linear_recurrence(0.5, b, return_last=True)[0], 1, 0),
+    "recurrence": (lambda x: cuscan.linear_recurrence(x, x.detach()), 3, 1),
+    "mul": (cuscan.cumprod, 3, 1),
+    "max": (cuscan.cummax, 4.25, 3),
+    "logaddexp": (cuscan.logcumsumexp, 5.25, 12),
+}
+
+
+def costs_of(backward: Callable[[], Any]) -> tuple[float, int]:
+    """The most bytes of tensors that a function holds at a time, and the kernels of torch's own that it launches."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        backward()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    launched = [e for e in profile.events() if e.name in OTHER_KERNELS]
+    outermost = [e for e in launched if e.cpu_parent is None or e.cpu_parent.name not in OTHER_KERNELS]
+    return float(np.cumsum([0, *held]).max()), len(outermost)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_what_a_backward_costs(name: str) -> None:
+    function, arrays, launches = COSTS[name]
+    x = torch.rand(2, LENGTH).requires_grad_()
+    y = function(x)
+    weights = torch.ones_like(y)
+    torch.autograd.grad(y, x, weights, retain_graph=True)
+    peak, launched = costs_of(lambda: torch.autograd.grad(y, x, weights))
+    assert peak <= (arrays + 0.05) * 4 * x.numel() and launched <= launches
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", COSTS)
+def test_what_a_backward_holds_on_a_gpu(name: str) -> None:
+    function, arrays, _ = COSTS[name]
+    x = torch.rand(2, 1 << 20, device="cuda").requires_grad_()
+    y = function(x)
+    weights = torch.ones_like(y)
+    torch.autograd.grad(y, x, weights, retain_graph=True)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.autograd.grad(y, x, weights)
+    assert torch.cuda.max_memory_allocated() - before <= (arrays + 0.05) * 4 * x.numel()
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    """How many functions of Python a call runs."""
+    count = 0
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(watch)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_the_host_does_little_for_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels apart; a function of Python is half a microsecond, and torch's own part of a backward is twenty."""
+    from cuscan import backends
+
+    x = torch.ones((4, 8), requires_grad=True)
+    weights = torch.ones(4, 8)
+    cuscan.cumsum(x).backward(weights)
+    monkeypatch.setitem(backends._backends, "cpu", lambda *call: (torch.ones(4, 8),))
+    bare = calls_of(lambda: torch.autograd.grad(torch.cumsum(x, 0), x, weights))
+    plain = calls_of(lambda: cuscan.cumsum(x.detach()))
+    assert calls_of(lambda: torch.autograd.grad(cuscan.cumsum(x), x, weights)) <= bare + plain + 20
 
 
 # ---- operators of the user -------------------------------------------------------------------------------------------

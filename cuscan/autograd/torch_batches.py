@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from cuscan.call import BESIDE
+from cuscan.call import BESIDE, CARRY
+from cuscan.checks import lies_along
 from cuscan.derivatives import Call
 
 Array = Any
@@ -23,23 +24,35 @@ def batched(
         made[place] = made[place].expand(size, *made[place].shape)
     rank = made[place].ndim - 1
     axis = call.flags.axis - rank if call.flags.axis >= 0 else call.flags.axis
+    whole = tuple(made[place].shape)
     roles = list(call.roles)
     for i, (role, dim) in enumerate(zip(call.roles, dims, strict=True)):
         if dim is None:
+            if role in CARRY:  # of all lines
+                made[i] = made[i].expand(size, *made[i].shape)
             continue
         if role == "offsets":
-            roles[i], made[i] = "keys", _keys(made[i], made[place].shape[axis])
-        shape = made[i].shape[1:]
-        behind = -axis - 1 if roles[i] == "keys" and len(shape) == 1 else 0  # one key for each position along the axis
-        before = rank - (role == "initial") - len(shape) - behind
+            drops = any(role in CARRY for role in call.roles)
+            roles[i], made[i] = "reset", _starts(made[i], whole[axis], call.flags.reverse, drops)
+        shape = tuple(made[i].shape[1:])
+        along = role == "offsets" or (role == "keys" and len(shape) == 1)
+        along = along or (role in ("mask", "reset") and lies_along(shape, whole[1:], axis))
+        behind = -axis - 1 if along else 0
+        before = rank - (role == "initial" or role in CARRY) - len(shape) - behind
         made[i] = made[i].reshape(size, *(1,) * before, *shape, *(1,) * behind)
     return call._replace(flags=call.flags._replace(axis=axis), roles=tuple(roles)), tuple(made)
 
 
-def _keys(offsets: Array, length: int) -> Array:
-    """The number of the segment at each position, for a batch of offsets."""
+def _starts(offsets: Array, length: int, reverse: bool, drops: bool) -> Array:
+    """Where segments start in scan order, for a batch of offsets; `drops`: at the first element, after empty ones."""
     places = torch.arange(length, device=offsets.device).repeat(len(offsets), 1)
-    return torch.searchsorted(offsets.contiguous(), places, right=True)
+    segment = torch.searchsorted(offsets.contiguous(), places, right=True)
+    if drops:
+        open_ = torch.full_like(segment[:, :1], offsets.shape[1] - 1 if reverse else 1)
+    else:
+        open_ = segment[:, -1:] if reverse else segment[:, :1]
+    joined = torch.cat((segment, open_) if reverse else (open_, segment), 1)
+    return joined[:, 1:] != joined[:, :-1]
 
 
 # ---- torch.autograd.grad(..., is_grads_batched=True), whose batches are not those of torch.func ----------------------

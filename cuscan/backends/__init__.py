@@ -43,9 +43,8 @@ def repeat(
 def release_memory() -> int:
     """Give the GPU memory back that is kept from call to call; returns how many bytes.
 
-    It goes to the allocators of CuPy and torch, whose `free_all_blocks()` and `empty_cache()` give it to the driver.
-    Calls that are still at work keep theirs, and so do calls that were captured into graphs. The next call allocates
-    anew: 1 MiB a stream, or as much as it needs.
+    It goes to CUDA's allocator, in the order of the streams that used it. Calls that are still at work keep theirs, and
+    so do calls that were captured into graphs. The next call allocates anew: 1 MiB a stream, or as much as it needs.
     """
     workspace = sys.modules.get("cuscan.backends.workspace")  # which is not there before the first call on a GPU
     released: int = workspace.release() if workspace else 0

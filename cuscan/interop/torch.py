@@ -169,6 +169,9 @@ class TorchLibrary:
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 
+    def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
+        return self.scratch(nbytes, device)  # of the pool that torch keeps for the graph
+
     def pointer(self, array: Any) -> int:
         pointer: int = array.data_ptr()
         return pointer
