@@ -10,6 +10,7 @@ OLDEST = {
     "numpy": (1, 25),  # numpy.exceptions
     "cupy": (13, 0),  # the bindings of CUDA 12's driver and NVRTC
     "torch": (2, 1),  # torch.autograd.graph.increment_version
+    "jax": (0, 6),  # jax.experimental.buffer_callback, which is there from 0.6.2 on
 }
 
 

@@ -18,7 +18,7 @@ from cuscan.checks import check_offsets
 from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import ArrayView, DeviceLibrary
+from cuscan.interop.view import ArrayView, Device, DeviceLibrary
 from cuscan.kept import keep
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
@@ -51,19 +51,26 @@ class _Starts:
         self.kernel = Kernel(plan.config, arch, plan.grid, [0, 1, np.array(plan.words, np.int64).tobytes()])
 
 
-class _Launch:
-    """Everything about a call that its arguments' addresses and values do not change."""
+class Launch:
+    """Everything about a request, on a GPU, that addresses and values do not change.
 
-    def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
-        device = operands.views[0].device
-        self.library = cast(DeviceLibrary, operands.views[0].library)
-        self.request = request
-        self.checks_offsets = checks_offsets
+    Args:
+        request: what is launched.
+        roles: those of the arrays that are read.
+        library: whose arrays they are.
+        device: where they are.
+
+    Attributes:
+        has_elements: whether anything is scanned.
+        empty: whether there is nothing to launch.
+    """
+
+    def __init__(
+        self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device
+    ) -> None:
+        self.request, self.library, self.device = request, library, device
         results = () if request.only_carry else request.results
-        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
         behind = (*([] if request.last is None else [request.last]), *request.carry_out)
-        made += [_without(spec, request.axis) for spec in behind]
-        self.makers = [self.library.maker(*spec, device) for spec in made]
         self.has_elements = 0 not in request.shape
         self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
         if self.empty:
@@ -72,7 +79,7 @@ class _Launch:
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
         # Addresses are told as read, written, workspace; the kernel takes what is written behind the values.
-        values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
+        values, read, carried = len(request.values), len(roles), len(request.carry_in)
         written = read + len(results)
         count, last = written + len(behind), written + (request.last is not None)
         beside, carry_in = range(values, read - carried), range(read - carried, read)
@@ -85,11 +92,52 @@ class _Launch:
         geometry = np.array(plan.geometry, np.int64).tobytes()
         parts: list[int | bytes] = [*order, count, carry, geometry]
         for i in self.numbers:
-            parts[i] = operands.views[i].owner.tobytes()
+            parts[i] = bytes(request.values[i].dtype.itemsize)  # every call writes its own
         self.carry = len(order) + 1
         self.kernel = Kernel(plan.config, target.arch, plan.grid, parts)
         starts = plan_starts(request, target)
-        self.starts = starts and _Starts(starts, target.arch, operands.roles.index("offsets"))
+        self.starts = starts and _Starts(starts, target.arch, roles.index("offsets"))
+
+    def queue(self, stream: int, pointers: list[int], values: list[tuple[int, bytes]]) -> None:
+        """Put the kernels on a stream of the current device.
+
+        `pointers`: of all arrays, read or written; `values`: of the arguments that are passed by value.
+        """
+        library, device = self.library, self.device
+        if self.offsets is not None:
+            pointers = [pointer + offset for pointer, offset in zip(pointers, self.offsets, strict=True)]
+        states = None  # held until the kernel is queued, as are the bits
+        starts = self.starts
+        if starts is not None:
+            bits = workspace.find(starts.nbytes, library, device, stream, "bits")
+            offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
+        if self.workspace_bytes:
+            states = workspace.find(self.workspace_bytes, library, device, stream)
+            pointers.append(states.pointer)
+        else:
+            pointers.append(0)
+        if device.ordinal not in _this_thread.contexts:
+            _make_context()
+            _this_thread.contexts |= {device.ordinal}
+        if starts is None:
+            self.kernel.queue(stream, pointers, values)
+            return
+        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
+            starts.kernel.queue(stream, (offsets, bits.pointer))
+            self.kernel.queue(stream, pointers, values)
+
+
+class _Call(Launch):
+    """The same of a call of the public functions, with what makes its results."""
+
+    def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
+        first = operands.views[0]
+        super().__init__(request, operands.roles, cast(DeviceLibrary, first.library), first.device)
+        self.checks_offsets = checks_offsets
+        results = () if request.only_carry or operands.outs is not None else request.results
+        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
+        made = [(r.shape, r.strides, r.dtype) for r in results] + [_without(spec, request.axis) for spec in behind]
+        self.makers = [self.library.maker(*spec, self.device) for spec in made]
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -98,7 +146,7 @@ def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ..
     return shape, strides, spec.dtype
 
 
-_launches: dict[Any, _Launch] = {}
+_launches: dict[Any, _Call] = {}
 _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
@@ -154,7 +202,7 @@ def _hand_on(request: ScanRequest, operands: Operands, initial: Any, owners: lis
         out[...] = field
 
 
-def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Launch, list[int]]:
+def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_Call, list[int]]:
     """The launch that is kept for a like call, or a new one; and where the arrays of this call are."""
     arrays = operands.views if operands.outs is None else operands.views + operands.outs
     parts, pointers = [flags, operands.roles, has_initial], []
@@ -173,9 +221,9 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[_
     return keep(_launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
-def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Launch:
+def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
     request = make_request(flags, operands, has_initial=has_initial)
-    return _Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
+    return _Call(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
 
 
 def _validate(request: ScanRequest, operands: Operands, library: DeviceLibrary) -> None:
@@ -196,34 +244,12 @@ def _target(index: int) -> Target:
     return _targets[index]
 
 
-def _queue(launch: _Launch, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
+def _queue(launch: _Call, views: tuple[ArrayView, ...], pointers: list[int], number: Any) -> None:
     """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
-    device = views[0].kind.device
-    stream = launch.library.stream(device)
-    if launch.offsets is not None:
-        pointers = [pointer + offset for pointer, offset in zip(pointers, launch.offsets, strict=True)]
-    states = None  # held until the kernel is queued, as are the bits
-    starts = launch.starts
-    if starts is not None:
-        bits = workspace.find(starts.nbytes, launch.library, device, stream, "bits")
-        offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
-    if launch.workspace_bytes:
-        states = workspace.find(launch.workspace_bytes, launch.library, device, stream)
-        pointers.append(states.pointer)
-    else:
-        pointers.append(0)
     values = [(i, views[i].owner.tobytes()) for i in launch.numbers]
     if number is not None:
         values.append((launch.carry, number.tobytes()))
-    if device.ordinal not in _this_thread.contexts:
-        _make_context()
-        _this_thread.contexts |= {device.ordinal}
-    if starts is None:
-        launch.kernel.queue(stream, pointers, values)
-    else:
-        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, (offsets, bits.pointer))
-            launch.kernel.queue(stream, pointers, values)
+    launch.queue(launch.library.stream(launch.device), pointers, values)
     for view in views:
         if view.lender is not None:
             _keep([view.lender for view in views if view.lender is not None])

@@ -10,7 +10,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
 from cuscan.kept import keep
 
 CPU = Device("cpu", 0)
@@ -33,7 +33,7 @@ def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
     return tuple(stride // itemsize for stride in strides)
 
 
-class NumPyLibrary:
+class NumPyLibrary(WideIntegers):
     """See `interop.view.HostLibrary`."""
 
     name = "numpy"

@@ -13,7 +13,7 @@ from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
 from cuscan.kept import keep
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
@@ -75,7 +75,7 @@ def _is_traced(array: Any) -> bool:
     )
 
 
-class TorchLibrary:
+class TorchLibrary(WideIntegers):
     """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
     name = "torch"
@@ -146,6 +146,9 @@ class TorchLibrary:
         except RuntimeError:
             if not array.is_inference():  # else it has no version
                 raise
+
+    def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
+        return super().sum_dtype(dtype) if standard else DTYPES["int64"]
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])

@@ -1,0 +1,119 @@
+"""Launches a request on buffers of XLA, on a GPU. Importing this module imports CuPy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cupy
+import numpy as np
+
+from cuscan.backends.cuda import Launch
+from cuscan.checks import check_offsets
+from cuscan.dtypes import DType
+from cuscan.initial import initial_argument
+from cuscan.interop.dlpack import address
+from cuscan.interop.view import Device
+from cuscan.request import ScanRequest
+from cuscan.specs import ALIGNMENT, ArraySpec
+
+_get_device = cupy.cuda.runtime.getDevice
+_set_device = cupy.cuda.runtime.setDevice
+
+
+class Memory:
+    """See `interop.view.DeviceLibrary`: what a launch asks of the library of its arrays, where XLA is that library.
+
+    XLA runs its streams side by side with all of CuPy's, so memory comes from the driver itself, none of CuPy's pool.
+    """
+
+    name = "xla"
+
+    def scratch(self, nbytes: int, device: Device) -> Any:
+        return cupy.cuda.Memory(nbytes)
+
+    def maker(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
+    ) -> Callable[[], Any]:
+        (length,) = shape
+        return lambda: cupy.cuda.Memory(length * dtype.itemsize)
+
+    def pointer(self, memory: Any) -> int:
+        pointer: int = memory.ptr
+        return pointer
+
+    def stream_owner(self, device: Device) -> Any:
+        return None  # XLA has some streams, and keeps them
+
+
+_MEMORY = Memory()
+
+
+class OnGpu:
+    """Queues a request on XLA's stream; see `xla.make_runner`."""
+
+    def __init__(self, request: ScanRequest, roles: tuple[str, ...], initial: Any, validate: bool) -> None:
+        self._request, self._roles = request, roles
+        self._offsets = roles.index("offsets") if validate and "offsets" in roles else None
+        self._number = None if initial is None else initial_argument(request, initial).tobytes()
+        self._launches: dict[tuple[int, ...], Launch] = {}
+
+    def __call__(self, context: Any, written: tuple[Any, ...], *read: Any) -> None:
+        ordinal, current = read[0].__dlpack_device__()[1], _get_device()
+        if current != ordinal:
+            _set_device(ordinal)
+        try:
+            self._run(ordinal, context.stream, read, [address(buffer) for buffer in (*read, *written)])
+        finally:
+            if current != ordinal:
+                _set_device(current)
+
+    def _run(self, ordinal: int, stream: int, read: tuple[Any, ...], pointers: list[int]) -> None:
+        if self._offsets is not None:
+            self._validate(read[self._offsets], pointers[self._offsets], stream)
+        key = (ordinal, *[pointer % ALIGNMENT for pointer in pointers])
+        launch = self._launches.get(key)
+        if launch is None:
+            request = _placed(self._request, pointers[: len(read)], pointers[len(read) :])
+            launch = self._launches[key] = Launch(request, self._roles, _MEMORY, Device("cuda", ordinal))
+        if not launch.empty:
+            launch.queue(stream, pointers, [] if self._number is None else [(launch.carry, self._number)])
+
+    def _validate(self, offsets: Any, pointer: int, stream: int) -> None:
+        """Fetch the offsets and check them."""
+        copied = np.empty(offsets.shape, offsets.dtype)
+        cupy.cuda.runtime.memcpyAsync(copied.ctypes.data, pointer, copied.nbytes, _TO_HOST, stream)
+        cupy.cuda.runtime.streamSynchronize(stream)
+        check_offsets(copied, self._request.shape[self._request.axis])
+
+
+_TO_HOST = cupy.cuda.runtime.memcpyDeviceToHost
+
+
+def _placed(request: ScanRequest, read: list[int], written: list[int]) -> ScanRequest:
+    """The request whose arrays begin at these addresses, in the order of its roles."""
+    places = iter(read)
+
+    def at(specs: Iterable[ArraySpec], addresses: Iterable[int]) -> tuple[ArraySpec, ...]:
+        return tuple(
+            dataclasses.replace(spec, address=place % ALIGNMENT)
+            for spec, place in zip(specs, addresses, strict=False)
+        )
+
+    def next_one(spec: ArraySpec | None) -> ArraySpec | None:
+        return None if spec is None else dataclasses.replace(spec, address=next(places) % ALIGNMENT)
+
+    values = at(request.values, [next(places) for _ in request.values])
+    mask, segments = next_one(request.mask), request.segments
+    if segments is not None:
+        segments = dataclasses.replace(segments, array=next_one(segments.array))
+    return dataclasses.replace(
+        request,
+        values=values,
+        mask=mask,
+        segments=segments,
+        row_initial=next_one(request.row_initial),
+        carry_in=at(request.carry_in, places),
+        results=request.results if request.only_carry else at(request.results, written),
+    )
