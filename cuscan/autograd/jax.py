@@ -26,6 +26,7 @@ from cuscan.checks import check_offsets
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
+from cuscan.initial import check_initial, item_of
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.interop.view import ArrayView
@@ -42,14 +43,21 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     if operands.outs is not None:
         raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
     arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
-    call = Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles, _value_of(initial))
-    results = scan(call, arrays)
-    fields = len(request_of(_normal(call), arrays).carry_out)
+    call = Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles, _item(initial))
+    if flags.op is LINEAR_RECURRENCE and initial is not None:  # so that no program is compiled for its value
+        arrays += (_state_of(call, arrays[1].dtype),)
+        call = Call(call.flags, (*call.roles, "initial"))
+    request, results = _bind(call, arrays)
+    fields = len(request.carry_out)
     return (*results[:-fields], one_or_all(results[-fields:])) if fields else results
 
 
 def scan(call: Call, arrays: Sequence[Array]) -> Results:
     """The results of a call, then the last states and the fields of the carry where they are asked for."""
+    return _bind(call, arrays)[1]
+
+
+def _bind(call: Call, arrays: Sequence[Array]) -> tuple[ScanRequest, Results]:
     call, given = _normal(call), list(arrays)
     if isinstance(given[0], numbers.Number):  # a decay
         of = DTYPES[find_dtype(call.flags.dtype or given[1].dtype).accumulator]
@@ -57,7 +65,7 @@ def scan(call: Call, arrays: Sequence[Array]) -> Results:
     request = request_of(call, given)
     if "offsets" in call.roles:
         _check_known_offsets(given[call.roles.index("offsets")], request, call.flags.validate)
-    return tuple(scan_p.bind(*alike(given), call=call))
+    return request, tuple(scan_p.bind(*alike(given), call=call))
 
 
 def _normal(call: Call) -> Call:
@@ -74,16 +82,15 @@ def _array_of(view: ArrayView, role: str) -> Array:
     return jnp.asarray(view.owner)
 
 
-def _value_of(initial: Any) -> Any:
-    """A number, that of an array without dimensions too."""
-    if not isinstance(initial, jax.Array):
-        return initial
-    if isinstance(initial, jax.core.Tracer):
-        raise ScanTypeError(
-            "initial is traced, and a scan is compiled for its value: pass a number, or an array as carry= "
-            "(linear_recurrence takes arrays as initial)"
-        )
-    return np.asarray(initial)[()].item() if initial.shape == () else initial
+def _item(initial: Any) -> Any:
+    """Numbers, those of arrays without dimensions too."""
+    return tuple(map(_item, initial)) if isinstance(initial, tuple) else item_of(initial, "initial")
+
+
+def _state_of(call: Call, dtype: Any) -> Array:
+    """The number that a recurrence starts from, as an array."""
+    result = find_dtype(call.flags.dtype or dtype)
+    return jnp.asarray(check_initial(call.initial, result), numpy_dtype(DTYPES[result.accumulator]))
 
 
 def _canonical_name(dtype: Any) -> str | None:
