@@ -14,12 +14,16 @@ import cuscan
 from cuscan import ScanTypeError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
-if jax.default_backend() != "gpu":
-    pytest.skip("JAX sees no GPU", allow_module_level=True)
 
 import jax.numpy as jnp  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu_of_jax")]
+
+@pytest.fixture
+def gpu_of_jax() -> None:
+    if jax.default_backend() != "gpu":
+        pytest.skip("JAX sees no GPU")
+
 
 SHAPES = [(6, 9), (300, 1000), (3, 70_000), (40_000, 5)]
 
