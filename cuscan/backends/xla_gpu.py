@@ -37,7 +37,7 @@ class Memory:
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         (length,) = shape
-        return lambda: cupy.cuda.Memory(length * dtype.itemsize)
+        return lambda: self.scratch(length * dtype.itemsize, device)
 
     def pointer(self, memory: Any) -> int:
         pointer: int = memory.ptr
