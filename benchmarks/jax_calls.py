@@ -70,7 +70,9 @@ def gpu_time(shape: tuple[int, ...], dtype: str) -> dict[str, float]:
     """Of a scan of a large array, by JAX, inside `jit`, by CuPy, and by `jax.lax`."""
     x = jnp.ones(shape, dtype)
     program = jax.jit(cuscan.cumsum)
-    np.testing.assert_array_equal(program(x)[..., :256].astype("float32"), np.arange(1, 257) + np.zeros((*shape[:-1], 1)))
+    np.testing.assert_array_equal(
+        program(x)[..., :256].astype("float32"), np.arange(1, 257) + np.zeros((*shape[:-1], 1))
+    )
     peer = jax.jit(functools.partial(jax.lax.cumsum, axis=len(shape) - 1))
     times = {
         "eager": lambda: cuscan.cumsum(x), "jit": lambda: program(x), "jit(lax.cumsum)": lambda: peer(x)
@@ -101,10 +103,13 @@ def _cupy_time(shape: tuple[int, ...], dtype: str) -> float:
 
 
 def by_cuscan(gate: Array, x: Array) -> Array:
+    """The recurrence h[t] = gate[t] h[t - 1] + x[t] along axis 1."""
     return cuscan.linear_recurrence(gate, x, axis=1)
 
 
 def by_associative_scan(gate: Array, x: Array) -> Array:
+    """The same by pairs."""
+
     def combine(earlier: Array, later: Array) -> Array:
         return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
@@ -112,6 +117,8 @@ def by_associative_scan(gate: Array, x: Array) -> Array:
 
 
 def by_loop(gate: Array, x: Array) -> Array:
+    """The same step by step."""
+
     def step(h: Array, inputs: Array) -> Array:
         h = inputs[0] * h + inputs[1]
         return h, h
@@ -120,7 +127,7 @@ def by_loop(gate: Array, x: Array) -> Array:
     return jnp.moveaxis(jax.lax.scan(step, start, (jnp.moveaxis(gate, 1, 0), jnp.moveaxis(x, 1, 0)))[1], 0, 1)
 
 
-def training_step(recurrence: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
+def training_step(recurrence: Callable[[Array, Array], Array]) -> Any:
     """A gated recurrence over time between two linear maps, and one step down its gradient."""
 
     def loss(weights: dict[str, Array], x: Array, target: Array) -> Array:
@@ -152,8 +159,9 @@ def training(batch: int, time_steps: int, channels: int, dtype: str) -> dict[str
         value = float(step(weights, x, target)[0])
         expected = value if expected is None else expected
         np.testing.assert_allclose(value, expected, rtol=0.02 if dtype == "bfloat16" else 1e-4)
-        once = seconds(lambda step=step: step(weights, x, target), 1)
-        taken = seconds(lambda step=step: step(weights, x, target), 10) if once < 0.1 else once
+        run = functools.partial(step, weights, x, target)
+        once = seconds(run, 1)
+        taken = seconds(run, 10) if once < 0.1 else once
         memory = step.memory_analysis()
         found[function.__name__] = {"us": taken * 1e6, "temporary MiB": memory.temp_size_in_bytes / 2**20}
     return found
@@ -165,7 +173,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the numbers there")
     options = parser.parse_args()
     on_gpu = jax.default_backend() == "gpu"
-    shapes = [((2**28,), "float32"), ((32768, 32768), "float32"), ((8192, 4096), "bfloat16")] if on_gpu else [((256,), "float32")]
+    shapes = (
+        [((2**28,), "float32"), ((32768, 32768), "float32"), ((8192, 4096), "bfloat16")]
+        if on_gpu
+        else [((256,), "float32")]
+    )
     layer = (8, 4096, 2048, "bfloat16") if on_gpu else (2, 16, 4, "float32")
     facts = {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "cuscan": cuscan.__version__}
     found = {

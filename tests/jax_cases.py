@@ -12,7 +12,8 @@ from operator_examples import EXAMPLES
 import cuscan
 
 Array = Any
-AFFINE = next(example for example in EXAMPLES if example.name == "affine").operator()
+_AFFINE = next(example for example in EXAMPLES if example.name == "affine")
+AFFINE = _AFFINE.operator()
 TIMES = cuscan.Operator(
     "times", "earlier * later", 1, numpy=np.multiply, vjp=lambda earlier, later, g: (g * later, g * earlier)
 )
@@ -63,6 +64,27 @@ def flagged(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
     return floats(rng, n, m), bools(rng, n, m)
 
 
+def keyed(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    """Keys along axis 0."""
+    return floats(rng, n, m), rng.integers(0, 3, n).astype(np.int32)
+
+
+def with_offsets(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return floats(rng, n, m), offsets(rng, m)
+
+
+def gated(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return rng.random((n, m), np.float32), floats(rng, n, m)
+
+
+def from_states(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return rng.random((n, 1), np.float32), floats(rng, n, m), floats(rng, n)
+
+
+def fields(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return _AFFINE.draw(rng, (n, m))
+
+
 def in_chunks(x: Array) -> Any:
     half = x.shape[1] // 2
     first, carry = cuscan.cumsum(x[:, :half], return_carry=True)
@@ -83,8 +105,8 @@ CASES = [
     Case("mask", lambda x, mask: cuscan.cumsum(x, dim=0, mask=mask), flagged),
     Case("mask along", lambda x, mask: cuscan.cumsum(x, axis=0, mask=mask[:, 0]), flagged),
     Case("reset", lambda x, reset: cuscan.cumsum(x, reset=reset, initial=2, reverse=True), flagged),
-    Case("keys", lambda x, keys: cuscan.cummin(x, axis=0, keys=keys), lambda r, n, m: (floats(r, n, m), r.integers(0, 3, n).astype(np.int32))),
-    Case("offsets", lambda x, offsets: cuscan.cumsum(x, offsets=offsets, exclusive=True), lambda r, n, m: (floats(r, n, m), offsets(r, m))),
+    Case("keys", lambda x, keys: cuscan.cummin(x, axis=0, keys=keys), keyed),
+    Case("offsets", lambda x, offsets: cuscan.cumsum(x, offsets=offsets, exclusive=True), with_offsets),
     Case("list of offsets", lambda x: cuscan.cumsum(x, offsets=[0, 2, x.shape[1]]), x),
     Case("integers", lambda x: cuscan.cumsum(x, axis=0), small),
     Case("flags", lambda x: cuscan.cumsum(x > 3), small),
@@ -100,19 +122,22 @@ CASES = [
     Case("cumulative_sum", lambda x: cuscan.cumulative_sum(x, axis=1, include_initial=True), x),
     Case("cumulative_prod", lambda x: cuscan.cumulative_prod(x, axis=0), near_one),
     Case("dtype", lambda x: cuscan.cumsum(x, dtype="float32"), small),
-    Case("recurrence", lambda a, b: cuscan.linear_recurrence(a, b, axis=0, return_last=True), lambda r, n, m: (r.random((n, m), np.float32), floats(r, n, m))),
+    Case("recurrence", lambda a, b: cuscan.linear_recurrence(a, b, axis=0, return_last=True), gated),
     Case("recurrence of a number", lambda b: cuscan.linear_recurrence(0.5, b, initial=2.0), x),
-    Case("recurrence from a state", lambda a, b, h: cuscan.linear_recurrence(a, b, initial=h, return_carry=True), lambda r, n, m: (r.random((n, 1), np.float32), floats(r, n, m), floats(r, n))),
+    Case(
+        "recurrence from a state",
+        lambda a, b, h: cuscan.linear_recurrence(a, b, initial=h, return_carry=True),
+        from_states,
+    ),
     Case("chunks", in_chunks, x),
     Case("indices of chunks", indices_in_chunks, small),
     Case("carry alone", lambda x: cuscan.scan(x, "max", include_initial=True, return_carry=True), x),
-    Case("total", lambda x: cuscan.total(x), x),
-    Case("total, keys, indices", lambda x, k: cuscan.total(x, "max", keys=k, return_indices=True), lambda r, n, m: (floats(r, n, m), r.integers(0, 3, m).astype(np.int32))),
+    Case("total", cuscan.total, x),
+    Case("total, keys, indices", lambda x, k: cuscan.total(x, "max", axis=0, keys=k, return_indices=True), keyed),
     Case("total of a recurrence", lambda b: cuscan.total((0.5, b), "linear_recurrence"), x),
     Case("operator", lambda x: cuscan.scan(x, TIMES, exclusive=True), near_one),
-    Case("operator of fields", lambda a, b: cuscan.scan((a, b), AFFINE, axis=0), lambda r, n, m: AFFINE_DRAW(r, (n, m))),
-]  # fmt: skip
-AFFINE_DRAW = next(example for example in EXAMPLES if example.name == "affine").draw
+    Case("operator of fields", lambda a, b: cuscan.scan((a, b), AFFINE, axis=0), fields),
+]
 
 
 def leaves(results: Any) -> list[Any]:

@@ -19,6 +19,7 @@ import jax.numpy as jnp  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu_of_jax")]
 
+
 @pytest.fixture
 def gpu_of_jax() -> None:
     if jax.default_backend() != "gpu":
@@ -49,7 +50,9 @@ def test_every_function(case: Case, shape: tuple[int, int]) -> None:
         assert_like(jax.jit(case.call)(*placed), expected, exact=case.exact)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32", "complex64"]
+)
 def test_dtypes(dtype: str) -> None:
     host = numbers((50, 4001), dtype)
     for axis in (0, 1):
@@ -157,7 +160,7 @@ def test_offsets_are_validated_where_the_user_asks() -> None:
 
 def test_out_is_refused() -> None:
     x = jnp.ones(3)
-    with pytest.raises(ScanTypeError, match="^out= cannot be written"):
+    with pytest.raises(ScanTypeError, match=r"^out= cannot be written"):
         cuscan.cumsum(x, out=x)
 
 
@@ -203,7 +206,11 @@ def test_gradients_of_a_recurrence() -> None:
     def ours(a: Any, b: Any, h: Any) -> Any:
         return cuscan.linear_recurrence(a, b, axis=1, initial=h)
 
-    for scan in (ours, jax.checkpoint(ours), jax.vmap(lambda a, b, h: cuscan.linear_recurrence(a, b, axis=0, initial=h))):
+    for scan in (
+        ours,
+        jax.checkpoint(ours),
+        jax.vmap(lambda a, b, h: cuscan.linear_recurrence(a, b, axis=0, initial=h)),
+    ):
         got = jax.jit(jax.grad(lambda *x, scan=scan: (scan(*x) ** 2).sum(), (0, 1, 2)))(a, b, h)
         expected = jax.grad(lambda *x: (loop(*x) ** 2).sum(), (0, 1, 2))(a, b, h)
         for one, other in zip(got, expected, strict=True):

@@ -37,7 +37,7 @@ DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
     "add, exclusive, mask": lambda x: cuscan.cumsum(x, exclusive=True, mask=MASK, axis=0),
     "add, reset": lambda x: cuscan.cumsum(x, reset=RESET, reverse=True, include_initial=True),
     "add, offsets": lambda x: cuscan.cumsum(x, offsets=OFFSETS, initial=0.5),
-    "add, skipna": lambda x: cuscan.nancumsum(x),
+    "add, skipna": cuscan.nancumsum,
     "mul": lambda x: cuscan.cumprod(x, axis=0, keys=KEYS),
     "mul, all": lambda x: cuscan.cumprod(x, reverse=True, exclusive=True, include_initial=True, initial=2.0),
     "max": cuscan.cummax,
@@ -50,7 +50,11 @@ DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
     ),
     "recurrence of a number": lambda b, h: cuscan.linear_recurrence(0.5, b[0], axis=0, initial=h[0]),
 }
-SHAPES = {"recurrence": [(3, 1), (3, 6)], "recurrence, all": [(3, 6), (3, 6), (3,)], "recurrence of a number": [(3, 6), (3,)]}
+SHAPES = {
+    "recurrence": [(3, 1), (3, 6)],
+    "recurrence, all": [(3, 6), (3, 6), (3,)],
+    "recurrence of a number": [(3, 6), (3,)],
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
@@ -126,18 +130,18 @@ def test_hessian_and_linearize() -> None:
 def test_what_is_linear_has_a_transpose() -> None:
     (got,) = jax.linear_transpose(lambda x: cuscan.cumsum(x, exclusive=True), jnp.ones(3))(jnp.asarray([1.0, 2.0, 4.0]))
     assert got.tolist() == [6, 4, 0]
-    with pytest.raises(ScanTypeError, match="^op='mul' is not linear in its arrays"):
+    with pytest.raises(ScanTypeError, match=r"^op='mul' is not linear in its arrays"):
         jax.linear_transpose(cuscan.cumprod, jnp.ones(3))(jnp.ones(3))
 
 
 def test_what_has_no_derivative_says_so() -> None:
     plain = cuscan.Operator("plain", "earlier + later", 0, numpy=np.add)
     x = jnp.ones(3)
-    with pytest.raises(ScanTypeError, match="op='plain' has no derivative .*vjp="):
+    with pytest.raises(ScanTypeError, match=r"op='plain' has no derivative .*vjp="):
         jax.grad(lambda x: cuscan.scan(x, plain).sum())(x)
     with pytest.raises(ScanTypeError, match="op='affine' has no derivative"):
         jax.grad(lambda x: cuscan.scan((x, x), AFFINE)[0].sum())(x)
-    with pytest.raises(ScanTypeError, match="^carries have no derivatives yet"):
+    with pytest.raises(ScanTypeError, match=r"^carries have no derivatives yet"):
         jax.grad(lambda x: cuscan.cumsum(x, return_carry=True)[0].sum())(x)
     carry = jax.lax.stop_gradient(cuscan.total(x))
     assert cuscan.cumsum(x, carry=carry).tolist() == [4, 5, 6]
@@ -183,7 +187,12 @@ def batches() -> list[Any]:
         ("offsets of one", lambda x, o: cuscan.cumsum(x, offsets=o), (x, offsets[0]), (0, None)),
         ("carry", lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True), (x.astype(np.float32), carry), (0, 0)),
         ("carry of one", lambda x, c: cuscan.cumsum(x, carry=c), (x, carry[0]), (0, None)),
-        ("a, initial", lambda a, b, h: cuscan.linear_recurrence(a, b, initial=h), (x[..., :1], row, carry), (0, None, 0)),
+        (
+            "a, initial",
+            lambda a, b, h: cuscan.linear_recurrence(a, b, initial=h),
+            (x[..., :1], row, carry),
+            (0, None, 0),
+        ),
         ("number a", lambda a, b: cuscan.linear_recurrence(a, b, axis=0), (carry[:, 0], row), (0, None)),
         ("total", lambda x: cuscan.total(x, "max", axis=0), (x,), (0,)),
         ("fields", lambda a, b: cuscan.scan((a, b), AFFINE), (x, row[0]), (0, None)),

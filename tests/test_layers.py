@@ -31,11 +31,12 @@ GUESTS = {
         "backends/cuda.py",
         "backends/kernel.py",
         "backends/workspace.py",
+        "backends/xla_gpu.py",
         "bench/",
     ),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
-    "jax": ("bench/",),
+    "jax": ("interop/jax.py", "autograd/jax", "bench/"),
 }
 
 

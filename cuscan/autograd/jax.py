@@ -1,8 +1,8 @@
 """JAX: a scan is a primitive, eager and under every transform. Importing this module imports JAX.
 
-A call binds `scan_p` with its arrays; what is no array is the parameter `call`. Rules say what transforms make of it:
-vmap makes a scan of one more axis, a tangent is a linear scan, and the transpose of a linear scan is a scan in the other
-direction. How it is compiled is said in `jax_lowering.py`.
+A call binds `scan_p` with its arrays; what is no array is the parameter `call`. Its rules are here: vmap makes a scan
+of one more axis, a tangent is a linear scan, and the transpose of a linear scan is a scan in the other direction.
+`jax_lowering.py` says how it is compiled.
 """
 
 from __future__ import annotations
@@ -117,14 +117,12 @@ scan_p.multiple_results = True
 _programs: dict[Call, Any] = {}  # of eager calls
 
 
-@scan_p.def_impl
 def _run_eagerly(*arrays: Array, call: Call) -> list[Array]:
     program = _programs.get(call) or keep(_programs, call, jax.jit(functools.partial(scan_p.bind, call=call)))
     results: list[Array] = program(*arrays)
     return results
 
 
-@scan_p.def_abstract_eval
 def _shapes(*avals: Any, call: Call) -> list[Any]:
     request = request_of(call, avals)
     if any(map(is_spread, avals)):
@@ -153,15 +151,15 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]
     """The cotangents of the arrays in which a scan is linear."""
     needs = [ad.is_undefined_primal(array) for array in arrays]
     linear = {OPERATORS["add"]: ("x",), LINEAR_RECURRENCE: ("b", "initial")}.get(call.flags.op, ())
-    if call.initial is not None or any(need and role not in linear for need, role in zip(needs, call.roles, strict=True)):
+    if call.initial is not None or any(
+        need and role not in linear for need, role in zip(needs, call.roles, strict=True)
+    ):
         raise ScanTypeError(f"op={call.flags.op.name!r} is not linear in its arrays, and has no transpose")
     _refuse_carries(call)
     shaped = tuple(array.aval if need else array for need, array in zip(needs, arrays, strict=True))
     known = [None if type(ct) is ad.Zero else ct for ct in cotangents]
     found = pullback(call, shaped, known, needs, request_of(call, shaped).result.dtype, _Jax)
-    return [
-        ad.Zero(array) if need and ct is None else ct for need, array, ct in zip(needs, shaped, found, strict=True)
-    ]
+    return [ad.Zero(array) if need and ct is None else ct for need, array, ct in zip(needs, shaped, found, strict=True)]
 
 
 def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, call: Call) -> tuple[list[Array], list[int]]:
@@ -171,6 +169,8 @@ def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, call: Call) -> tuple
     return list(results), [0] * len(results)
 
 
+scan_p.def_impl(_run_eagerly)
+scan_p.def_abstract_eval(_shapes)
 ad.primitive_jvps[scan_p] = _tangents
 ad.primitive_transposes[scan_p] = _transpose
 batching.primitive_batchers[scan_p] = _batch

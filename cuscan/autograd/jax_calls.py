@@ -101,8 +101,7 @@ def alike(arrays: Sequence[Array]) -> list[Array]:
     varying = [_varying(jax.typeof(array)) for array in arrays]
     every = frozenset().union(*varying)
     return [
-        array if own == every else _vary(array, tuple(every - own))
-        for array, own in zip(arrays, varying, strict=True)
+        array if own == every else _vary(array, tuple(every - own)) for array, own in zip(arrays, varying, strict=True)
     ]
 
 

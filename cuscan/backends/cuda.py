@@ -65,9 +65,7 @@ class Launch:
         empty: whether there is nothing to launch.
     """
 
-    def __init__(
-        self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device
-    ) -> None:
+    def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
         self.request, self.library, self.device = request, library, device
         results = () if request.only_carry else request.results
         behind = (*([] if request.last is None else [request.last]), *request.carry_out)

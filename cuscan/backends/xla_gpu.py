@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import cupy
 import numpy as np
@@ -14,7 +14,7 @@ from cuscan.checks import check_offsets
 from cuscan.dtypes import DType
 from cuscan.initial import initial_argument
 from cuscan.interop.dlpack import address
-from cuscan.interop.view import Device
+from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.request import ScanRequest
 from cuscan.specs import ALIGNMENT, ArraySpec
 
@@ -47,7 +47,7 @@ class Memory:
         return None  # XLA has some streams, and keeps them
 
 
-_MEMORY = Memory()
+_MEMORY = cast(DeviceLibrary, Memory())  # all of it that launches ask for
 
 
 class OnGpu:
@@ -95,25 +95,20 @@ def _placed(request: ScanRequest, read: list[int], written: list[int]) -> ScanRe
     """The request whose arrays begin at these addresses, in the order of its roles."""
     places = iter(read)
 
-    def at(specs: Iterable[ArraySpec], addresses: Iterable[int]) -> tuple[ArraySpec, ...]:
-        return tuple(
-            dataclasses.replace(spec, address=place % ALIGNMENT)
-            for spec, place in zip(specs, addresses, strict=False)
-        )
+    def at(spec: ArraySpec, place: int) -> ArraySpec:
+        return dataclasses.replace(spec, address=place % ALIGNMENT)
 
-    def next_one(spec: ArraySpec | None) -> ArraySpec | None:
-        return None if spec is None else dataclasses.replace(spec, address=next(places) % ALIGNMENT)
-
-    values = at(request.values, [next(places) for _ in request.values])
-    mask, segments = next_one(request.mask), request.segments
+    values = tuple(at(spec, next(places)) for spec in request.values)
+    mask = None if request.mask is None else at(request.mask, next(places))
+    segments = request.segments
     if segments is not None:
-        segments = dataclasses.replace(segments, array=next_one(segments.array))
+        segments = dataclasses.replace(segments, array=at(segments.array, next(places)))
     return dataclasses.replace(
         request,
         values=values,
         mask=mask,
         segments=segments,
-        row_initial=next_one(request.row_initial),
-        carry_in=at(request.carry_in, places),
-        results=request.results if request.only_carry else at(request.results, written),
+        row_initial=None if request.row_initial is None else at(request.row_initial, next(places)),
+        carry_in=tuple(at(spec, next(places)) for spec in request.carry_in),
+        results=request.results if request.only_carry else tuple(map(at, request.results, written)),
     )

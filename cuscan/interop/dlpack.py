@@ -37,7 +37,7 @@ def is_readonly(capsule: Any) -> bool | None:
 
 
 def address(array: Any) -> int:
-    """Where an array without strides lies, which makes a capsule of the time before DLPack 1.0; nothing is taken over."""
+    """Where an array lies whose capsules are of the time before DLPack 1.0; nothing is taken over."""
     capsule = array.__dlpack__()
     where = ctypes.c_void_p.from_address(_pointer(capsule, _OLD_NAME)).value  # the first field of all
     return where or 0

@@ -1,7 +1,7 @@
 """JAX arrays. Importing this module imports JAX.
 
-Where they lie is XLA's affair: cuscan sees the shapes and dtypes of arrays and tracers alike, and `autograd/jax.py` hands
-them to XLA, which orders the work, makes the results and says where they are when the scan runs.
+Where they lie is XLA's affair: cuscan sees the shapes and dtypes of arrays and tracers alike, and `autograd/jax.py`
+hands them to XLA, which orders the work, makes the results and says where they are when the scan runs.
 """
 
 from __future__ import annotations
