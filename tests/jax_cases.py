@@ -145,3 +145,14 @@ def leaves(results: Any) -> list[Any]:
     if isinstance(results, tuple | list):
         return [leaf for part in results for leaf in leaves(part)]
     return [results]
+
+
+def wide_types(on: bool = True) -> Any:
+    """JAX with types of 64 bits, or without, for as long as the context lasts."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(on)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64(on)

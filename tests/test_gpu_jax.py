@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu import assert_same, cupy, numbers
-from jax_cases import CASES, Case, leaves
+from jax_cases import CASES, Case, leaves, wide_types
 
 import cuscan
 from cuscan import ScanTypeError
@@ -63,7 +63,7 @@ def test_dtypes(dtype: str) -> None:
 
 def test_64_bits() -> None:
     host = numbers((9, 5000), "float64")
-    with jax.enable_x64(True):
+    with wide_types(True):
         for got in (cuscan.cumsum(jnp.asarray(host)), jax.jit(cuscan.cumsum)(jnp.asarray(host))):
             assert_same(np.asarray(got), cuscan.cumsum(host))
         _, index = cuscan.cummax(jnp.asarray(host), return_indices=True)

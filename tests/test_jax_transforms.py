@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import AFFINE, TIMES
+from jax_cases import AFFINE, TIMES, wide_types
 
 import cuscan
 from cuscan import ScanTypeError
@@ -72,7 +72,7 @@ def test_derivatives(name: str) -> None:
     def gradient(*xs: Array) -> Any:
         return jax.vjp(function, *xs)[1](cotangents)
 
-    with jax.enable_x64(True):
+    with wide_types(True):
         _, tangents = jax.jit(lambda xs, ts: jax.jvp(function, xs, ts))(tuple(xs), tuple(ts))
         pulled, turned = jax.jit(lambda xs, ts: jax.jvp(gradient, xs, ts))(tuple(xs), tuple(ts))
         program = jax.jit(gradient)

@@ -56,29 +56,40 @@ def _runs_on_several(context: Any) -> bool:
 
 
 def _emit(device: str, call: Call, request: ScanRequest, dtypes: list[Any], *arrays: Array) -> list[Array]:
-    """The results in terms of JAX. What JAX has in 32 bits, by its setting, backends may have in 64."""
-    specs = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in written(request)]
-    narrow = any(spec.dtype != dtype for spec, dtype in zip(specs, dtypes, strict=True)) or request.carry_in
-    with _wide_types() if narrow else contextlib.nullcontext():
-        results = [jnp.zeros(spec.shape, spec.dtype) for spec in specs]
-        if any(spec.size for spec in specs):
-            initial = None if call.initial is None else call.initial.value
-            runner = make_runner(device, request, call.roles, initial, validate=call.flags.validate)
-            results = list(buffer_callback(runner, tuple(specs))(*_widened(call, request, arrays)))
-        if 0 in request.shape:
-            _hand_on(call, request, arrays, results)
+    """The results in terms of JAX, in these dtypes."""
+    shapes = [shape for shape, _ in written(request)]
+    if any(0 not in shape for shape in shapes):
+        results = _called_back(device, call, request, dtypes, arrays)
+    else:
+        results = [jnp.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    if 0 in request.shape:
+        _hand_on(call, request, arrays, results)
+    return results
+
+
+def _called_back(
+    device: str, call: Call, request: ScanRequest, dtypes: list[Any], arrays: Sequence[Array]
+) -> list[Array]:
+    """The results of a backend. What JAX has in 32 bits, by its setting, backends may have in 64: carries."""
+    initial = None if call.initial is None else call.initial.value
+    runner = make_runner(device, request, call.roles, initial, validate=call.flags.validate)
+    specs = tuple(jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in written(request))
+    widens = request.carry_in or any(spec.dtype != dtype for spec, dtype in zip(specs, dtypes, strict=True))
+    with _wide_types() if widens else contextlib.nullcontext():
+        count = len(arrays) - len(request.carry_in)
+        fields = zip(arrays[count:], request.carry_in, strict=True)
+        carry = [field.astype(numpy_dtype(spec.dtype)) for field, spec in fields]
+        results = buffer_callback(runner, specs)(*arrays[:count], *carry)
         return [result.astype(dtype) for result, dtype in zip(results, dtypes, strict=True)]
 
 
-# Changes JAX's setting for what it traces in this thread meanwhile.
-_wide_types = functools.partial(jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64, True)
+def _wide_types() -> Any:
+    """JAX with types of 64 bits, for what this thread traces meanwhile."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
 
-
-def _widened(call: Call, request: ScanRequest, arrays: Sequence[Array]) -> list[Array]:
-    """The arrays with the carry in the types of backends."""
-    count = len(arrays) - len(request.carry_in)
-    fields = zip(arrays[count:], request.carry_in, strict=True)
-    return [*arrays[:count], *(field.astype(numpy_dtype(spec.dtype)) for field, spec in fields)]
+    return enable_x64(True)
 
 
 def _hand_on(call: Call, request: ScanRequest, arrays: Sequence[Array], results: list[Array]) -> None:
