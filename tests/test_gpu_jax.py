@@ -158,6 +158,13 @@ def test_offsets_are_validated_where_the_user_asks() -> None:
     assert checked(x, jnp.array([0, 30, 40]))[-1] == 10  # and the next call works
 
 
+def test_operators_that_do_not_compile() -> None:
+    wrong = cuscan.Operator("wrong", "earlier + nothing", 0)
+    for way in (cuscan.scan, jax.jit(cuscan.scan, static_argnums=1)):
+        with pytest.raises(cuscan.CompileError, match="nothing"):
+            way(jnp.ones(3), wrong)
+
+
 def test_out_is_refused() -> None:
     x = jnp.ones(3)
     with pytest.raises(ScanTypeError, match=r"^out= cannot be written"):

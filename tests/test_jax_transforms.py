@@ -184,6 +184,18 @@ def batches() -> list[Any]:
         ("reset", lambda x, r: cuscan.cumsum(x, reset=r, initial=1), (x, flags[:, 0]), (0, 0)),
         ("keys", lambda x, k: along(keys=k)(x), (x, flags[:, :, 0].astype(np.int32)), (0, 0)),
         ("offsets", lambda x, o: cuscan.cumsum(x, offsets=o, reverse=True), (x, offsets), (0, 0)),
+        (
+            "offsets, carry",
+            lambda x, o, c: cuscan.cumsum(x, offsets=o, carry=c, axis=0),
+            (x.swapaxes(1, 2), offsets, carry),
+            (0, 0, 0),
+        ),
+        (
+            "offsets, carry, reverse",
+            lambda x, o, c: cuscan.cumsum(x, offsets=o, carry=c, reverse=True, return_carry=True),
+            (x, offsets, carry),
+            (0, 0, 0),
+        ),
         ("offsets of one", lambda x, o: cuscan.cumsum(x, offsets=o), (x, offsets[0]), (0, None)),
         ("carry", lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True), (x.astype(np.float32), carry), (0, 0)),
         ("carry of one", lambda x, c: cuscan.cumsum(x, carry=c), (x, carry[0]), (0, None)),

@@ -98,7 +98,7 @@ def test_views_of_memory_that_are_not_aligned_to_vectors(launches: Any) -> None:
     for start in (0, 1, 3, 0):
         runner(SimpleNamespace(stream=77), (Buffer(out[2:902]),), Buffer(base[start : start + 900]))
         np.testing.assert_array_equal(out[2:902], cuscan.cumsum(base[start : start + 900]))
-    assert len(runner._launches) == 3
+    assert len(runner._launches) == 4  # and that of aligned arrays
 
 
 class Buffer:
@@ -112,6 +112,12 @@ class Buffer:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0
+
+
+def test_kernels_are_compiled_with_the_program(launches: Any) -> None:
+    program = jax.jit(lambda x: cuscan.cumsum(x)).lower(jnp.ones(300)).compile()  # noqa: PLW0108
+    assert len(launches.loads) == 1 and not launches.launches
+    assert program(jnp.ones(300))[-1] == 300 and len(launches.loads) == 1
 
 
 def test_of_nothing(launches: Any) -> None:

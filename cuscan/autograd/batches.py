@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cuscan.call import BESIDE, CARRY
-from cuscan.errors import ScanTypeError
 from cuscan.linearised import Call
 
 Array = Any
@@ -15,12 +14,14 @@ Array = Any
 class Batching(Protocol):
     """What batches ask of a framework: functions of the array API standard, and one more."""
 
+    def full_like(self, x: Array, fill: Any) -> Array: ...
+    def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
     def moveaxis(self, x: Array, source: int, destination: int) -> Array: ...
     def broadcast_to(self, x: Array, shape: tuple[int, ...]) -> Array: ...
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array: ...
 
     def segment_numbers(self, offsets: Array, length: int) -> Array:
-        """The number of the segment at each position, for a batch of offsets: (size, length)."""
+        """The number of the segment at each position, from 1 on, for a batch of offsets: (size, length)."""
 
 
 def batched(
@@ -41,10 +42,9 @@ def batched(
                 made[i] = xp.broadcast_to(made[i], (size, *shape))
             continue
         if role == "offsets":
-            if call.flags.return_carry or any(role in CARRY for role in call.roles):
-                raise ScanTypeError("vmap over offsets has no carries; pass keys in their place")
-            roles[i], made[i], shape = "keys", xp.segment_numbers(made[i], length), (length,)
-        along = len(shape) == 1 and axis < -1 and _lies_along(roles[i], shape, length)
+            made[i] = _starts(call, made[i], xp.segment_numbers(made[i], length), xp)
+            roles[i], shape = "reset", (length,)
+        along = role == "offsets" or (axis < -1 and _lies_along(role, shape, length))
         behind = -axis - 1 if along else 0
         before = rank - (role == "initial" or role in CARRY) - len(shape) - behind
         made[i] = xp.reshape(made[i], (size, *(1,) * before, *shape, *(1,) * behind))
@@ -53,4 +53,18 @@ def batched(
 
 def _lies_along(role: str, shape: tuple[int, ...], length: int) -> bool:
     """Whether an array of one dimension lies along the scanned axis, which is not the last one."""
-    return role == "keys" or (role in ("mask", "reset") and shape != (1,) and shape == (length,))
+    return len(shape) == 1 and (role == "keys" or (role in ("mask", "reset") and shape == (length,) != (1,)))
+
+
+def _starts(call: Call, offsets: Array, numbers: Array, xp: Batching) -> Array:
+    """Where segments start, in scan order, by the numbers of segments; at the first element after empty ones alone.
+
+    A carry enters the first segment, and an empty one takes it.
+    """
+    reverse = call.flags.reverse
+    if any(role in CARRY for role in call.roles):
+        before = xp.full_like(numbers[:, :1], offsets.shape[1] - 1 if reverse else 1)
+    else:
+        before = numbers[:, -1:] if reverse else numbers[:, :1]
+    joined = xp.concat((numbers, before) if reverse else (before, numbers), 1)
+    return joined[:, 1:] != joined[:, :-1]

@@ -58,6 +58,9 @@ class OnGpu:
         self._offsets = roles.index("offsets") if validate and "offsets" in roles else None
         self._number = None if initial is None else initial_argument(request, initial).tobytes()
         self._launches: dict[tuple[int, ...], Launch] = {}
+        # Compiled ahead, for arrays as XLA makes them: what is wrong is an error of the call, not of XLA's program.
+        count = len(roles) + (0 if request.only_carry else len(request.results))
+        self._find(_get_device(), len(roles), [0] * (count + (request.last is not None) + len(request.carry_out)))
 
     def __call__(self, context: Any, written: tuple[Any, ...], *read: Any) -> None:
         ordinal, current = read[0].__dlpack_device__()[1], _get_device()
@@ -72,13 +75,18 @@ class OnGpu:
     def _run(self, ordinal: int, stream: int, read: tuple[Any, ...], pointers: list[int]) -> None:
         if self._offsets is not None:
             self._validate(read[self._offsets], pointers[self._offsets], stream)
+        launch = self._find(ordinal, len(read), pointers)
+        if not launch.empty:
+            launch.queue(stream, pointers, [] if self._number is None else [(launch.carry, self._number)])
+
+    def _find(self, ordinal: int, read: int, pointers: list[int]) -> Launch:
+        """The launch for arrays on a device, aligned as these; the first so many are read."""
         key = (ordinal, *[pointer % ALIGNMENT for pointer in pointers])
         launch = self._launches.get(key)
         if launch is None:
-            request = _placed(self._request, pointers[: len(read)], pointers[len(read) :])
+            request = _placed(self._request, pointers[:read], pointers[read:])
             launch = self._launches[key] = Launch(request, self._roles, _MEMORY, Device("cuda", ordinal))
-        if not launch.empty:
-            launch.queue(stream, pointers, [] if self._number is None else [(launch.carry, self._number)])
+        return launch
 
     def _validate(self, offsets: Any, pointer: int, stream: int) -> None:
         """Fetch the offsets and check them."""
