@@ -82,6 +82,12 @@ GROUPS = {
         "Milliseconds of the first scan, kernels on disk, beyond those of the first CuPy elementwise kernel.",
         CELLS["first"],
     ),
+    "training": Group(
+        "Training",
+        "A layer: forward and backward of h[t] = a[t] h[t - 1] + (1 - a[t]) x[t], gated, over the best peer's time. A "
+        "backward: its GPU time over that of the forward scan. The host: over torch's time for the same.",
+        CELLS["training"],
+    ),
     "sample": Group(
         "Random scans",
         "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "

@@ -153,6 +153,20 @@ def _first() -> Iterable[Case]:
     yield Case((1000,), how="first", must=150.0, aim=50.0)
 
 
+def _training() -> Iterable[Case]:
+    layer = (8, 4096, 2048)
+    half: dict[str, Any] = {"axis": 1, "op": "linear_recurrence", "dtype": "bfloat16"}
+    step: dict[str, Any] = {"how": "train", "label": "layer", "call": "torch.nn.Module, forward and backward"}
+    yield Case(layer, must=1.0, aim=0.7, peers=("accelerated-scan", "torch.compile"), **half, **step)
+    floor: dict[str, Any] = {"how": "train", "call": "torch.autograd.grad beside the scan", "peers": ()}
+    for label, must, aim in (("backward of b", 1.05, 1.0), ("backward", 3.2, 2.0)):  # of a, too: two scans, a product
+        yield Case(layer, label=label, must=must, aim=aim, **half, **floor)
+        yield Case((1024, 65536), axis=1, op="linear_recurrence", label=label, must=must, aim=aim, **floor)
+    yield Case((8192, 32768), axis=1, label="backward", must=1.05, aim=1.0, **floor)
+    yield Case(layer, axis=1, label="backward", must=1.05, aim=1.0, **floor)
+    yield Case((1000,), how="train", label="host", call="torch.cumsum(x, 0), forward and backward", must=1.2, aim=1.0)
+
+
 CELLS: dict[str, Callable[[], Iterable[Case]]] = {
     "uses": _uses,
     "rows": _rows,
@@ -168,4 +182,5 @@ CELLS: dict[str, Callable[[], Iterable[Case]]] = {
     "small": _small,
     "host": _host,
     "first": _first,
+    "training": _training,
 }

@@ -86,6 +86,7 @@ def body(group: str, records: list[Record]) -> str:
         "sample": distribution.section,
         "shapes": _shapes,
         "cliffs": _jumps,
+        "training": _training,
     }
     if group in tables:
         return f"{GROUPS[group].meaning}\n\n{tables[group](records)}"
@@ -156,7 +157,28 @@ def _again(record: Record, result: dict[str, Any]) -> bool:
     return way(record) == AFTER_WORK and result.get("measured") == BACK_TO_BACK
 
 
-# ---- new shapes and thresholds ---------------------------------------------------------------------------------------
+# ---- training, new shapes and thresholds -----------------------------------------------------------------------------
+
+
+def _training(records: list[Record]) -> str:
+    names = peers(records)
+    heads = ["what", "array", "median", "spread", "of it", "required", "peak memory", *names]
+    lines = [heads, ["---", "---"] + ["---:"] * (len(heads) - 2)]
+    for record in records:
+        value, must = floors.reached(record), floors.number(record, record["must"])
+        theirs = [_with_memory(record, record["peers"].get(name)) for name in names]
+        what = [f"{record['label']}: {record['scan']}", record["array"], *_times(record, False)]
+        lines.append([*what, f"**{value}**" if floors.below(record) else value, must, _mebibytes(record), *theirs])
+    return f"{floors.verdict(records)}\n\n{markdown(lines)}"
+
+
+def _with_memory(record: Record, result: dict[str, Any] | None) -> str:
+    return " and ".join(filter(None, [_peer(record, result), _mebibytes(result or {})]))
+
+
+def _mebibytes(result: dict[str, Any]) -> str:
+    peak = result.get("peak_bytes")
+    return "" if peak is None else f"{peak / 2**20:.0f} MiB"
 
 
 def _shapes(records: list[Record]) -> str:

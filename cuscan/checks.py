@@ -176,7 +176,7 @@ def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...
     """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
     if view.dtype.kind is not Kind.BOOL:
         raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}")
-    if len(view.shape) != 1 or view.shape == (1,) or axis == len(shape) - 1 or view.shape[0] != shape[axis]:
+    if not lies_along(view.shape, shape, axis):
         return broadcast(name, view, main, shape)
     if view.shape[0] == shape[-1]:
         along = ", ".join(["-1", *["1"] * (len(shape) - 1 - axis)])
@@ -185,6 +185,11 @@ def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...
             f"pass {name}.reshape({along}) for axis {axis}, or {name}.reshape(1, -1) for the last"
         )
     return _along(name, view, main, shape, axis)
+
+
+def lies_along(shape: tuple[int, ...], whole: tuple[int, ...], axis: int) -> bool:
+    """Whether a mask or flags of a shape lie along the scanned axis of the whole, and not along its last."""
+    return len(shape) == 1 and shape != (1,) and axis not in (-1, len(whole) - 1) and shape[0] == whole[axis]
 
 
 def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:

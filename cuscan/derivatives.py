@@ -17,32 +17,58 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from cuscan.call import SEGMENTS, find_dtype, find_operator
-from cuscan.dtypes import DType
-from cuscan.linearised import Call, LinearisedScan, Namespace, check_differentiable
-from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
+from cuscan.carried import Cotangents, added, fields_in, first_field, has_other_field, split, tangent_in, tangents_out
+from cuscan.dtypes import DTYPES, INEXACT, DType
+from cuscan.linearised import Call, LinearisedScan, Namespace, Step
+from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
+from cuscan.steps import check_differentiable, make_step
 
-__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward"]
+__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward", "transposed"]
 
 Array = Any
+Maybe = Array | None
 
 
 def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
     """Which arrays of a call its pullback reads. `needs`: those for which a cotangent is wanted."""
     op = find_operator(call.flags.op)
     if op is LINEAR_RECURRENCE:
-        read = {"a", *SEGMENTS} | ({"b", "initial"} if needs[0] else set())
+        read = {"a", "carry[0]", *SEGMENTS} | ({"b", "initial", "carry[1]"} if needs[0] else set())
+    elif op.name == "add":
+        read = {"mask", *SEGMENTS} | ({"x"} if call.flags.skipna else set())
     else:
-        read = {"mask", *SEGMENTS} | ({"x"} if op.name != "add" or call.flags.skipna else set())
+        read = {"x", "mask", *SEGMENTS, *CARRY}
+    if "keys" in call.roles:
+        read.add(call.roles[-1])  # the key of a carry, if there is one
     return tuple(role in read for role in call.roles)
 
 
+def transposed(flags: Flags, roles: tuple[str, ...], rank: int, x: DType) -> Flags | None:
+    """The flags of the one scan that is the whole pullback of a call with these flags; None where it takes more.
+
+    A sum goes the other way, in the segments that keys or offsets give. `x`: the dtype of the elements.
+    """
+    plain = not (flags.skipna or flags.include_initial or flags.return_carry)
+    others = {"mask", "reset", *CARRY}
+    if not plain or find_operator(flags.op) is not OPERATORS["add"] or not others.isdisjoint(roles):
+        return None
+    result = x if flags.dtype is None else find_dtype(flags.dtype)
+    if x.kind not in INEXACT or result.kind is not x.kind:
+        return None
+    axis = flags.axis - rank if flags.axis >= 0 else flags.axis
+    return flags._replace(axis=axis, reverse=not flags.reverse, dtype=x.name, validate=False)
+
+
 def pushforward(
-    call: Call, arrays: tuple[Array, ...], tangents: Sequence[Array | None], dtype: DType, xp: Namespace
-) -> tuple[Array | None, ...]:
-    """The tangents of the results of a call, None for indices. `dtype`: of the first result."""
+    call: Call, arrays: tuple[Array, ...], tangents: Sequence[Maybe], dtype: DType, xp: Namespace
+) -> tuple[Maybe, ...]:
+    """The tangents of the results of a call, None for indices and the like. `dtype`: of the scan's result.
+
+    The fields of a carry stand last, one by one.
+    """
     scan = LinearisedScan(call, arrays, dtype, xp)
-    step = scan.step([tangent is not None for tangent in tangents])
+    step = make_step(scan, [tangent is not None for tangent in tangents])
     terms = [
         tangent if weight is None else tangent * weight
         for tangent, weight in zip(tangents, step.weights, strict=False)
@@ -51,70 +77,64 @@ def pushforward(
     moved = functools.reduce(lambda one, other: one + other, terms) if terms else xp.zeros_like(scan.main)
     if step.chosen is not None:
         moved = xp.where(step.chosen, moved, xp.zeros_like(moved))
-    initial = tangents[call.roles.index("initial")] if "initial" in call.roles else None
     moved = xp.broadcast_to(moved, scan.shape)
-    flags = scan.flags._replace(dtype=dtype.name)
-    results = scan.linear(flags, step.decay, moved, step.segments, initial)
-    return (results[0], None) if scan.op.indexed else results
+    initial = tangents[call.roles.index("initial")] if "initial" in call.roles else None
+    asked = {"return_carry": call.flags.return_carry, "only_carry": call.flags.only_carry}
+    flags = scan.flags._replace(dtype=dtype.name, **asked)
+    results = list(scan.linear(flags, step, moved, initial, tangent_in(scan, tangents)))
+    behind: tuple[Maybe, ...] = ()
+    if call.flags.return_carry:
+        first = None
+        if has_other_field(scan):
+            part = first_field(scan, results[-1])
+            moving = [tangents[i] for i in part.places]
+            if any(tangent is not None for tangent in moving):
+                first = pushforward(part.call, part.arrays, moving, dtype, xp)[0]
+        behind = tangents_out(scan, results.pop(), first)
+    if scan.op.indexed and not call.flags.only_carry:
+        results.append(None)
+    return (*results, *behind)
 
 
 def pullback(
     call: Call,
     arrays: tuple[Array, ...],
-    cotangents: Sequence[Array | None],
+    cotangents: Sequence[Maybe],
     needs: Sequence[bool],
     dtype: DType,
     xp: Namespace,
-) -> tuple[Array | None, ...]:
-    """The cotangents of the arrays of a call, None where they are not wanted. `dtype`: of the first result.
+) -> tuple[Maybe, ...]:
+    """The cotangents of the arrays of a call, None where they are not wanted. `dtype`: of the scan's result.
 
     Arrays that `kept` leaves out may be stand-ins with a shape and a dtype.
     """
     scan = LinearisedScan(call, arrays, dtype, xp)
-    cotangent, before, total = _split(scan, cotangents)
-    if cotangent is None:
-        return (None,) * len(arrays)
-    step = scan.step(needs)
-    flags = scan.flags._replace(
-        reverse=not scan.flags.reverse, include_initial=False, return_last=False, dtype=scan.gradient_dtype(step).name
-    )
+    given = split(scan, cotangents)
+    found: list[Maybe] = [None] * len(arrays)
+    if given.first is not None:
+        part = first_field(scan, given.first)
+        pulled = pullback(part.call, part.arrays, (given.first,), [needs[i] for i in part.places], dtype, xp)
+        for i, gradient in zip(part.places, pulled, strict=True):
+            found[i] = None if gradient is None else _as_of(xp, arrays[i], gradient)
+    if given.elements is None and given.before is None and given.behind is None:
+        return tuple(found)
+    step = make_step(scan, needs)
     decay = None if step.decay is None else scan.conj(step.decay)
-    backward = decay if scan.flags.exclusive or decay is None else scan.later(decay)
-    moved = scan.linear(flags, backward, cotangent, scan.flipped(step.segments, total), total)[0]
-    found: list[Array | None] = [None] * len(arrays)
+    moved = _pull_elements(scan, step._replace(decay=decay), given)
     for i, weight in enumerate(step.weights):
         if needs[i]:
             gradient = moved if weight is None else moved * scan.conj(weight)
             if step.chosen is not None:
                 gradient = xp.where(step.chosen, gradient, xp.zeros_like(gradient))
-            found[i] = _as_of(xp, arrays[i], gradient)
-    place = call.roles.index("initial") if "initial" in call.roles else None
-    if place is not None and needs[place]:
-        if scan.shape[scan.axis]:
-            found[place] = _as_of(xp, arrays[place], _of_initial(scan, decay, moved, cotangent, before))
-        elif scan.flags.return_last and cotangents[-1] is not None:  # what comes in goes out
-            found[place] = _as_of(xp, arrays[place], cotangents[-1])
+            found[i] = added(found[i], _as_of(xp, arrays[i], gradient))
+    entries = [i for i, role in enumerate(call.roles) if role == "initial" or role in CARRY]
+    if any(needs[i] for i in entries):
+        state = _pull_entry(scan, step._replace(decay=decay), moved, given)
+        fields = fields_in(scan, state) if scan.carry else (state,)
+        for i, gradient in zip(entries, fields, strict=False):
+            if needs[i] and gradient is not None:
+                found[i] = added(found[i], _as_of(xp, arrays[i], gradient))
     return tuple(found)
-
-
-def _split(scan: LinearisedScan, cotangents: Sequence[Array | None]) -> tuple[Array | None, Array | None, Array | None]:
-    """The cotangents of the results at the elements, of what comes before them, and of a total behind them."""
-    xp, whole = scan.xp, cotangents[0]
-    last = cotangents[-1] if scan.flags.return_last else None
-    if last is not None:  # it is the last element once more
-        at_end = xp.expand_dims(xp.cast(last, scan.dtype), scan.axis)
-        if whole is None:
-            whole = xp.broadcast_to(xp.zeros_like(at_end), scan.shape)
-        if scan.shape[scan.axis] > 1:  # else all of it is the end
-            parts = [scan.cut(whole, None, -1), scan.cut(whole, -1, None) + at_end]
-            whole = xp.concat(parts[::-1] if scan.flags.reverse else parts, scan.axis)
-        else:
-            whole = whole + at_end
-    if whole is None or not scan.flags.include_initial:
-        return whole, None, None
-    if scan.flags.exclusive:
-        return scan.cut(whole, None, -1), None, scan.first(scan.cut(whole, -1, None))
-    return scan.cut(whole, 1, None), scan.first(whole), None
 
 
 def _as_of(xp: Namespace, array: Array, gradient: Array) -> Array:
@@ -122,11 +142,46 @@ def _as_of(xp: Namespace, array: Array, gradient: Array) -> Array:
     return xp.sum_to(xp.cast(gradient, find_dtype(array.dtype)), array.shape)
 
 
-def _of_initial(scan: LinearisedScan, decay: Array, moved: Array, cotangent: Array, before: Array | None) -> Array:
-    """The cotangent of an array of initial states."""
-    gradient = scan.first(moved) * scan.first(decay)
-    if scan.flags.exclusive:
-        gradient = gradient + scan.first(cotangent)
-    if scan.segments is not None and scan.segments[0] == "reset":
-        gradient = scan.xp.where(scan.first(scan.segments[1]), scan.xp.zeros_like(gradient), gradient)
-    return gradient if before is None else gradient + before
+def _pull_elements(scan: LinearisedScan, step: Step, given: Cotangents) -> Array:
+    """The cotangents of the elements, before their weights."""
+    xp, elements, behind = scan.xp, given.elements, given.behind
+    dtype = scan.gradient_dtype(step)
+    if elements is None and step.decay is None and step.segments is None:  # the same for all: nothing to scan
+        return xp.broadcast_to(xp.expand_dims(xp.cast(behind, dtype), scan.axis), scan.shape)
+    if elements is None:
+        elements = xp.broadcast_to(xp.expand_dims(xp.zeros_like(behind), scan.axis), scan.shape)
+    flags = scan.flags._replace(
+        reverse=not scan.flags.reverse, include_initial=False, return_last=False, dtype=dtype.name
+    )
+    if not scan.flags.exclusive and scan.shape[scan.axis]:
+        if step.segments is None or step.segments[0] == "reset":
+            if step.decay is not None or step.segments is not None:
+                return _pull_shifted(scan, flags, step, elements, behind)
+        elif step.decay is not None:  # what is shifted is copied
+            step = step._replace(decay=scan.later(step.decay, elements if behind is not None else None))
+    step = step._replace(segments=scan.flipped(step.segments, behind))
+    return scan.linear(flags, step, elements, behind)[0]
+
+
+def _pull_shifted(scan: LinearisedScan, flags: Flags, step: Step, elements: Array, behind: Maybe) -> Array:
+    """G[t - 1] = g[t - 1] + decay[t] G[t], from the last G on, which is a result too: no copy of what is shifted."""
+    start = added(scan.last(elements), behind)
+    segments = step.segments and ("reset", scan.rest(step.segments[1]))
+    flags = flags._replace(include_initial=True)
+    shifted = Step(scan.rest(step.decay), (), None, segments)
+    elements = scan.cut(elements, None, -1)
+    if step.decay is None:  # a sum takes a carry in the place of initial states
+        return scan.linear(flags, shifted, elements, carry=scan.xp.cast(start, DTYPES[scan.dtype.wide]))[0]
+    return scan.linear(flags, shifted, elements, initial=start)[0]
+
+
+def _pull_entry(scan: LinearisedScan, step: Step, moved: Array, given: Cotangents) -> Maybe:
+    """The cotangent of the state that comes in, as an array of initial states or in a carry."""
+    if not scan.shape[scan.axis]:  # what comes in goes out
+        return added(given.before, given.behind)
+    gradient = scan.first(moved)
+    if step.decay is not None:
+        gradient = gradient * scan.first(step.decay)
+    if scan.flags.exclusive and given.elements is not None:
+        gradient = gradient + scan.first(given.elements)
+    return added(scan.enters(gradient, step, from_carry=bool(scan.carry)), given.before)

@@ -1,16 +1,16 @@
-"""A scan as its derivative sees it: the decay and the weight of each step of a linear recurrence; see `derivatives`."""
+"""A scan as its derivative sees it, and the scans that this needs; see `derivatives`."""
 
 from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from cuscan.call import BESIDE, SEGMENTS, Flags, find_dtype, find_operator
+from cuscan.call import BESIDE, CARRY, SEGMENTS, Flags, find_dtype, find_operator
+from cuscan.checks import lies_along
 from cuscan.dtypes import DTYPES, DType
-from cuscan.errors import ScanTypeError
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid
+from cuscan.operators import LINEAR_RECURRENCE, OPERATORS, Monoid
 
 Array = Any
 
@@ -61,27 +61,21 @@ class Step(NamedTuple):
         weights: one for each array of values; None is 1.
         chosen: where elements count, bool; None is everywhere.
         segments: role and array; None if there are none.
+        key: where segments are given by keys, that of the carry.
     """
 
     decay: Array | None
     weights: tuple[Array | None, ...]
     chosen: Array | None = None
     segments: tuple[str, Array] | None = None
-
-
-def check_differentiable(op: object) -> None:
-    """Raise `ScanTypeError` for an operator of the user's that has no derivative."""
-    operator = find_operator(op)
-    if operator.source and operator.vjp is None:
-        how = "its state has several fields" if operator.dtypes else "pass vjp= to its Operator"
-        raise ScanTypeError(f"op={operator.name!r} has no derivative ({how}); detach its arrays (stop_gradient)")
+    key: Array | None = None
 
 
 class LinearisedScan:
     """A call with its arrays, and the scans that its derivative needs."""
 
     def __init__(self, call: Call, arrays: tuple[Array, ...], dtype: DType, xp: Namespace) -> None:
-        self.call, self.arrays, self.dtype, self.xp = call, arrays, dtype, xp
+        self.call, self.dtype, self.xp = call, dtype, xp
         self.op = find_operator(call.flags.op)
         self.given = dict(zip(call.roles, arrays, strict=True))
         self.values = tuple(array for role, array in self.given.items() if role not in BESIDE)
@@ -89,43 +83,80 @@ class LinearisedScan:
         self.shape = tuple(self.main.shape)
         axis = call.flags.axis
         self.axis = axis - len(self.shape) if axis >= 0 else axis
+        for role in ("mask", "reset", "keys"):
+            if role in self.given:
+                self.given[role] = self._placed(role, self.given[role])
         self.segments = next(((role, self.given[role]) for role in SEGMENTS if role in self.given), None)
+        carry = tuple(array for role, array in self.given.items() if role in CARRY)
+        keyed = bool(carry) and "keys" in self.given
+        self.key: Array | None = carry[-1] if keyed else None
+        self.carry = carry[:-1] if keyed else carry
         # An exclusive scan with the total behind it is an inclusive one with the identity before it.
         exclusive = call.flags.exclusive and not (call.flags.include_initial and self.segments is None)
-        self.flags = call.flags._replace(axis=self.axis, exclusive=exclusive, validate=False)
+        self.flags = call.flags._replace(
+            axis=self.axis, exclusive=exclusive, validate=False, return_carry=False, only_carry=False
+        )
         self.number = DTYPES[dtype.accumulator]  # what intermediate results are computed in
 
-    def step(self, needs: Sequence[bool]) -> Step:
-        check_differentiable(self.op)
-        if self.op.indexed or self.op.name in ("max", "min"):
-            return _extremum(self)
-        if self.op.source:
-            return _user_operator(self)
-        return _STEPS[self.op.name](self, needs)
+    def _placed(self, role: str, array: Array) -> Array:
+        """What lies along the scanned axis, with the axes behind that."""
+        along = len(array.shape) == 1 if role == "keys" else lies_along(tuple(array.shape), self.shape, self.axis)
+        return array[(slice(None), *(None,) * (-self.axis - 1))] if along else array
 
     # ---- scans like this one
 
-    def again(self, op: Monoid | None = None, *, exclusive: bool, dtype: DType | None = None) -> tuple[Array, ...]:
-        """The results of this call with another operator, before each element or through it."""
+    def again(
+        self,
+        op: Monoid | None = None,
+        *,
+        exclusive: bool = False,
+        dtype: DType | None = None,
+        carry: tuple[Array, ...] = (),
+        only_carry: bool = False,
+    ) -> tuple[Array, ...]:
+        """The results of this call with another operator, before each element or through it; or the carry alone."""
         name = self.number if dtype is None else dtype
-        flags = self.flags._replace(
-            op=op or self.op, exclusive=exclusive, include_initial=False, return_last=False, dtype=name.name
-        )
-        return self.xp.scan(Call(flags, self.call.roles, self.call.initial), self.arrays)
+        flags = self.flags._replace(op=op or self.op, exclusive=exclusive, include_initial=False, return_last=False)
+        flags = flags._replace(dtype=name.name, return_carry=only_carry, only_carry=only_carry)
+        given = {role: array for role, array in self.given.items() if role not in CARRY}
+        if self.carry:
+            given |= self.as_carry(carry or self.carry, self.key)
+        return self.xp.scan(Call(flags, tuple(given), self.call.initial), tuple(given.values()))
 
     def linear(
-        self, flags: Flags, decay: Array | None, moved: Array, segments: tuple[str, Array] | None, initial: Array | None
+        self,
+        flags: Flags,
+        step: Step,
+        moved: Array,
+        initial: Array | None = None,
+        carry: Array | None = None,
     ) -> tuple[Array, ...]:
-        """A sum where nothing decays, else a linear recurrence; in `segments`, from `initial`."""
+        """A sum where nothing decays, else a linear recurrence; from `initial`, or from a carry as scans have it.
+
+        Returns what the call returns, of the carry the state alone.
+        """
         given = {"x": moved}
-        if not (decay is None and initial is None):
-            given = {"a": 1.0 if decay is None else decay, "b": moved}
-        flags = flags._replace(op=LINEAR_RECURRENCE if "a" in given else OPERATORS["add"], skipna=False)
-        if segments is not None:
-            given[segments[0]] = segments[1]
+        if not (step.decay is None and initial is None):
+            given = {"a": 1.0 if step.decay is None else step.decay, "b": moved}
+        decays = "a" in given
+        flags = flags._replace(op=LINEAR_RECURRENCE if decays else OPERATORS["add"], skipna=False)
+        if step.segments is not None:
+            given[step.segments[0]] = step.segments[1]
         if initial is not None:
             given["initial"] = initial
-        return self.xp.scan(Call(flags, tuple(given)), tuple(given.values()))
+        if carry is not None:
+            given |= self.as_carry((self.xp.ones_like(carry), carry) if decays else (carry,), step.key)
+        results = self.xp.scan(Call(flags, tuple(given)), tuple(given.values()))
+        if not flags.return_carry:
+            return results
+        state = (0 if flags.only_carry else 1) + flags.return_last
+        return (*results[:state], results[state + decays])
+
+    @staticmethod
+    def as_carry(fields: tuple[Array, ...], key: Array | None) -> dict[str, Array]:
+        """A carry by its roles."""
+        fields = fields if key is None else (*fields, key)
+        return dict(zip(CARRY[:1] if len(fields) == 1 else CARRY[1:], fields, strict=False))
 
     # ---- the elements
 
@@ -156,86 +187,69 @@ class LinearisedScan:
 
     # ---- places along the axis, in scan order
 
+    def spans(self, x: Array) -> bool:
+        """Whether x has a value for each place along the axis."""
+        if x is None or isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
+            return False
+        return bool(x.shape[self.axis] == self.shape[self.axis])
+
     def cut(self, x: Array, start: int | None, stop: int | None) -> Array:
         """x[start:stop] in scan order."""
         if self.flags.reverse:
             start, stop = None if stop is None else -stop, None if start is None else -start
         return x[(..., slice(start, stop), *(slice(None),) * (-self.axis - 1))]
 
+    def rest(self, x: Array) -> Array:
+        """All but the first in scan order; x itself where it is the same everywhere."""
+        return self.cut(x, 1, None) if self.spans(x) else x
+
     def first(self, x: Array) -> Array:
         """What stands first, without the axis; x itself if it is the same everywhere."""
+        return self._at(x, -1 if self.flags.reverse else 0)
+
+    def last(self, x: Array) -> Array:
+        """What stands last, like `first`."""
+        return self._at(x, 0 if self.flags.reverse else -1)
+
+    def _at(self, x: Array, place: int) -> Array:
         if isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
             return x
-        return x[(..., -1 if self.flags.reverse else 0, *(slice(None),) * (-self.axis - 1))]
+        return x[(..., place, *(slice(None),) * (-self.axis - 1))]
 
-    def later(self, x: Array, fill: Any = 1) -> Array:
-        """x[t + 1] at t, `fill` behind the last; x itself where it does not vary."""
-        if isinstance(x, numbers.Number) or len(x.shape) < -self.axis or x.shape[self.axis] <= 1:
-            return x
-        parts = [self.cut(x, 1, None), self.xp.full_like(self.cut(x, None, 1), fill)]
-        return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
+    def later(self, x: Array, like: Array | None = None) -> Array:
+        """x[t + 1] at t, 1 behind the last; x itself if it is the same everywhere and need not be `like` another."""
+        if not self.spans(x):
+            if like is None:
+                return x
+            x = self.xp.full_like(like, x) if isinstance(x, numbers.Number) else self.xp.broadcast_to(x, self.shape)
+        return self._joined(self.cut(x, 1, None), self.xp.ones_like(self.cut(x, None, 1)))
 
     def flipped(self, segments: tuple[str, Array] | None, initial: Array | None) -> tuple[str, Array] | None:
         """The same segments for the other direction: where one ended, one starts."""
         if segments is None or segments[0] != "reset":
             return segments
         reset = segments[1] if initial is None else self.xp.broadcast_to(segments[1], self.shape)
-        return "reset", self.later(reset, False)
+        if self.spans(reset) and self.shape[self.axis]:
+            reset = self._joined(self.cut(reset, 1, None), self.xp.zeros_like(self.cut(reset, None, 1)))
+        return "reset", reset
+
+    def _joined(self, *parts: Array) -> Array:
+        return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
+
+    def enters(self, x: Array, step: Step, *, from_carry: bool) -> Array:
+        """What comes in where it reaches the first element, else 0. Initial states go into any segment but a reset."""
+        if step.segments is None:
+            return x
+        kind, array = step.segments
+        if kind == "reset":
+            starts = self.first(array)
+        elif not from_carry or (kind == "offsets" and array.shape[-1] < 2):
+            return x
+        elif kind == "offsets":  # with an empty segment
+            starts = array[-2] == self.shape[self.axis] if self.flags.reverse else array[1] == 0
+        else:
+            starts = self.first(array) != step.key
+        return self.xp.where(starts, self.xp.zeros_like(x), x)
 
     def conj(self, x: Array) -> Array:
         return x.conjugate() if isinstance(x, numbers.Complex) else self.xp.conj(x)
-
-
-# ---- the operators ---------------------------------------------------------------------------------------------------
-
-
-def _sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    return Step(None, (None,), scan.chosen, scan.segments)
-
-
-def _product(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    return Step(scan.elements, scan.again(exclusive=True), scan.chosen, scan.segments)
-
-
-def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    """Exponentials of differences from the result: at most 1, and 0 for what is -inf."""
-    xp = scan.xp
-    (before,), (through,) = scan.again(exclusive=True), scan.again(exclusive=False)
-    x = xp.cast(scan.elements, scan.number)
-
-    def share(part: Array) -> Array:
-        return xp.exp(xp.where(part == through, xp.zeros_like(through), part - through))
-
-    weight = xp.where(x == -float("inf"), xp.zeros_like(x), share(x))
-    return Step(share(before), (weight,), scan.chosen, scan.segments)
-
-
-def _extremum(scan: LinearisedScan) -> Step:
-    """The element that an index points to hands its tangent on for as long as the index stays."""
-    op = scan.op if scan.op.indexed else INDEXED[scan.op.name, "first"]
-    index = scan.again(op, exclusive=False, dtype=scan.dtype)[1]
-    new = index == scan.xp.positions(index, scan.axis)
-    if scan.flags.exclusive:  # what is shown first in a segment is of no element
-        return Step(scan.xp.cast(~new, scan.number), (None,), new, scan.segments)
-    return Step(None, (None,), new, ("keys", index))
-
-
-def _recurrence(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    before = scan.again(exclusive=True, dtype=scan.dtype)[0] if needs[0] else None
-    return Step(scan.given["a"], (before, None), None, scan.segments)
-
-
-def _user_operator(scan: LinearisedScan) -> Step:
-    assert scan.op.vjp is not None
-    (before,) = scan.again(exclusive=True)
-    x = scan.xp.cast(scan.elements, scan.number)
-    decay, weight = scan.op.vjp(before, x, scan.xp.ones_like(x))
-    return Step(decay, (weight,), scan.chosen, scan.segments)
-
-
-_STEPS: dict[str, Callable[[LinearisedScan, Sequence[bool]], Step]] = {
-    "add": _sum,
-    "mul": _product,
-    "logaddexp": _log_sum,
-    LINEAR_RECURRENCE.name: _recurrence,
-}

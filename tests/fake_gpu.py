@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,6 +36,7 @@ class Gpu(NumPyLibrary):
         self.contexts = []  # as (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
         self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
+        self.of_graphs, self.cleared = [], []
         self.out_of_memory = False
         self.kinds = {}
         self.lock = threading.Lock()
@@ -63,6 +65,11 @@ class Gpu(NumPyLibrary):
         self.scratches.append(scratch)
         return scratch  # and not the last of the list, which may be another thread's
 
+    def scratch_of_graph(self, nbytes, device):
+        memory = self.scratch(nbytes, device)
+        self.of_graphs.append(weakref.ref(self.scratches.pop()))
+        return memory
+
     def stream(self, device):
         return self.current_stream
 
@@ -72,6 +79,7 @@ class Gpu(NumPyLibrary):
     # ---- what CUDA does
     def clear(self, pointer, value, nbytes, stream):
         assert stream == self.current_stream
+        self.cleared.append(pointer)
         ctypes.memset(pointer, value, nbytes)
 
     def make_context(self):
@@ -155,9 +163,6 @@ def fake_gpu(monkeypatch):
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(cuda, "_launches", {})
     monkeypatch.setattr(workspace, "_workspaces", {})
-    for name, empty in (("_captured", []), ("_reserves", {}), ("_clearing", []), ("_wanted", set())):
-        monkeypatch.setattr(workspace, name, empty)
-    monkeypatch.setattr(workspace, "_mark", lambda stream: SimpleNamespace(done=True))
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "streamIsCapturing", lambda stream: stream in fake.capturing)
     monkeypatch.setattr(workspace.cupy.cuda.runtime, "memsetAsync", fake.clear)
     monkeypatch.setattr(cuda, "_target", lambda index: simulator.SMALL_GPU)

@@ -28,7 +28,8 @@ class Numpy:
     @staticmethod
     def scan(call: Call, arrays: tuple[Any, ...]) -> tuple[Array, ...]:
         views = tuple(adopt(np.asarray(array), role) for role, array in zip(call.roles, arrays, strict=True))
-        return backends.run(call.flags, Operands(views, call.roles), call.initial)
+        results = backends.run(call.flags, Operands(views, call.roles), call.initial)
+        return tuple(part for result in results for part in (result if isinstance(result, tuple) else (result,)))
 
     @staticmethod
     def cast(x: Array, dtype: DType) -> Array:

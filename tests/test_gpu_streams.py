@@ -403,6 +403,63 @@ def test_a_thousand_calls_keep_no_memory(name):
     assert len(cuda._launches) == launches
 
 
+def free_bytes() -> int:
+    """Of the GPU, after everything that libraries keep for later is given back."""
+    gc.collect()
+    cupy.cuda.runtime.deviceSynchronize()
+    cupy.get_default_memory_pool().free_all_blocks()
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.empty_cache()
+    return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+@both_libraries
+def test_graphs_that_are_gone_keep_no_memory(name):
+    """A hundred captures of every call: each needs up to 161 bytes a KiB of its own, in all more than is tolerated."""
+    library = need(name)
+    work = some_work(library, seeds=1)
+    large = Work(library, (40_000, 350), {"axis": 0}, 0)
+    stream = library.stream()
+
+    def captures(count: int) -> int:
+        for number in range(count):
+            each = large if number % 2 else work[number // 2 % len(work)]
+            graph, result = library.capture(each.scan, stream)
+            library.replay(graph, stream)
+            stream.synchronize()
+            each.check(result, f"capture {number}")
+            del graph, result
+        return free_bytes()
+
+    captures(20)
+    before = captures(20)
+    assert captures(100) >= before - (2 << 20)
+
+
+@both_libraries
+def test_a_graph_s_memory_may_be_used_again_within_it(name):
+    """What comes after a scan in a graph may get its workspace, and fills it with anything."""
+    library = need(name)
+    work = some_work(library, seeds=1)
+
+    def mixed() -> list[Any]:
+        results = []
+        for each in work:
+            results.append(each.scan())
+            for size in (1, 16, 256):  # KiB; freed at once
+                library.copy(results[-1]).reshape(-1)[: size * 256] * 0 - 1
+        return results
+
+    mixed()
+    library.synchronize()
+    stream = library.stream()
+    graph, results = library.capture(mixed, stream)
+    for _ in range(5):
+        library.replay(graph, stream)
+    stream.synchronize()
+    assert_all(list(zip(results, work, strict=True)))
+
+
 # ---- several GPUs ---------------------------------------------------------------------------------------------
 
 

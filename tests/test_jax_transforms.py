@@ -48,11 +48,16 @@ DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
     "recurrence, all": lambda a, b, h: cuscan.linear_recurrence(
         a, b, initial=h, reset=RESET, reverse=True, return_last=True
     ),
+    "sum, carry": lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True, offsets=OFFSETS),
+    "recurrence, carry": lambda a, b, p, h: cuscan.linear_recurrence(a, b, carry=(p, h), return_carry=True),
+    "total": lambda x: cuscan.total(x, "logaddexp"),
     "recurrence of a number": lambda b, h: cuscan.linear_recurrence(0.5, b[0], axis=0, initial=h[0]),
 }
 SHAPES = {
     "recurrence": [(3, 1), (3, 6)],
     "recurrence, all": [(3, 6), (3, 6), (3,)],
+    "sum, carry": [(3, 6), (3,)],
+    "recurrence, carry": [(3, 6), (3, 6), (3,), (3,)],
     "recurrence of a number": [(3, 6), (3,)],
 }
 
@@ -141,10 +146,16 @@ def test_what_has_no_derivative_says_so() -> None:
         jax.grad(lambda x: cuscan.scan(x, plain).sum())(x)
     with pytest.raises(ScanTypeError, match="op='affine' has no derivative"):
         jax.grad(lambda x: cuscan.scan((x, x), AFFINE)[0].sum())(x)
-    with pytest.raises(ScanTypeError, match=r"^carries have no derivatives yet"):
-        jax.grad(lambda x: cuscan.cumsum(x, return_carry=True)[0].sum())(x)
-    carry = jax.lax.stop_gradient(cuscan.total(x))
-    assert cuscan.cumsum(x, carry=carry).tolist() == [4, 5, 6]
+
+
+def test_gradients_of_carries_where_jax_has_32_bits() -> None:
+    def loss(x: Array) -> Array:
+        carry = cuscan.total(x[:2])
+        return (cuscan.cumsum(x[2:], carry=carry) ** 2).sum()
+
+    x = jnp.asarray([1.0, 2.0, 3.0, 4.0])
+    expected = jax.grad(lambda x: (jnp.cumsum(x)[2:] ** 2).sum())(x)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), expected, rtol=1e-6)
 
 
 def test_a_backward_is_made_of_scans() -> None:

@@ -1,7 +1,6 @@
 """The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
 
 import dataclasses
-import itertools
 import threading
 import weakref
 from types import SimpleNamespace
@@ -10,8 +9,11 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import kept
+from cuscan import backends, kept
+from cuscan.call import Operands, make_flags
+from cuscan.interop import adopt
 from cuscan.interop.view import Device
+from cuscan.operators import LINEAR_RECURRENCE
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")
@@ -109,6 +111,40 @@ def test_every_array_of_a_call_has_its_place(gpu, call):
     assert len(starts) == len(gpu.starts) == (keywords.keys() >= {"offsets"})
     assert tuple(int(port.present) for port in config.ports) == there
     assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
+
+
+BACKWARDS = [
+    ("linear_recurrence", ("a", "b", "initial"), {}),
+    ("linear_recurrence", ("a", "b", "reset", "initial"), {"reverse": True}),
+    ("add", ("x", "reset", "carry"), {"reverse": True}),
+]
+
+
+@pytest.mark.parametrize("op, roles, options", BACKWARDS)
+@pytest.mark.parametrize("axis, length", [(1, 3000), (0, 700), (1, 0)])
+def test_a_backward_shows_the_state_that_it_starts_from(gpu, op, roles, options, axis, length):
+    """Views without one end of the axis, and a result that has both; from 32-bit elements and a 64-bit carry."""
+    shape = (2, length) if axis else (length, 6)
+    longer = (2, length + 1) if axis else (length + 1, 6)
+    lines = (shape[1 - axis],)
+    arrays = {
+        "x": values(longer)[:, :-1] if axis else values(longer)[:-1],
+        "a": values(longer, seed=1)[:, 1:] / 4 if axis else values(longer, seed=1)[1:] / 4,
+        "reset": values(shape, "int8") > 95,
+        "initial": values(lines, seed=2),
+        "carry": values(lines, "float64", seed=3),
+    }
+    arrays["b"] = arrays["x"]
+    named = LINEAR_RECURRENCE if op == "linear_recurrence" else op
+    flags = make_flags(named, axis, options.get("reverse", False), include_initial=True)
+
+    def run(place):
+        views = tuple(adopt(place(arrays[role]), role) for role in roles)
+        return backends.run(flags, Operands(views, roles), None)[0]
+
+    got, want = run(on_gpu), run(np.asarray)
+    assert got.shape == longer and len(gpu.launches) == 1
+    np.testing.assert_array_equal(np.asarray(got), want)
 
 
 def test_the_second_call_is_a_lookup(gpu, monkeypatch):
@@ -366,8 +402,7 @@ def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
         assert stream == scan_stream and pointers[2] == bits and offsets not in pointers
     assert len({bits for _, _, (_, bits) in gpu.starts}) == len({pointers[-1] for _, _, pointers in gpu.launches}) == 1
     assert len(workspace._workspaces) == 2 and gpu.starts[0][2][1] != gpu.launches[0][2][-1]
-    scratches = [memory for memory in gpu.scratches if memory.size != workspace._RESERVE]
-    assert len(scratches) == 1  # bits need not be cleared
+    assert len(gpu.scratches) == len(gpu.cleared) == 1  # bits need not be cleared
 
 
 def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
@@ -411,92 +446,29 @@ def test_no_thread_takes_the_bits_of_another(gpu):
     assert not failures and len({bits for _, _, (_, bits) in gpu.starts}) == 1
 
 
-def test_captured_calls_have_bits_of_their_own(gpu):
+@pytest.mark.parametrize("segments", [False, True], ids=["whole", "offsets"])
+def test_the_memory_of_captured_calls_is_of_their_graph(gpu, segments):
+    """It is not that of eager calls, each replay clears what has to be clear, and nothing here holds it afterwards."""
     x = values(20_000)
-    there, offsets = on_gpu(x), on_gpu(offsets_of(x))
+    there, call = on_gpu(x), {"offsets": on_gpu(offsets_of(x))} if segments else {}
     gpu.current_stream = 5
-    cuscan.scan(there, offsets=offsets)
-    scratches = len(gpu.scratches)
+    cuscan.scan(there, **call)
+    eager, cleared = len(gpu.scratches), len(gpu.cleared)
     gpu.capturing.add(5)
-    for _ in range(2):
-        cuscan.scan(there, offsets=offsets)
+    results = [cuscan.scan(there, **call) for _ in range(2)]
     gpu.capturing.clear()
-    cuscan.scan(there, offsets=offsets)
-    places = [bits for _, _, (_, bits) in gpu.starts]
-    assert places[0] == places[3] and len(set(places)) == 3 and len(gpu.scratches) == scratches
-    assert {kept.pointer for kept in workspace._captured} >= set(places[1:3])  # for as long as the graphs may live
-
-
-def captured(gpu, x, calls):
-    """The workspaces of calls that are captured into a graph."""
-    gpu.capturing.add(gpu.current_stream)
-    for _ in range(calls):
-        cuscan.scan(x)
-    gpu.capturing.clear()
-    return [pointers[-1] for _, _, pointers in gpu.launches[-calls:]]
-
-
-def test_captured_calls_have_workspaces_of_their_own(gpu):
-    x = on_gpu(values(20_000))
-    gpu.current_stream = 5
-    cuscan.scan(x)
-    scratches = len(gpu.scratches)
-    pointers = captured(gpu, x, 2)
-    assert len(gpu.scratches) == scratches  # out of the reserve, with nothing to clear
-    cuscan.scan(x)
-    used = [arguments[-1] for _, _, arguments in gpu.launches]
-    assert used[0] == used[3] and len(set(used)) == 3 and used[1:3] == pointers
-    assert len(workspace._captured) == 2  # for as long as the graphs may live
-    plan_bytes = workspace._captured[0].nbytes
-    assert abs(pointers[1] - pointers[0]) >= plan_bytes and all(pointer % 16 == 0 for pointer in pointers)
-
-
-def test_captured_workspaces_of_odd_sizes_lie_apart(gpu):
-    gpu.current_stream = 5
-    sizes = [20_000, 20_600, 24_000]
-    for n in sizes:
-        cuscan.scan(on_gpu(values(n)))
-    for n in sizes:
-        captured(gpu, on_gpu(values(n)), 1)
-    taken = workspace._captured
-    assert len(taken) == 3 and all(one.nbytes % 256 for one in taken)
-    assert len({one.pointer % 128 for one in taken}) == 1  # lines stay lines
-    for one, following in itertools.pairwise(taken):
-        assert one.pointer + one.nbytes <= following.pointer < one.pointer + one.nbytes + 256
-
-
-def test_a_reserve_that_is_not_cleared_yet_is_not_used(gpu, monkeypatch):
-    event = SimpleNamespace(done=False)
-    monkeypatch.setattr(workspace, "_mark", lambda stream: event)
-    x = on_gpu(values(20_000))
-    gpu.current_stream = 5
-    cuscan.scan(x)
-    before = len(gpu.scratches)
-    captured(gpu, x, 1)
-    assert len(gpu.scratches) == before + 1  # cleared within the graph
-    event.done = True
-    cuscan.scan(x)
-    captured(gpu, x, 1)
-    assert len(gpu.scratches) == before + 1
-
-
-def test_a_reserve_is_replaced_before_it_is_used_up(gpu, monkeypatch):
-    x = on_gpu(values(20_000))
-    gpu.current_stream = 5
-    cuscan.scan(x)
-    (size,) = {workspace._captured[0].nbytes for _ in captured(gpu, x, 1)}
-    monkeypatch.setattr(workspace, "_RESERVE", 8 * -(-size // 256) * 256)
-    monkeypatch.setattr(workspace, "_reserves", {})
-    monkeypatch.setattr(workspace, "_workspaces", {})
-    cuscan.scan(x)
-    pointers = captured(gpu, x, 5)
-    before = len(gpu.scratches)
-    cuscan.scan(x)
-    assert len(gpu.scratches) == before + 1
-    pointers += captured(gpu, x, 8)
-    assert len(gpu.scratches) == before + 1 and len(set(pointers)) == 13
-    captured(gpu, x, 1)
-    assert len(gpu.scratches) == before + 2  # more than there was
+    assert len(gpu.scratches) == eager and len(gpu.of_graphs) == 2 * (1 + segments)
+    assert not any(memory() for memory in gpu.of_graphs)
+    used = [pointers[-1] for _, _, pointers in gpu.launches]
+    assert gpu.cleared[cleared:] == used[1:] and used[0] not in used[1:]
+    bits = [bits for _, _, (_, bits) in gpu.starts]
+    assert bits[:1] == [] or bits[0] not in (*bits[1:], *used)
+    cuscan.scan(there, **call)
+    assert gpu.launches[-1][2][-1] == used[0] and len(gpu.cleared) == cleared + 2
+    for result in results:
+        np.testing.assert_array_equal(
+            np.asarray(result), cuscan.scan(x, **({"offsets": offsets_of(x)} if segments else {}))
+        )
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
@@ -509,5 +481,5 @@ def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):
     gpu.out_of_memory = False
     check(gpu, values(600_000, "float64"))
     check(gpu, values(20_000))
-    sizes = [memory.size for memory in gpu.scratches if memory.size != workspace._RESERVE]
+    sizes = [memory.size for memory in gpu.scratches]
     assert len(sizes) == 2 and sizes[0] < sizes[1]

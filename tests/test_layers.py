@@ -19,8 +19,8 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
     "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
-    "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "derivatives",
-    "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
+    "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "steps",
+    "carried", "derivatives", "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {

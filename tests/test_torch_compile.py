@@ -39,7 +39,8 @@ def numbers(*shape: int, seed: int = 0) -> Any:
 
 
 def compiled(function: Any, backend: Any = "aot_eager", **options: Any) -> Any:
-    return torch.compile(function, fullgraph=True, backend=backend, **options)
+    chosen = {} if "mode" in options else {"backend": backend}
+    return torch.compile(function, fullgraph=True, **chosen, **options)
 
 
 def everything(x: Any) -> list[Any]:
@@ -235,3 +236,26 @@ def test_gradients_on_a_gpu_wait_for_nothing() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.gpu
+def test_captures_anew_for_every_size_keep_nothing() -> None:
+    """`reduce-overhead` captures a graph for each size; all of them share one pool."""
+    from torch._inductor import config
+
+    function = compiled(lambda x: cuscan.cumsum(x * 2, axis=0).sin(), mode="reduce-overhead", dynamic=True)
+    x = numbers(9000, 50).float().cuda()
+
+    def check(sizes: range) -> int:
+        for n in sizes:
+            part = x[:n].clone()
+            for _ in range(3):  # run, captured, replayed
+                got = function(part)
+            torch.testing.assert_close(got, cuscan.cumsum(part * 2, axis=0).sin())
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return int(torch.cuda.memory_reserved())
+
+    with config.patch("triton.cudagraph_dynamic_shape_warn_limit", None):
+        before = check(range(8980, 9000))
+        assert check(range(8880, 8980)) <= before + (2 << 20)

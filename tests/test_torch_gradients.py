@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +62,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reset": {"reset": flags(2), "initial": 0.2},
     "reset-rows": {"reset": flags(3, (2, 1)), "reverse": True, "exclusive": True, "initial": 0.2},
     "offsets": {"offsets": torch.tensor([0, 1, 1, 4]), "reverse": True},
+    "along": {"axis": 0, "mask": torch.tensor([True, False]), "reset": torch.tensor([False, True]), "initial": -0.3},
     "keys": {"keys": torch.tensor([7, 7, 1, 1]), "include_initial": True, "initial": -0.2, "mask": flags(4)},
     "segments-total": {"reset": flags(5), "include_initial": True, "exclusive": True, "initial": 0.6, "reverse": True},
     "offsets-total": {"offsets": torch.tensor([0, 3, 4]), "include_initial": True, "exclusive": True, "initial": 0.6},
@@ -336,23 +336,6 @@ def test_how_many_scans_a_backward_is(scans: int, function: Any, monkeypatch: py
     monkeypatch.setattr(routes.backends, "run", lambda *call: runs.append(call) or run(*call))
     y.sum().backward()
     assert len(runs) == scans
-
-
-def test_carries_are_refused_not_dropped() -> None:
-    x, carry = torch.ones(3, requires_grad=True), torch.ones((), dtype=torch.float64)
-    a = torch.full((3,), 0.5, requires_grad=True)
-    calls: list[Callable[[], Any]] = [
-        lambda: cuscan.cumsum(x, return_carry=True),
-        lambda: cuscan.cumsum(x, carry=carry),
-        lambda: cuscan.cumsum(x.detach(), carry=carry.clone().requires_grad_()),
-        lambda: cuscan.total(x),
-        lambda: cuscan.linear_recurrence(a, x, return_carry=True),
-    ]
-    for call in calls:
-        with pytest.raises(ScanTypeError, match="carries have no derivatives yet"):
-            call()
-    with torch.no_grad():
-        assert cuscan.total(x).item() == 3 and cuscan.cumsum(x, carry=carry).tolist() == [2, 3, 4]
 
 
 # ---- operators of the user -------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ def test_vmap_over_what_stands_beside() -> None:
         (segmented("keys"), x, keys),
         (segmented("keys", 0), x, keys[:, :4]),
         (segmented("mask"), x, mask),
+        (segmented("mask", 0), x, mask[:, :4]),
         (segmented("reset"), x, mask),
         (lambda x: cuscan.cumsum(x, offsets=offsets[0]), x),
         (lambda mask: cuscan.cumsum(row, mask=mask), mask),

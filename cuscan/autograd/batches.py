@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cuscan.call import BESIDE, CARRY
+from cuscan.checks import lies_along
 from cuscan.linearised import Call
 
 Array = Any
@@ -35,6 +36,7 @@ def batched(
     rank, roles = len(shapes[main]), list(call.roles)
     axis = call.flags.axis - rank if call.flags.axis >= 0 else call.flags.axis
     length = max(shapes[i][axis] for i in values if len(shapes[i]) >= -axis)
+    whole = (*shapes[main][:axis], length, *shapes[main][rank + axis + 1 :])
     for i, (role, dim) in enumerate(zip(call.roles, dims, strict=True)):
         shape = shapes[i]
         if dim is None:
@@ -44,16 +46,12 @@ def batched(
         if role == "offsets":
             made[i] = _starts(call, made[i], xp.segment_numbers(made[i], length), xp)
             roles[i], shape = "reset", (length,)
-        along = role == "offsets" or (axis < -1 and _lies_along(role, shape, length))
+        along = role == "offsets" or (role == "keys" and len(shape) == 1)
+        along = along or (role in ("mask", "reset") and lies_along(shape, whole, axis))
         behind = -axis - 1 if along else 0
         before = rank - (role == "initial" or role in CARRY) - len(shape) - behind
         made[i] = xp.reshape(made[i], (size, *(1,) * before, *shape, *(1,) * behind))
     return call._replace(flags=call.flags._replace(axis=axis), roles=tuple(roles)), tuple(made)
-
-
-def _lies_along(role: str, shape: tuple[int, ...], length: int) -> bool:
-    """Whether an array of one dimension lies along the scanned axis, which is not the last one."""
-    return len(shape) == 1 and (role == "keys" or (role in ("mask", "reset") and shape == (length,) != (1,)))
 
 
 def _starts(call: Call, offsets: Array, numbers: Array, xp: Batching) -> Array:

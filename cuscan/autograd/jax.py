@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching
 from cuscan.autograd.batches import batched
 from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
 from cuscan.autograd.jax_lowering import SPREAD, register
-from cuscan.call import CARRY, Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
@@ -137,25 +137,22 @@ def _tangents(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) 
     zeros = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     if not jnp.issubdtype(results[0].dtype, jnp.inexact) or all(t is None for t in known):
         return results, zeros
-    _refuse_carries(call)
     moved = pushforward(call, tuple(primals), known, dtype, _Jax)
     return results, [zero if tangent is None else tangent for zero, tangent in zip(zeros, moved, strict=True)]
 
 
-def _refuse_carries(call: Call) -> None:
-    if call.flags.return_carry or any(role in CARRY for role in call.roles):
-        raise ScanTypeError("carries have no derivatives yet: use jax.lax.stop_gradient on the arrays, or initial")
+# The arrays in which scans are linear, the others being constant.
+_LINEAR = {OPERATORS["add"]: ("x", "carry", "carry[0]"), LINEAR_RECURRENCE: ("b", "initial", "carry[1]")}
 
 
 def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]:
     """The cotangents of the arrays in which a scan is linear."""
     needs = [ad.is_undefined_primal(array) for array in arrays]
-    linear = {OPERATORS["add"]: ("x",), LINEAR_RECURRENCE: ("b", "initial")}.get(call.flags.op, ())
+    linear = _LINEAR.get(call.flags.op, ())
     if call.initial is not None or any(
         need and role not in linear for need, role in zip(needs, call.roles, strict=True)
     ):
         raise ScanTypeError(f"op={call.flags.op.name!r} is not linear in its arrays, and has no transpose")
-    _refuse_carries(call)
     shaped = tuple(array.aval if need else array for need, array in zip(needs, arrays, strict=True))
     known = [None if type(ct) is ad.Zero else ct for ct in cotangents]
     found = pullback(call, shaped, known, needs, request_of(call, shaped).result.dtype, _Jax)
@@ -203,7 +200,7 @@ class _Jax:
 
     @staticmethod
     def cast(x: Array, dtype: DType) -> Array:
-        kind = numpy_dtype(dtype)
+        kind = canonical(numpy_dtype(dtype))
         return (x.real if jnp.iscomplexobj(x) and kind.kind != "c" else x).astype(kind)
 
     @staticmethod

@@ -17,20 +17,23 @@ from cuscan import backends
 from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.call import Flags, Operands, find_dtype
-from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward
+from cuscan.call import BESIDE, Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.derivatives import Call, check_differentiable, kept, pullback, pushforward, transposed
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, from_torch, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, number_like
+from cuscan.kept import keep
 
 Array = Any
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
-    if flags.return_carry or operands.carry:
-        raise ScanTypeError("carries have no derivatives yet, and no transforms: detach the arrays, or use initial")
+    if operands.outs is None and forward_ad._current_level < 0:
+        backward = _find_backward(flags, operands)
+        if backward is not None:
+            return (_record_sum((flags, operands, initial, backward), *[view.owner for view in operands.views]),)
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     if isinstance(initial, torch.Tensor):
         if initial.requires_grad:
@@ -38,9 +41,12 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
         initial = initial.item()
     outs = operands.outs
     if outs is None:
-        return scan(
-            Call(flags, operands.roles, initial), arrays, lambda call, arrays: backends.run(flags, operands, initial)
+        results = scan(
+            Call(flags, operands.roles, initial),
+            arrays,
+            lambda call, arrays: _flat(flags, backends.run(flags, operands, initial)),
         )
+        return _with_carry(flags, results)
     owners = tuple(out.owner for out in outs)
     if _is_recorded(arrays + owners):
         raise ScanTypeError("out= has no derivative: leave it out where an argument requires grad, or detach them all")
@@ -52,7 +58,24 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
             got, needed = (f"shape {tuple(t.shape)} and dtype {t.dtype}" for t in (out, result))
             raise ScanValueError(f"out has {got}; the result has {needed}")
         out.copy_(result)
-    return owners + results[len(owners) :]
+    return _with_carry(flags, owners + results[len(owners) :])
+
+
+def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
+    """The results of a backend, and the fields of the carry one by one."""
+    if not flags.return_carry:
+        return results
+    *others, carry = results
+    return (*others, *(carry if isinstance(carry, tuple) else (carry,)))
+
+
+def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
+    """The results as a backend returns them."""
+    if not flags.return_carry:
+        return results
+    op = find_operator(flags.op)
+    others = (0 if flags.only_carry else len(op.dtypes) or 1 + op.indexed) + flags.return_last
+    return (*results[:others], one_or_all(results[others:]))
 
 
 def scan(call: Call, arrays: tuple[Array, ...], run: Run | None = None) -> Results:
@@ -93,7 +116,7 @@ def _run_plain(call: Call, arrays: tuple[Array, ...]) -> Results:
         else:
             dtype = DTYPES[(find_dtype(call.flags.dtype) if call.flags.dtype else views[-1].dtype).accumulator]
             views.append(number_like(array, dtype, views[-1]))
-    return backends.run(call.flags, Operands(tuple(views[::-1]), call.roles), call.initial)
+    return _flat(call.flags, backends.run(call.flags, Operands(tuple(views[::-1]), call.roles), call.initial))
 
 
 # ---- what derivatives ask of torch -----------------------------------------------------------------------------------
@@ -155,15 +178,27 @@ def _remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results)
     tensors = [array if isinstance(array, torch.Tensor) else None for array in arrays]
     stand_ins = tuple(a if t is None else _StandIn(t.shape, t.dtype) for a, t in zip(arrays, tensors, strict=True))
     needs = ctx.needs_input_grad[-len(arrays) :]
-    ctx.memory = memory = _Memory(call, from_torch(results[0].dtype), needs, stand_ins, len(results))
+    ctx.memory = memory = _Memory(call, _dtype_of(call, arrays, results), needs, stand_ins, len(results))
     if memory.differentiable and True in needs:
         check_differentiable(call.flags.op)
     ctx.save_for_backward(*(t if keep else None for t, keep in zip(tensors, kept(call, needs), strict=True)))
     exact = [result for result in results if from_torch(result.dtype).kind not in INEXACT]
+    if call.flags.return_carry and "keys" in call.roles:
+        exact.append(results[-1])
     if exact:
         ctx.mark_non_differentiable(*exact)
     ctx.set_materialize_grads(False)
     return tensors
+
+
+def _dtype_of(call: Call, arrays: tuple[Array, ...], results: Results) -> DType:
+    """The dtype of the scan's result, where that is not asked for, too."""
+    if not call.flags.only_carry:
+        return from_torch(results[0].dtype)
+    if call.flags.dtype is not None:
+        return find_dtype(call.flags.dtype)
+    values = [array for role, array in zip(call.roles, arrays, strict=True) if role not in BESIDE]
+    return from_torch(values[-1].dtype)
 
 
 def _saved(ctx: Any) -> tuple[Array, ...]:
@@ -218,6 +253,61 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *arrays: Array) -> tuple[Results, tuple[int, ...]]:
         results = scan(*batched(call, arrays, in_dims[1:], info.batch_size))
         return results, (0,) * len(results)
+
+
+# ---- sums, whose derivative is one scan ------------------------------------------------------------------------------
+
+
+def _find_backward(flags: Flags, operands: Operands) -> Flags | None:
+    """The flags of the scan that is the backward of a call on tensors in memory, if one is enough."""
+    kinds = []
+    for view in operands.views:
+        if not view.pointer:
+            return None
+        kinds.append(view.kind)
+    key = flags, operands.roles, *kinds
+    try:
+        return _backwards[key]
+    except KeyError:
+        found = transposed(flags, operands.roles, len(kinds[0].shape), kinds[0].dtype)
+        return keep(_backwards, key, found)
+    except TypeError:  # an argument that cannot be hashed
+        return None
+
+
+_backwards: dict[Any, Flags | None] = {}
+
+
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
+    """A sum that autograd records, at the least cost to the host: what it does otherwise is what `_Recorded` does."""
+
+    @staticmethod
+    def forward(ctx: Any, call: tuple[Flags, Operands, Any, Flags], *arrays: Array) -> Array:
+        flags, operands, initial, backward = call
+        ctx.call = backward, operands.roles
+        if len(arrays) > 1:
+            ctx.save_for_backward(*arrays[1:])
+        return backends.run(flags, operands, initial)[0]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Array) -> tuple[Array | None, ...]:
+        flags, roles = ctx.call
+        arrays = (cotangent,) if len(roles) == 1 else (cotangent, *ctx.saved_tensors)
+        if (
+            torch.is_grad_enabled()
+            or forward_ad._current_level >= 0
+            or not is_plain(cotangent)
+            or is_grads_batch(cotangent)
+        ):
+            (gradient,) = scan(Call(flags, roles), arrays)
+        else:
+            views = tuple([LIBRARY.view(array, role) for array, role in zip(arrays, roles, strict=True)])
+            (gradient,) = backends.run(flags, Operands(views, roles), None)
+        return (None, gradient, *(None,) * (len(roles) - 1))
+
+
+# What torch.autograd.Function.apply does but for what transforms need, which are not active.
+_record_sum = super(torch.autograd.Function, _Sum).apply
 
 
 torch_operator.implement(_run_plain, _record)

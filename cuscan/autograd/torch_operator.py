@@ -16,6 +16,7 @@ from cuscan.interop.torch import LIBRARY, to_torch
 from cuscan.interop.view import ArrayView
 from cuscan.operators import find_key
 from cuscan.request import make_request
+from cuscan.specs import dense_strides
 
 Array = Any
 Results = tuple[Array, ...]
@@ -60,11 +61,13 @@ def _fake(arrays: Sequence[Array], roles: Sequence[str], initial: Sequence[Any] 
     views = tuple(ArrayView(a, LIBRARY.kind_of(a, role), 0) for a, role in zip(arrays, roles, strict=True))
     request = make_request(call.flags, Operands(views, call.roles), has_initial=call.initial is not None)
     device = arrays[0].device
-    results = [torch.empty_strided(r.shape, r.strides, dtype=to_torch(r.dtype), device=device) for r in request.results]
-    if request.last is not None:
-        shape = request.shape[: request.axis] + request.shape[request.axis + 1 :]
-        results.append(torch.empty(shape, dtype=to_torch(request.last.dtype), device=device))
-    return results
+    specs = [] if request.only_carry else [(r.shape, r.strides, r.dtype) for r in request.results]
+    lines = request.shape[: request.axis] + request.shape[request.axis + 1 :]
+    behind = (*([] if request.last is None else [request.last]), *request.carry_out)
+    specs += [(lines, dense_strides(lines, (0,) * len(lines)), spec.dtype) for spec in behind]
+    return [
+        torch.empty_strided(shape, strides, dtype=to_torch(dtype), device=device) for shape, strides, dtype in specs
+    ]
 
 
 def _batch(info: Any, in_dims: tuple[Any, ...], arrays: Sequence[Array], *others: Any) -> tuple[list[Array], list[int]]:

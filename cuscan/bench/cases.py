@@ -22,8 +22,9 @@ class Case:
     how the results do: by default in the same order of axes. `fresh` results are the library's to allocate.
     `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "sample" (the same, but
     after other work alone), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the
-    peer's call that `call` names), "first" (the first scan of a process, against the first CuPy kernel) or "shapes"
-    (host time of shapes never seen, of a kind of call that `label` names). `must` is the floor of what is reached,
+    peer's call that `call` names), "first" (the first scan of a process, against the first CuPy kernel), "shapes"
+    (host time of shapes never seen, of a kind of call that `label` names) or "train" (what `label` says of gradients:
+    `training.py`). `must` is the floor of what is reached,
     `aim` what is wanted; where fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at
     copy speed plus so many microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
     alike otherwise.

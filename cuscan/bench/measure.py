@@ -18,6 +18,7 @@ from cuscan.bench.new_shapes import shapes
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.peer_times import Ways, one_line, time_peer
 from cuscan.bench.timing import AFTER_WORK, BACK_TO_BACK, REPLAYED, Timing
+from cuscan.bench.training import train
 
 Record = dict[str, Any]
 MEMORY_FACTOR = 5  # a peer's temporaries: flipped, masked and scanned copies beside the arrays
@@ -68,7 +69,7 @@ def measure(case: Case, machine: Machine, peers: Sequence[str]) -> Iterator[tupl
     """
     record, start = describe(case), time.perf_counter()
     wanted = [peer for peer in peers if case.peers is None or peer in case.peers]
-    steps = {"queue": latency.queue, "first": latency.first, "shapes": shapes}.get(case.how, _measure)
+    steps = {"queue": latency.queue, "first": latency.first, "shapes": shapes, "train": train}.get(case.how, _measure)
     try:
         yield from steps(case, machine, wanted, record)
     except Exception as error:  # one case must not end the run

@@ -77,6 +77,11 @@ class CuPyLibrary(WideIntegers):
     def scratch(self, nbytes: int, device: Device) -> Any:
         return cupy.empty(nbytes, np.uint8)
 
+    def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
+        # CuPy's pool hands memory that is freed during a capture to eager calls. This is allocated and freed by nodes
+        # of the graph.
+        return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.malloc_async(nbytes))
+
     def pointer(self, array: Any) -> int:
         pointer: int = array.data.ptr
         return pointer

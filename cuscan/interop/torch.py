@@ -89,7 +89,8 @@ class TorchLibrary(WideIntegers):
         if _is_compiling() or transforms_are_active() or not is_plain(array):
             return ArrayView(array, self.kind_of(array, name), 0, traced=True)
         view = self.view(array, name)  # only recorded
-        return ArrayView(view.owner, view.kind, view.pointer, traced=True)
+        view.traced = True
+        return view
 
     def view(self, array: Any, name: str) -> ArrayView:
         """A tensor as memory, whatever follows it."""
@@ -152,6 +153,9 @@ class TorchLibrary(WideIntegers):
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
+
+    def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
+        return self.scratch(nbytes, device)  # of the pool that torch keeps for the graph
 
     def pointer(self, array: Any) -> int:
         pointer: int = array.data_ptr()

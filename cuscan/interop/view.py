@@ -70,8 +70,11 @@ class DeviceLibrary(Library, Protocol):
     def scratch(self, nbytes: int, device: Device) -> Any:
         """Memory on the current device, ordered on the current stream; freed with the returned object."""
 
+    def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
+        """Memory for the work that is captured until the object is freed; it belongs to the graph."""
+
     def pointer(self, array: Any) -> int:
-        """The address of an array that `maker` or `scratch` made."""
+        """The address of an array that `maker`, `scratch` or `scratch_of_graph` made."""
 
     def fetch(self, array: Any) -> Any:
         """A copy of an array as a NumPy array; waits for it."""

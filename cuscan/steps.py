@@ -1,0 +1,87 @@
+"""The derivative of each operator: decay and weight of a step of the linear recurrence; see `derivatives`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cuscan.call import find_operator
+from cuscan.dtypes import DTYPES
+from cuscan.errors import ScanTypeError
+from cuscan.linearised import Array, LinearisedScan, Step
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+
+
+def check_differentiable(op: object) -> None:
+    """Raise `ScanTypeError` for an operator of the user's that has no derivative."""
+    operator = find_operator(op)
+    if operator.source and operator.vjp is None:
+        how = "its state has several fields" if operator.dtypes else "pass vjp= to its Operator"
+        raise ScanTypeError(f"op={operator.name!r} has no derivative ({how}); detach its arrays (stop_gradient)")
+
+
+def make_step(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
+    """The derivative of a step. `needs`: which of the arrays of the call move, or have cotangents."""
+    check_differentiable(scan.op)
+    if scan.op.indexed or scan.op.name in ("max", "min"):
+        return _extremum(scan)
+    if scan.op.source:
+        return _user_operator(scan)
+    return _STEPS[scan.op.name](scan, needs)
+
+
+def _sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
+    return Step(None, (None,), scan.chosen, scan.segments, scan.key)
+
+
+def _product(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
+    return Step(scan.elements, scan.again(exclusive=True), scan.chosen, scan.segments, scan.key)
+
+
+def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
+    """Exponentials of differences from the result: at most 1, and 0 for what is -inf."""
+    xp = scan.xp
+    (before,), (through,) = scan.again(exclusive=True), scan.again(exclusive=False)
+    x = xp.cast(scan.elements, scan.number)
+
+    def share(part: Array) -> Array:
+        return xp.exp(xp.where(part == through, xp.zeros_like(through), part - through))
+
+    weight = xp.where(x == -float("inf"), xp.zeros_like(x), share(x))
+    return Step(share(before), (weight,), scan.chosen, scan.segments, scan.key)
+
+
+def _extremum(scan: LinearisedScan) -> Step:
+    """The element that an index points to hands its tangent on for as long as the index stays."""
+    op = scan.op if scan.op.indexed else INDEXED[scan.op.name, "first"]
+    carry: tuple[Array, ...] = ()
+    came_in: Array | None = None
+    if scan.carry:  # a position that no element has, nor what is of no element
+        nothing = scan.xp.cast(scan.xp.zeros_like(scan.carry[0]), DTYPES["int64"])
+        came_in = scan.xp.full_like(nothing, -2)
+        carry = (scan.carry[0], came_in, nothing)
+    index = scan.again(op, dtype=scan.dtype, carry=carry)[1]
+    new = index == scan.xp.positions(index, scan.axis)
+    if scan.flags.exclusive:  # what is shown first in a segment is of no element
+        return Step(scan.xp.cast(~new, scan.number), (None,), new, scan.segments, scan.key)
+    return Step(None, (None,), new, ("keys", index), came_in)
+
+
+def _recurrence(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
+    before = scan.again(exclusive=True, dtype=scan.dtype)[0] if needs[0] else None
+    return Step(scan.given["a"], (before, None), None, scan.segments, scan.key)
+
+
+def _user_operator(scan: LinearisedScan) -> Step:
+    assert scan.op.vjp is not None
+    (before,) = scan.again(exclusive=True)
+    x = scan.xp.cast(scan.elements, scan.number)
+    decay, weight = scan.op.vjp(before, x, scan.xp.ones_like(x))
+    return Step(decay, (weight,), scan.chosen, scan.segments, scan.key)
+
+
+_STEPS: dict[str, Callable[[LinearisedScan, Sequence[bool]], Step]] = {
+    "add": _sum,
+    "mul": _product,
+    "logaddexp": _log_sum,
+    LINEAR_RECURRENCE.name: _recurrence,
+}
