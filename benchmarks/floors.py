@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from cuscan.bench.measure import Record
 from cuscan.bench.report import share
 
-_SHORT = {"stream": "of copy", "replay": "of best peer", "queue": "of the peer", "first": "ms more", "train": "of it"}
+_SHORT = {
+    "stream": "of copy",
+    "replay": "of best peer",
+    "queue": "of the peer",
+    "first": "ms more",
+    "train": "of it",
+    "jax": "of it",
+}
 _LONG = {
     "stream": "of copy speed",
     "replay": "times the best peer's time",
     "queue": "times the peer's host time",
     "first": "ms more than a CuPy kernel",
     "train": "times what it is held against",
+    "jax": "times what it is held against",
 }
 
 
