@@ -17,6 +17,8 @@ LEAST = {
     "tests/test_interval.py::test_simulated": (60, 760),
     "tests/test_nvrtc": (110, 1550),
     "tests/test_mistakes.py::test_mistake_is_noticed": (40, 241),
+    "tests/test_jax": (120, 150),
+    "tests/test_gpu_jax": (160, 160),
 }
 
 
