@@ -260,6 +260,12 @@ def test_control_flow_and_checkpoints() -> None:
     assert jax.lax.fori_loop(0, 3, lambda _, x: cuscan.cumsum(x), jnp.ones(3)).tolist() == [1, 4, 10]
 
 
+def test_jit_may_be_disabled() -> None:
+    with jax.disable_jit():
+        assert jax.jit(lambda x: cuscan.cumsum(x) + 1)(jnp.ones(3)).tolist() == [2, 3, 4]
+        assert jax.grad(lambda x: cuscan.cumprod(x).sum())(jnp.ones(2)).tolist() == [2, 1]
+
+
 # ---- several devices -------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ of one more axis, a tangent is a linear scan, and the transpose of a linear scan
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -117,9 +117,19 @@ scan_p.multiple_results = True
 _programs: dict[Call, Any] = {}  # of eager calls
 
 
+def _program_of(call: Call) -> Any:
+    def cuscan_scan(*arrays: Array) -> list[Array]:
+        results: list[Array] = scan_p.bind(*arrays, call=call)
+        return results
+
+    return jax.jit(cuscan_scan)
+
+
 def _run_eagerly(*arrays: Array, call: Call) -> list[Array]:
-    program = _programs.get(call) or keep(_programs, call, jax.jit(functools.partial(scan_p.bind, call=call)))
-    results: list[Array] = program(*arrays)
+    program = _programs.get(call) or keep(_programs, call, _program_of(call))
+    # Where jit is disabled, a program would come back here.
+    with jax.disable_jit(False) if jax.config.jax_disable_jit else contextlib.nullcontext():
+        results: list[Array] = program(*arrays)
     return results
 
 

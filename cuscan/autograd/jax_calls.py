@@ -40,7 +40,7 @@ _requests: dict[Any, ScanRequest] = {}
 def request_of(call: Call, arrays: Sequence[Array]) -> ScanRequest:
     """The call checked and normalised; `arrays` have shapes and dtypes."""
     kinds = tuple(LIBRARY.kind_of(array, role) for array, role in zip(arrays, call.roles, strict=True))
-    key = call, kinds, LIBRARY.index_dtype()  # JAX's setting of 64-bit types
+    key = call, kinds, canonical(int)  # by JAX's setting of 64-bit types
     return _requests.get(key) or keep(_requests, key, _make_request(call, arrays, kinds))
 
 
