@@ -94,6 +94,12 @@ GROUPS = {
         "backward: its GPU time over that of the forward scan. The host: over torch's time for the same.",
         CELLS["training"],
     ),
+    "programs": Group(
+        "Programs of JAX",
+        "The host: its time for each scan in a program, over 20 us. The GPU: the time of a scan in `jax.jit` over that "
+        "of the eager scan of CuPy. Training: value and gradient of a gated recurrence over the best way of `jax.lax`.",
+        CELLS["programs"],
+    ),
     "sample": Group(
         "Random scans",
         "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "

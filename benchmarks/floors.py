@@ -14,6 +14,7 @@ _SHORT = {
     "queue": "of the peer",
     "first": "ms more",
     "train": "of it",
+    "jax": "of it",
 }
 _LONG = {
     "stream": "of copy speed",
@@ -22,6 +23,7 @@ _LONG = {
     "queue": "times the peer's host time",
     "first": "ms more than a CuPy kernel",
     "train": "times what it is held against",
+    "jax": "times what it is held against",
 }
 
 

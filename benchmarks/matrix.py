@@ -179,6 +179,19 @@ def _training() -> Iterable[Case]:
     yield Case((1000,), how="train", label="host", call="torch.cumsum(x, 0), forward and backward", must=1.2, aim=1.0)
 
 
+def _programs() -> Iterable[Case]:
+    jit: dict[str, Any] = {"how": "jax", "call": "jax.jit(cuscan.cumsum)", "label": "GPU", "must": 1.05, "aim": 1.0}
+    yield Case(
+        (1000,), how="jax", label="host", call="jax.jit of 16 scans, each", op="min", must=1.0, aim=0.6, peers=()
+    )
+    yield Case((2**28,), peers=("jax",), **jit)
+    for axis in (0, 1):
+        yield Case((8192, 16384), axis=axis, peers=("jax",), **jit)
+    step: dict[str, Any] = {"how": "jax", "call": "jax.value_and_grad, in jax.jit", "label": "training"}
+    layer: dict[str, Any] = {"axis": 1, "op": "linear_recurrence", "dtype": "bfloat16", "peers": ("jax",)}
+    yield Case((8, 4096, 2048), must=0.8, aim=0.4, **layer, **step)
+
+
 CELLS: dict[str, Callable[[], Iterable[Case]]] = {
     "uses": _uses,
     "rows": _rows,
@@ -196,4 +209,5 @@ CELLS: dict[str, Callable[[], Iterable[Case]]] = {
     "host": _host,
     "first": _first,
     "training": _training,
+    "programs": _programs,
 }

@@ -79,7 +79,7 @@ def scan(
     """Prefix scan along one axis: out[i] = x[0] op x[1] op ... op x[i].
 
     Args:
-        x: a CuPy array, a torch tensor (CUDA or CPU), a NumPy array, or any other array with
+        x: a CuPy or JAX array, a torch tensor (CUDA or CPU), a NumPy array, or any other array with
             `__dlpack__` and `__dlpack_device__`, of at least one dimension. Any strides. For an `Operator`
             with a `state` of several fields a tuple of arrays that broadcast against each other, one a field
             in its order, or a NumPy structured array with those fields.
@@ -119,9 +119,9 @@ def scan(
         return_carry: also return the carry behind the last element: the `carry` of the next chunk.
         validate: check offsets that are on a GPU, and wait for it. Those on the CPU are always checked.
         dtype: of the result. By default that of out, else that of x; for add and mul, bool and integers
-            become int64 (unsigned integers uint64 with NumPy and CuPy). Elements are converted on load and
-            rounded once, on store; float16 and bfloat16 are accumulated in float32. Integers wrap. An operator
-            with a state of several fields has the dtypes of its fields, and takes none.
+            become int64 (unsigned integers uint64 with NumPy and CuPy; integers of JAX stay). Elements are converted
+            on load and rounded once, on store; float16 and bfloat16 are accumulated in float32. Integers wrap. An
+            operator with a state of several fields has the dtypes of its fields, and takes none.
         out: where to put the result: an array of x's library and device, the result's shape and dtype;
             x itself is allowed, any other overlap is not. A tuple of arrays where the result is one or x is a
             structured array.

@@ -112,7 +112,7 @@ def results_of(
         op.identity(first)  # a user's may not fit
     for name, view in zip(op.inputs, values, strict=True):
         check_real(name, view, first)
-    dtypes = op.results(first)
+    dtypes = op.results(first, values[-1].library.index_dtype())
     if outs is not None and len(outs) != len(dtypes):
         wanted = "one array" if len(dtypes) == 1 else f"a tuple of {len(dtypes)} arrays"
         raise ScanTypeError(f"out must be {wanted} for op={op.name!r}; got {len(outs)} array(s)")
@@ -131,9 +131,7 @@ def _result_dtype(op: Monoid, elements: Elements, dtype: object, out: ArrayView 
         return out.dtype
     if not op.promotes or value.dtype.kind not in EXACT:
         return value.dtype
-    if value.dtype.kind is Kind.UNSIGNED and value.library.name != "torch":
-        return DTYPES["uint64"]
-    return DTYPES["int64"]
+    return value.library.sum_dtype(value.dtype)
 
 
 def check_real(name: str, view: ArrayView, result: DType) -> None:

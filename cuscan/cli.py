@@ -309,6 +309,7 @@ def info() -> int:
         ("CuPy", environment.cupy_version()),
         ("NVRTC", environment.nvrtc()),
         ("torch", environment.version("torch")),
+        ("JAX", environment.version("jax")),
         ("NumPy", environment.version("numpy")),
         ("kernel cache", environment.cache_folder()),
     ]

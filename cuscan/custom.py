@@ -100,8 +100,8 @@ class Operator(Monoid):
             structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. What it returns has the
             shape that its arguments broadcast to, and is no floating point where they are integers. Without it scans of
             CPU arrays are a ScanTypeError.
-        vjp: the derivative of `combine`, for scans of tensors that require grad: vjp(earlier, later, g) -> (g times the
-            derivative by earlier, g times that by later), in differentiable operations of the tensors' library, element
+        vjp: the derivative of `combine`, for scans that are differentiated: vjp(earlier, later, g) -> (g times the
+            derivative by earlier, g times that by later), in differentiable operations of the arrays' library, element
             by element. For elements that are one number; without it such scans are a ScanTypeError.
 
     Operators are equal where all of these are; equal ones share what is prepared for a call, so make one and keep it.

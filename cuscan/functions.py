@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from cuscan.api import scan
 from cuscan.call import choose_extremum
-from cuscan.dtypes import Kind
+from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
 from cuscan.interop import adopt
 from cuscan.signatures import (
@@ -237,6 +237,6 @@ def _cumulative(x: Any, op: Op, axis: int | None, dtype: Any, include_initial: b
         if len(value.shape) != 1:
             raise ScanValueError(f"axis must be given for x of {len(value.shape)} dimensions")
         axis = 0
-    if dtype is None and value.dtype.kind is Kind.UNSIGNED:
-        dtype = "uint64"
+    if dtype is None and value.dtype.kind in EXACT:
+        dtype = value.library.sum_dtype(value.dtype, standard=True)
     return scan(x, op, axis=axis, dtype=dtype, include_initial=include_initial)

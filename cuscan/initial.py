@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
     """The user's `initial` as a Python number that the result dtype can hold."""
-    item = _item(initial, name)
+    item = item_of(initial, name)
     if not isinstance(item, numbers.Number):
         raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
     number: Any = item
@@ -45,18 +45,23 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
     return value
 
 
-def _item(value: Any, name: str) -> Any:
+def item_of(value: Any, name: str) -> Any:
     """What is in a scalar or an array without dimensions of any library."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
         view = adopt(value, name)
-        if view.traced:
+        if view.traced and view.library.name == "torch":
             raise ScanTypeError(
                 f"{name} requires grad or is traced, and a scan fetches its value: pass {name}.detach()"
             )
         value = view.owner
-    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    if not hasattr(value, "item") or getattr(value, "shape", None) != ():
+        return value
+    try:
+        return value.item()
+    except TypeError:  # of a tracer of JAX
+        raise ScanTypeError(f"{name} is traced, and a scan is compiled for its value: pass a number") from None
 
 
 def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] | None:

@@ -65,11 +65,11 @@ class Monoid:
     def __repr__(self) -> str:
         return self.name
 
-    def results(self, dtype: DType) -> tuple[DType, ...]:
-        """The dtypes of the results, of which the first is `dtype`."""
+    def results(self, dtype: DType, index: DType = DTYPES["int64"]) -> tuple[DType, ...]:
+        """The dtypes of the results, of which the first is `dtype`; `index`: that of positions."""
         if self.dtypes:
             return tuple(DTYPES[name] for name in self.dtypes)
-        return (dtype, DTYPES["int64"]) if self.indexed else (dtype,)
+        return (dtype, index) if self.indexed else (dtype,)
 
 
 # ---- what the functors do, on NumPy arrays ---------------------------------------------------------------------------

@@ -181,6 +181,7 @@ def _kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
         operands.roles,
         has_initial,
         operands.views[0].kind.library,
+        operands.views[0].library.index_dtype(),  # JAX's may change
         *[view.kind.dtype for view in operands.views],
         outs if outs is None else tuple([out.kind.dtype for out in outs]),
     )

@@ -16,7 +16,7 @@ def check_differentiable(op: object) -> None:
     operator = find_operator(op)
     if operator.source and operator.vjp is None:
         how = "its state has several fields" if operator.dtypes else "pass vjp= to its Operator"
-        raise ScanTypeError(f"op={operator.name!r} has no derivative ({how}); detach the arrays that require grad")
+        raise ScanTypeError(f"op={operator.name!r} has no derivative ({how}); detach its arrays (stop_gradient)")
 
 
 def make_step(scan: LinearisedScan, needs: Sequence[bool]) -> Step:

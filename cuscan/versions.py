@@ -10,14 +10,15 @@ OLDEST = {
     "numpy": (1, 25),  # numpy.exceptions
     "cupy": (13, 0),  # the bindings of CUDA 12's driver and NVRTC
     "torch": (2, 1),  # torch.autograd.graph.increment_version
+    "jax": (0, 6, 2),  # jax.experimental.buffer_callback
 }
 
 
 def check_version(library: str, found: str) -> None:
     """Refuse a version of a library that is too old, by name."""
     oldest = OLDEST[library]
-    numbers = re.match(r"(\d+)\.(\d+)", found)
-    if numbers and tuple(map(int, numbers.groups())) < oldest:
+    numbers = re.match(r"\d+(\.\d+)*", found)
+    if numbers and tuple(map(int, numbers[0].split("."))) < oldest:
         needed = ".".join(map(str, oldest))
         raise MissingDependencyError(
             f"arrays of {library} need {library} {needed} or later, and version {found} is installed: "

@@ -6,12 +6,16 @@ Tests marked `gpu` run where CuPy finds a GPU, and are skipped elsewhere. Tests 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# JAX's CPU shows as two devices, for the tests of arrays that lie on several.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
 
 sys.path.insert(0, str(Path(__file__).parent))
 from kept import forget_unused

@@ -223,13 +223,10 @@ def test_a_torch_tensor_behind_dlpack_gives_a_cupy_array(torch):
 def test_jax_arrays(jax):
     host, kept = numbers((300, 200)), numbers((300, 200), "bool") != 0
     x, mask = jax.numpy.asarray(host), jax.numpy.asarray(kept)
-    assert adopt(x).pointer == x.unsafe_buffer_pointer()
     for axis in (0, 1):
         got = cuscan.scan(x, axis=axis, mask=mask, reverse=True)
         assert isinstance(got, jax.Array) and got.device == x.device
         assert_same(got, cuscan.scan(host, axis=axis, mask=kept, reverse=True))
-    with pytest.raises(ScanValueError, match=r"^out is read-only"):
-        cuscan.scan(x, out=x)
     computed = cuscan.scan(x * 2 + 1)  # JAX may still be at work on it
     assert_same(computed, cuscan.scan(host * np.float32(2) + 1))
 

@@ -34,11 +34,12 @@ GUESTS = {
         "backends/kernel.py",
         "backends/memory.py",
         "backends/workspace.py",
+        "backends/xla_gpu.py",
         "bench/",
     ),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
-    "jax": ("bench/",),
+    "jax": ("interop/jax.py", "autograd/jax", "bench/"),
 }
 
 

@@ -49,6 +49,8 @@ def run(snippet: str) -> int:
 def test_snippet(snippet: str) -> None:
     if "import torch" in snippet:
         pytest.importorskip("torch", reason="torch is not installed")
+    if "import jax" in snippet:
+        pytest.importorskip("jax", reason="JAX is not installed")
     if "import cupy" in snippet and not has_gpu():
         pytest.skip("no CUDA GPU")
     run(snippet)

@@ -19,6 +19,8 @@ LEAST = {
     "tests/test_interval.py::test_simulated": (60, 310),
     "tests/test_nvrtc": (125, 650),
     "tests/test_mistakes.py::test_mistake_is_noticed": (40, 260),
+    "tests/test_jax": (120, 150),
+    "tests/test_gpu_jax": (160, 160),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cuscan import backends
@@ -12,11 +13,19 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; see `backends.run`."""
     for view in operands.views if operands.outs is None else operands.views + operands.outs:
         if view.traced:
-            return _run_traced(flags, operands, initial)
+            name = view.kind.library.name
+            return (_runners.get(name) or _load(name))(flags, operands, initial)
     return backends.run(flags, operands, initial)
 
 
-def _run_traced(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
-    from cuscan.autograd.torch import run  # the only library with such arrays so far
+_runners: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by library, those that were needed so far
 
-    return run(flags, operands, initial)
+
+def _load(library: str) -> Callable[..., tuple[Any, ...]]:
+    run: Callable[..., tuple[Any, ...]]
+    if library == "jax":
+        from cuscan.autograd.jax import run
+    else:
+        from cuscan.autograd.torch import run
+    _runners[library] = run
+    return run

@@ -21,7 +21,7 @@ from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import DeviceLibrary
+from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.kept import MOST, keep
 from cuscan.overlap import check_overlap
 from cuscan.plan import make_plan
@@ -58,29 +58,27 @@ class _Starts:
 
 
 class Launch:
-    """Everything about a call that its arguments' addresses and values do not change.
+    """Everything about a request, on a GPU, that addresses and values do not change.
+
+    Args:
+        request: what is launched.
+        roles: those of the arrays that are read.
+        library: whose arrays they are.
+        device: where they are.
 
     Attributes:
-        kinds: of the arrays that are read, in their `roles`, and of those of `out`.
-        places: for each array of the kernel its place among those of the call (read, written), and the bytes from its
-            address to scan position 0; None where the arrays of the call are those of the kernel.
+        has_elements: whether anything is scanned.
+        empty: whether there is nothing to launch.
+        places: for each array of the kernel its place among those of the request (read, written), and the bytes from
+            its address to scan position 0; None where the arrays of the request are those of the kernel.
         numbers: the places of values that are numbers.
         initial, geometry: what is passed by value behind the arrays.
     """
 
-    def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
-        self.device = device = operands.views[0].device
-        self.library = cast(DeviceLibrary, operands.views[0].library)
-        self.request = request
-        self.roles = operands.roles
-        self.kinds = [view.kind for view in operands.views + (operands.outs or ())]
-        self.checks_offsets = checks_offsets
-        self.fields = len(request.carry_out)
+    def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
+        self.request, self.roles, self.library, self.device = request, roles, library, device
         results = () if request.only_carry else request.results
-        made = [] if operands.outs is not None else [(r.shape, r.strides, r.dtype) for r in results]
         behind = (*([] if request.last is None else [request.last]), *request.carry_out)
-        made += [_without(spec, request.axis) for spec in behind]
-        self.makers = [self.library.maker(*spec, device) for spec in made]
         self.has_elements = 0 not in request.shape
         self.initial = _no_initial(request.kind)
         self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
@@ -90,9 +88,9 @@ class Launch:
         plan = make_plan(request, target)
         self.workspace_bytes = plan.workspace_bytes
         self.grid = plan.grid
-        # The arrays of a call are those that it reads, then those that it writes; the kernel takes the results behind
-        # the values.
-        values, read, carried = len(request.values), len(operands.views), len(request.carry_in)
+        # The arrays of a request are those that it reads, then those that it writes; the kernel takes the results
+        # behind the values.
+        values, read, carried = len(request.values), len(roles), len(request.carry_in)
         written = read + len(results)
         count, last = written + len(behind), written + (request.last is not None)
         beside, carry_in = range(values, read - carried), range(read - carried, read)
@@ -103,14 +101,64 @@ class Launch:
         self.geometry = _words(plan.geometry)
         sample: list[Argument] = [*order, 0, self.initial, self.geometry]
         for place in self.numbers:
-            sample[place] = operands.views[place].owner.tobytes()
+            sample[place] = bytes(request.values[place].dtype.itemsize)  # every call has its own
         starts = plan_starts(request, target)
         try:
             self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
-            self.starts = starts and _Starts(starts, target, device.ordinal, operands.roles.index("offsets"))
+            self.starts = starts and _Starts(starts, target, device.ordinal, roles.index("offsets"))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
+
+    def queue(self, stream: int, pointers: list[int], start: bytes, numbers: Iterable[bytes] = ()) -> None:
+        """Put the kernels on a stream of the current device.
+
+        `pointers`: of all arrays, read or written; `start`: what the kernel takes for `initial`; `numbers`: values that
+        are passed themselves.
+        """
+        library, device, starts = self.library, self.device, self.starts
+        if device.ordinal not in _this_thread.contexts:
+            _make_context()
+            _this_thread.contexts |= {device.ordinal}
+        bits = states = None  # memory is held until the kernels are queued
+        if starts is not None:
+            bits = workspace.find(starts.nbytes, library, device, stream, "bits")
+            offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
+        arguments: list[Argument] = [*pointers]
+        if self.places is not None:
+            arguments = [pointers[place] + offset for place, offset in self.places]
+        for place, number in zip(self.numbers, numbers, strict=True):
+            arguments[place] = number
+        if self.workspace_bytes:
+            states = workspace.find(self.workspace_bytes, library, device, stream)
+        arguments += states.pointer if states else 0, start, self.geometry
+        if starts is None or bits is None:
+            self.kernel.queue(stream, self.grid, arguments)
+            return
+        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
+            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer, starts.words))
+            self.kernel.queue(stream, self.grid, arguments)
+
+
+class _Call(Launch):
+    """The same of a call of the public functions.
+
+    Attributes:
+        kinds: of the arrays that are read, and of those of `out`.
+        makers: of the results that the call allocates.
+        fields: of the carry that goes out.
+    """
+
+    def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
+        first = operands.views[0]
+        super().__init__(request, operands.roles, cast(DeviceLibrary, first.library), first.device)
+        self.kinds = [view.kind for view in operands.views + (operands.outs or ())]
+        self.checks_offsets = checks_offsets
+        self.fields = len(request.carry_out)
+        results = () if request.only_carry or operands.outs is not None else request.results
+        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
+        made = [(r.shape, r.strides, r.dtype) for r in results] + [_without(spec, request.axis) for spec in behind]
+        self.makers = [self.library.maker(*spec, self.device) for spec in made]
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
@@ -139,7 +187,8 @@ class Launch:
         if initial is not None:
             start = initial_argument(self.request.kind, initial).tobytes()
         if not self.empty:
-            self._queue(arrays, pointers, start)
+            numbers = [arrays[place].tobytes() for place in self.numbers]
+            self.queue(library.stream(self.device), pointers, start, numbers)
         if not self.has_elements:
             _hand_on(self.request, dict(zip(self.roles, arrays, strict=True)), initial, results)
         for out in outs:
@@ -147,32 +196,6 @@ class Launch:
         if self.fields:
             return (*results[: -self.fields], one_or_all(results[-self.fields :]))
         return results
-
-    def _queue(self, arrays: tuple[Any, ...], pointers: list[int], start: bytes) -> None:
-        """Put the kernels on the library's current stream; `pointers` are those of all arrays, read or written."""
-        library, device, starts = self.library, self.device, self.starts
-        if device.ordinal not in _this_thread.contexts:
-            _make_context()
-            _this_thread.contexts |= {device.ordinal}
-        stream = library.stream(device)
-        bits = states = None  # memory is held until the kernels are queued
-        if starts is not None:
-            bits = workspace.find(starts.nbytes, library, device, stream, "bits")
-            offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
-        arguments: list[Argument] = [*pointers]
-        if self.places is not None:
-            arguments = [pointers[place] + offset for place, offset in self.places]
-        for place in self.numbers:
-            arguments[place] = arrays[place].tobytes()
-        if self.workspace_bytes:
-            states = workspace.find(self.workspace_bytes, library, device, stream)
-        arguments += states.pointer if states else 0, start, self.geometry
-        if starts is None or bits is None:
-            self.kernel.queue(stream, self.grid, arguments)
-            return
-        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer, starts.words))
-            self.kernel.queue(stream, self.grid, arguments)
 
 
 @functools.lru_cache(MOST)
@@ -244,9 +267,9 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[R
     return found or keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
-def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> Launch:
+def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
     request = make_request(flags, operands, has_initial=has_initial)
-    return Launch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
+    return _Call(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
 
 
 def current_target() -> Target:

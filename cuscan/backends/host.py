@@ -6,6 +6,7 @@ Exact operators go through `ufunc.accumulate`, all others through the defined or
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -60,19 +61,13 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     def seen(view: ArrayView) -> Any:
         return np.asarray(view.owner) if view.kind.is_number else library.as_numpy(view)
 
-    arrays = dict(zip(operands.roles, map(seen, operands.views), strict=True))
-    carry = tuple(arrays.pop(name) for name in operands.roles if name in CARRY)
-    if operands.segments == "offsets":
-        check_offsets(arrays["offsets"], request.shape[request.axis])
+    inputs = inputs_of(request, operands.roles, map(seen, operands.views))
     outs = operands.outs
     if outs is None:
         outs = tuple(ArrayView(make(), kind, 0) for make, kind in zip(call.makers, call.kinds, strict=True))
     else:
         every = operands.views + outs
         check_overlap(operands.roles, [a.kind for a in every], [a.pointer for a in every])
-    beside = [arrays.pop(name, None) for name in ("mask", "initial")]
-    segments = next((arrays.pop(name) for name in SEGMENTS if name in arrays), None)
-    inputs = Inputs(tuple(arrays.values()), beside[0], segments, beside[1], carry)
     done = evaluate(request, inputs, start, [library.as_numpy(out) for out in outs], call.prepared)
     if operands.outs is not None:
         for out in outs:
@@ -85,6 +80,17 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         fields = zip(request.carry_out, done.carry, strict=True)
         owners.append(one_or_all([_made(library, spec, field, device) for spec, field in fields]))
     return tuple(owners)
+
+
+def inputs_of(request: ScanRequest, roles: tuple[str, ...], arrays: Iterable[Array]) -> Inputs:
+    """The arrays of a call by what they are; offsets are checked."""
+    given = dict(zip(roles, arrays, strict=True))
+    carry = tuple(given.pop(name) for name in roles if name in CARRY)
+    mask, row_initial = given.pop("mask", None), given.pop("initial", None)
+    segments = next((given.pop(name) for name in SEGMENTS if name in given), None)
+    if segments is not None and "offsets" in roles:
+        check_offsets(segments, request.shape[request.axis])
+    return Inputs(tuple(given.values()), mask, segments, row_initial, carry)
 
 
 def _made(library: HostLibrary, spec: ArraySpec, values: Array, device: Device) -> Any:

@@ -25,10 +25,10 @@ class Case:
     after other work alone), "carry" (the same, in turn with the scan without a carry, or, beside totals, with a kernel
     that only reads), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the peer's
     call that `call` names), "first" (the first scan of a process, against the first CuPy kernel), "shapes" (host time
-    of shapes never seen, of a kind of call that `label` names) or "train" (what `label` says of gradients:
-    `training.py`). `must` is the floor of what is reached, `aim` what is wanted; where fewer than 64 MiB move and there
-    is `slack_us`, the floor is the time of the bytes at copy speed plus so many microseconds. `peers` limits who is
-    measured beside it. `label` tells cases apart that are
+    of shapes never seen, of a kind of call that `label` names), "train" (what `label` says of gradients: `training.py`)
+    or "jax" (of programs of JAX: `jax_scans.py`). `must` is the floor of what is reached, `aim` what is wanted; where
+    fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at copy speed plus so many
+    microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
     alike otherwise.
     """
 

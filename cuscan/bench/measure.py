@@ -12,6 +12,7 @@ from cuscan.bench import latency
 from cuscan.bench.buffers import Buffers, make_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.check import check
+from cuscan.bench.jax_scans import in_programs
 from cuscan.bench.kernel import describe_kernel
 from cuscan.bench.layouts import has_gaps
 from cuscan.bench.machine import Machine
@@ -70,7 +71,7 @@ def measure(case: Case, machine: Machine, peers: Sequence[str]) -> Iterator[tupl
     """
     record, start = describe(case), time.perf_counter()
     wanted = [peer for peer in peers if case.peers is None or peer in case.peers]
-    steps = {"queue": latency.queue, "first": latency.first, "shapes": shapes, "train": train}.get(case.how, _measure)
+    steps = _STEPS.get(case.how, _measure)
     try:
         yield from steps(case, machine, wanted, record)
     except Exception as error:  # one case must not end the run
@@ -78,6 +79,9 @@ def measure(case: Case, machine: Machine, peers: Sequence[str]) -> Iterator[tupl
     machine.release()
     record["seconds"] = round(time.perf_counter() - start, 2)
     yield "done", record
+
+
+_STEPS = {"queue": latency.queue, "first": latency.first, "shapes": shapes, "train": train, "jax": in_programs}
 
 
 def _measure(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:

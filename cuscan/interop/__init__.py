@@ -29,7 +29,7 @@ CUPY_MISSING = (
 def adopt(array: object, name: str = "x") -> ArrayView:
     """See `array` as an `ArrayView` on the same memory.
 
-    CuPy arrays, torch tensors and NumPy arrays are recognised without importing their libraries.
+    CuPy, JAX and NumPy arrays and torch tensors are recognised without importing their libraries.
     Any other producer of DLPack or of the CUDA array interface is adopted by CuPy or NumPy.
     Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
     is not installed. `name` is the argument that errors speak of.
@@ -47,13 +47,16 @@ _libraries: dict[type, Library] = {}  # of the types of arrays seen so far
 
 
 def _recognise(array: object, name: str) -> Library | None:
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    torch, cupy, jax = (sys.modules.get(name) for name in ("torch", "cupy", "jax"))
     library: Library
     if torch is not None and isinstance(array, torch.Tensor):
         check_version("torch", torch.__version__)
         from cuscan.interop.torch import LIBRARY as library
     elif cupy is not None and isinstance(array, cupy.ndarray):
         library = _cupy(name)
+    elif jax is not None and isinstance(array, jax.Array):
+        check_version("jax", jax.__version__)
+        from cuscan.interop.jax import LIBRARY as library
     elif isinstance(array, np.ndarray):
         check_version("numpy", np.__version__)
         from cuscan.interop.numpy import LIBRARY as library

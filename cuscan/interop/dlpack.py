@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 _NAME = b"dltensor_versioned"
+_OLD_NAME = b"dltensor"
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _MAJOR = 1  # the version whose layout is known here
 
@@ -33,6 +34,13 @@ def is_readonly(capsule: Any) -> bool | None:
         return None
     managed = _Managed.from_address(_pointer(capsule, _NAME))
     return bool(managed.flags & _READ_ONLY) if managed.major == _MAJOR else None
+
+
+def address(array: Any) -> int:
+    """Where an array lies whose capsules are of the time before DLPack 1.0; nothing is taken over."""
+    capsule = array.__dlpack__()
+    where = ctypes.c_void_p.from_address(_pointer(capsule, _OLD_NAME)).value  # the first field of all
+    return where or 0
 
 
 class Overheard:

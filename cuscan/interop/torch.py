@@ -13,7 +13,7 @@ from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
 from cuscan.kept import keep
 from cuscan.specs import ALIGNMENT
 
@@ -76,7 +76,7 @@ def _is_recorded(array: Any) -> bool:
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
 
 
-class TorchLibrary:
+class TorchLibrary(WideIntegers):
     """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
     name = "torch"
@@ -165,6 +165,9 @@ class TorchLibrary:
         except RuntimeError:
             if not array.is_inference():  # else it has no version
                 raise
+
+    def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
+        return super().sum_dtype(dtype) if standard else DTYPES["int64"]
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])

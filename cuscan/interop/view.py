@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from cuscan.dtypes import DType
+from cuscan.dtypes import DTYPES, DType, Kind
 
 
 class Device(NamedTuple):
@@ -44,8 +44,24 @@ class Library(Protocol):
     def from_numpy(self, array: Any, device: Device) -> Any:
         """A NumPy array as one of the library on a device."""
 
+    def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
+        """Of sums and products of bool or integers of a dtype; `standard`: by the array API standard's rule."""
+
+    def index_dtype(self) -> DType:
+        """Of positions."""
+
     def written(self, array: Any) -> None:
         """Tell the library that the user's array was written behind its back."""
+
+
+class WideIntegers:
+    """The dtypes of a library whose sums of integers and positions are 64 bits wide."""
+
+    def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
+        return DTYPES["uint64" if dtype.kind is Kind.UNSIGNED else "int64"]
+
+    def index_dtype(self) -> DType:
+        return DTYPES["int64"]
 
 
 class HostLibrary(Library, Protocol):

@@ -1,0 +1,228 @@
+"""JAX: a scan is a primitive, eager and under every transform. Importing this module imports JAX.
+
+A call binds `scan_p` with its arrays; what is no array is the parameter `call`. Its rules are here: vmap makes a scan
+of one more axis, a tangent is a linear scan, and the transpose of a linear scan is a scan in the other direction.
+`jax_lowering.py` says how it is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching
+
+from cuscan.autograd.batches import batched
+from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
+from cuscan.autograd.jax_lowering import SPREAD, register
+from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.checks import check_offsets
+from cuscan.derivatives import Call, pullback, pushforward
+from cuscan.dtypes import DTYPES, DType
+from cuscan.errors import ScanTypeError
+from cuscan.initial import check_initial, item_of
+from cuscan.interop.jax import canonical
+from cuscan.interop.numpy import numpy_dtype
+from cuscan.interop.view import ArrayView
+from cuscan.kept import keep
+from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
+from cuscan.request import ScanRequest
+
+Array = Any
+Results = tuple[Array, ...]
+
+
+def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
+    """Run a call one of whose arrays is JAX's; see `backends.run`. NumPy arrays become JAX's, as everywhere in JAX."""
+    if operands.outs is not None:
+        raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
+    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
+    call = Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles, _item(initial))
+    if flags.op is LINEAR_RECURRENCE and initial is not None:  # so that no program is compiled for its value
+        arrays += (_state_of(call, arrays[1].dtype),)
+        call = Call(call.flags, (*call.roles, "initial"))
+    request, results = _bind(call, arrays)
+    fields = len(request.carry_out)
+    return (*results[:-fields], one_or_all(results[-fields:])) if fields else results
+
+
+def scan(call: Call, arrays: Sequence[Array]) -> Results:
+    """The results of a call, then the last states and the fields of the carry where they are asked for."""
+    return _bind(call, arrays)[1]
+
+
+def _bind(call: Call, arrays: Sequence[Array]) -> tuple[ScanRequest, Results]:
+    call, given = _normal(call), list(arrays)
+    if isinstance(given[0], numbers.Number):  # a decay
+        of = DTYPES[find_dtype(call.flags.dtype or given[1].dtype).accumulator]
+        given[0] = jnp.asarray(given[0], numpy_dtype(of))
+    request = request_of(call, given)
+    if "offsets" in call.roles:
+        _check_known_offsets(given[call.roles.index("offsets")], request, call.flags.validate)
+    return request, tuple(scan_p.bind(*alike(given), call=call))
+
+
+def _normal(call: Call) -> Call:
+    """The same call for all ways of spelling it: what programs are compiled for, and kept by."""
+    flags = call.flags._replace(op=find_operator(call.flags.op))
+    return Call(flags, call.roles, call.initial if call.initial is None else Start.of(call.initial))
+
+
+def _array_of(view: ArrayView, role: str) -> Array:
+    if view.library.name == "jax":
+        return view.owner
+    if view.library.name != "numpy" and not view.kind.is_number:
+        raise ScanTypeError(f"{role} is of {view.library.name}, beside arrays of jax; they must be of one library")
+    return jnp.asarray(view.owner)
+
+
+def _item(initial: Any) -> Any:
+    """Numbers, those of arrays without dimensions too."""
+    return tuple(map(_item, initial)) if isinstance(initial, tuple) else item_of(initial, "initial")
+
+
+def _state_of(call: Call, dtype: Any) -> Array:
+    """The number that a recurrence starts from, as an array."""
+    result = find_dtype(call.flags.dtype or dtype)
+    return jnp.asarray(check_initial(call.initial, result), numpy_dtype(DTYPES[result.accumulator]))
+
+
+def _canonical_name(dtype: Any) -> str | None:
+    """The name of the dtype that JAX makes of the user's; JAX warns where that is another one."""
+    if dtype is None:
+        return None
+    row = find_dtype(dtype)
+    narrow: str = canonical(numpy_dtype(row)).name
+    return row.name if narrow == row.name else str(jnp.zeros((), row.name).dtype)
+
+
+def _check_known_offsets(offsets: Array, request: ScanRequest, validate: bool) -> None:
+    """Check offsets whose values are there; on a GPU where the user asks for it."""
+    if isinstance(offsets, jax.core.Tracer):
+        return
+    if validate or all(device.platform == "cpu" for device in offsets.devices()):
+        check_offsets(np.asarray(offsets), request.shape[request.axis])
+
+
+# ---- the primitive ---------------------------------------------------------------------------------------------------
+
+scan_p = Primitive("cuscan_scan")
+scan_p.multiple_results = True
+_programs: dict[Call, Any] = {}  # of eager calls
+
+
+def _program_of(call: Call) -> Any:
+    def cuscan_scan(*arrays: Array) -> list[Array]:
+        results: list[Array] = scan_p.bind(*arrays, call=call)
+        return results
+
+    return jax.jit(cuscan_scan)
+
+
+def _run_eagerly(*arrays: Array, call: Call) -> list[Array]:
+    program = _programs.get(call) or keep(_programs, call, _program_of(call))
+    # Where jit is disabled, a program would come back here.
+    with jax.disable_jit(False) if jax.config.jax_disable_jit else contextlib.nullcontext():
+        results: list[Array] = program(*arrays)
+    return results
+
+
+def _shapes(*avals: Any, call: Call) -> list[Any]:
+    request = request_of(call, avals)
+    if any(map(is_spread, avals)):
+        raise ScanTypeError(SPREAD)
+    return results_like(avals, request)
+
+
+def _tangents(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) -> tuple[list[Array], list[Any]]:
+    results = scan_p.bind(*primals, call=call)
+    known = [None if type(t) is ad.Zero or t.dtype == jax.dtypes.float0 else t for t in tangents]
+    dtype = request_of(call, primals).result.dtype
+    zeros = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    if not jnp.issubdtype(results[0].dtype, jnp.inexact) or all(t is None for t in known):
+        return results, zeros
+    moved = pushforward(call, tuple(primals), known, dtype, _Jax)
+    return results, [zero if tangent is None else tangent for zero, tangent in zip(zeros, moved, strict=True)]
+
+
+# The arrays in which scans are linear, the others being constant.
+_LINEAR = {OPERATORS["add"]: ("x", "carry", "carry[0]"), LINEAR_RECURRENCE: ("b", "initial", "carry[1]")}
+
+
+def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]:
+    """The cotangents of the arrays in which a scan is linear."""
+    needs = [ad.is_undefined_primal(array) for array in arrays]
+    linear = _LINEAR.get(call.flags.op, ())
+    if call.initial is not None or any(
+        need and role not in linear for need, role in zip(needs, call.roles, strict=True)
+    ):
+        raise ScanTypeError(f"op={call.flags.op.name!r} is not linear in its arrays, and has no transpose")
+    shaped = tuple(array.aval if need else array for need, array in zip(needs, arrays, strict=True))
+    known = [None if type(ct) is ad.Zero else ct for ct in cotangents]
+    found = pullback(call, shaped, known, needs, request_of(call, shaped).result.dtype, _Jax)
+    return [ad.Zero(array) if need and ct is None else ct for need, array, ct in zip(needs, shaped, found, strict=True)]
+
+
+def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, call: Call) -> tuple[list[Array], list[int]]:
+    size = next(array.shape[dim] for array, dim in zip(arrays, dims, strict=True) if dim is not None)
+    call, arrays = batched(call, arrays, dims, size, _Jax)
+    results = scan(call, arrays)
+    return list(results), [0] * len(results)
+
+
+scan_p.def_impl(_run_eagerly)
+scan_p.def_abstract_eval(_shapes)
+ad.primitive_jvps[scan_p] = _tangents
+ad.primitive_transposes[scan_p] = _transpose
+batching.primitive_batchers[scan_p] = _batch
+register(scan_p)
+
+
+# ---- what derivatives and batches ask of JAX -------------------------------------------------------------------------
+
+
+class _Jax:
+    """See `derivatives.Namespace` and `batches.Batching`."""
+
+    where = staticmethod(jnp.where)
+    exp = staticmethod(jnp.exp)
+    isnan = staticmethod(jnp.isnan)
+    logical_and = staticmethod(jnp.logical_and)
+    zeros_like = staticmethod(jnp.zeros_like)
+    ones_like = staticmethod(jnp.ones_like)
+    full_like = staticmethod(jnp.full_like)
+    concat = staticmethod(jnp.concatenate)
+    expand_dims = staticmethod(jnp.expand_dims)
+    broadcast_to = staticmethod(jnp.broadcast_to)
+    moveaxis = staticmethod(jnp.moveaxis)
+    reshape = staticmethod(jnp.reshape)
+    scan = staticmethod(scan)
+
+    @staticmethod
+    def conj(x: Array) -> Array:
+        return x  # cotangents of JAX are no conjugates
+
+    @staticmethod
+    def cast(x: Array, dtype: DType) -> Array:
+        kind = canonical(numpy_dtype(dtype))
+        return (x.real if jnp.iscomplexobj(x) and kind.kind != "c" else x).astype(kind)
+
+    @staticmethod
+    def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+        x = x.sum(axis=tuple(range(x.ndim - len(shape))))
+        ones = tuple(i for i, (n, m) in enumerate(zip(shape, x.shape, strict=True)) if n != m)
+        return x.sum(axis=ones, keepdims=True)
+
+    @staticmethod
+    def positions(x: Array, axis: int) -> Array:
+        return jnp.arange(x.shape[axis]).reshape(-1, *(1,) * (-axis - 1))
+
+    @staticmethod
+    def segment_numbers(offsets: Array, length: int) -> Array:
+        return jax.vmap(lambda ends: jnp.searchsorted(ends, jnp.arange(length), side="right"))(offsets)

@@ -1,0 +1,105 @@
+"""How the primitive of JAX is compiled: a call back from XLA's program, with XLA's buffers, into a backend."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.buffer_callback import buffer_callback
+from jax.interpreters import mlir
+
+from cuscan.autograd.jax_calls import request_of, written
+from cuscan.backends.xla import make_runner
+from cuscan.call import CARRY
+from cuscan.errors import ScanTypeError
+from cuscan.initial import carry_start
+from cuscan.interop.numpy import numpy_dtype
+from cuscan.linearised import Call
+from cuscan.request import ScanRequest
+
+Array = Any
+SPREAD = (
+    "x lies on several devices, or the program runs on several: a scan runs on one. Put it in jax.shard_map, with the "
+    "scanned axis whole on each device"
+)
+_EXPORTED = "a scan calls back into this process, so a program that holds one cannot be exported to another"
+
+
+def register(scan_p: Any) -> None:
+    """Say how the primitive is compiled, for each platform."""
+    for platform, device in (("cpu", "cpu"), ("cuda", "cuda")):
+        mlir.register_lowering(scan_p, functools.partial(_lower, device), platform=platform)
+
+
+def _lower(device: str, context: Any, *operands: Any, call: Call) -> Sequence[Any]:
+    module = context.module_context
+    if getattr(module.lowering_parameters, "for_export", False):
+        raise ScanTypeError(_EXPORTED)
+    if _runs_on_several(module.axis_context):
+        raise ScanTypeError(SPREAD)
+    request = request_of(call, context.avals_in)
+    emit = functools.partial(_emit, device, call, request, [aval.dtype for aval in context.avals_out])
+    lowered: Sequence[Any] = mlir.lower_fun(emit, multiple_results=True)(context, *operands)
+    return lowered
+
+
+def _runs_on_several(context: Any) -> bool:
+    """Whether a program is for several devices, and this place of it not for each by itself."""
+    if isinstance(context, mlir.SPMDAxisContext):
+        automatic = set(context.mesh.axis_names) - set(context.manual_axes)
+        return any(context.mesh.shape[name] > 1 for name in automatic)
+    return isinstance(context, mlir.ShardingContext) and context.num_devices > 1
+
+
+def _emit(device: str, call: Call, request: ScanRequest, dtypes: list[Any], *arrays: Array) -> list[Array]:
+    """The results in terms of JAX, in these dtypes."""
+    shapes = [shape for shape, _ in written(request)]
+    if any(0 not in shape for shape in shapes):
+        results = _called_back(device, call, request, dtypes, arrays)
+    else:
+        results = [jnp.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    if 0 in request.shape:
+        _hand_on(call, request, arrays, results)
+    return results
+
+
+def _called_back(
+    device: str, call: Call, request: ScanRequest, dtypes: list[Any], arrays: Sequence[Array]
+) -> list[Array]:
+    """The results of a backend. What JAX has in 32 bits, by its setting, backends may have in 64: carries."""
+    initial = None if call.initial is None else call.initial.value
+    runner = make_runner(device, request, call.roles, initial, validate=call.flags.validate)
+    specs = tuple(jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in written(request))
+    widens = request.carry_in or any(spec.dtype != dtype for spec, dtype in zip(specs, dtypes, strict=True))
+    with _wide_types() if widens else contextlib.nullcontext():
+        count = len(arrays) - len(request.carry_in)
+        fields = zip(arrays[count:], request.carry_in, strict=True)
+        carry = [field.astype(numpy_dtype(spec.dtype)) for field, spec in fields]
+        results = buffer_callback(runner, specs)(*arrays[:count], *carry)
+        return [result.astype(dtype) for result, dtype in zip(results, dtypes, strict=True)]
+
+
+def _wide_types() -> Any:
+    """JAX with types of 64 bits, for what this thread traces meanwhile."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64(True)
+
+
+def _hand_on(call: Call, request: ScanRequest, arrays: Sequence[Array], results: list[Array]) -> None:
+    """Of no elements: what comes in goes out, as the last states and the carry, which end `results`."""
+    fields, row_initial = len(request.carry_out), dict(zip(call.roles, arrays, strict=True)).get("initial")
+    initial = None if call.initial is None else call.initial.value
+    carry = [a for role, a in zip(call.roles, arrays, strict=True) if role in CARRY] or carry_start(request, initial)
+    if row_initial is not None:
+        carry = request.op.states.start(row_initial)
+    behind = [] if request.last is None else [0 if row_initial is None else row_initial]
+    behind += list(carry)[:fields]
+    for i, value in enumerate(behind, len(results) - len(behind)):
+        results[i] = jnp.broadcast_to(jnp.asarray(value, results[i].dtype), results[i].shape)

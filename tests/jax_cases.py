@@ -1,0 +1,158 @@
+"""Calls of every public function with every kind of argument, for arrays of JAX and of NumPy alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from operator_examples import EXAMPLES
+
+import cuscan
+
+Array = Any
+_AFFINE = next(example for example in EXAMPLES if example.name == "affine")
+AFFINE = _AFFINE.operator()
+TIMES = cuscan.Operator(
+    "times", "earlier * later", 1, numpy=np.multiply, vjp=lambda earlier, later, g: (g * later, g * earlier)
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`call(*arrays)` is the call; `draw(rng, rows, columns)` makes its arrays in NumPy."""
+
+    name: str
+    call: Callable[..., Any]
+    draw: Callable[[np.random.Generator, int, int], tuple[Array, ...]]
+    exact: bool = True  # to the bit, on a GPU too
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def floats(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def bools(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.random(shape) < 0.3
+
+
+def offsets(rng: np.random.Generator, length: int) -> Array:
+    return np.array([0, *sorted(rng.integers(0, length, 4)), length], np.int32)
+
+
+def x(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return (floats(rng, n, m),)
+
+
+def small(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return (rng.integers(0, 8, (n, m)).astype(np.int32),)
+
+
+def with_nan(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return (np.where(bools(rng, n, m), np.float32(np.nan), floats(rng, n, m)),)
+
+
+def near_one(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return (1 + floats(rng, n, m) / 64,)
+
+
+def flagged(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return floats(rng, n, m), bools(rng, n, m)
+
+
+def keyed(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    """Keys along axis 0."""
+    return floats(rng, n, m), rng.integers(0, 3, n).astype(np.int32)
+
+
+def with_offsets(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return floats(rng, n, m), offsets(rng, m)
+
+
+def gated(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return rng.random((n, m), np.float32), floats(rng, n, m)
+
+
+def from_states(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return rng.random((n, 1), np.float32), floats(rng, n, m), floats(rng, n)
+
+
+def fields(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
+    return _AFFINE.draw(rng, (n, m))
+
+
+def in_chunks(x: Array) -> Any:
+    half = x.shape[1] // 2
+    first, carry = cuscan.cumsum(x[:, :half], return_carry=True)
+    return first, cuscan.cumsum(x[:, half:], carry=carry, return_carry=True)
+
+
+def indices_in_chunks(x: Array) -> Any:
+    half = x.shape[1] // 2
+    *first, carry = cuscan.cummax(x[:, :half], return_indices=True, return_carry=True)
+    return first, cuscan.cummax(x[:, half:], return_indices=True, carry=carry)
+
+
+CASES = [
+    Case("cumsum", cuscan.cumsum, x),
+    Case("reverse, exclusive", lambda x: cuscan.cumsum(x, axis=0, reverse=True, exclusive=True), x),
+    Case("include_initial", lambda x: cuscan.cumsum(x, include_initial=True, initial=0.5), x),
+    Case("axis=None", lambda x: cuscan.cumsum(x, axis=None), x),
+    Case("mask", lambda x, mask: cuscan.cumsum(x, dim=0, mask=mask), flagged),
+    Case("mask along", lambda x, mask: cuscan.cumsum(x, axis=0, mask=mask[:, 0]), flagged),
+    Case("reset", lambda x, reset: cuscan.cumsum(x, reset=reset, initial=2, reverse=True), flagged),
+    Case("keys", lambda x, keys: cuscan.cummin(x, axis=0, keys=keys), keyed),
+    Case("offsets", lambda x, offsets: cuscan.cumsum(x, offsets=offsets, exclusive=True), with_offsets),
+    Case("list of offsets", lambda x: cuscan.cumsum(x, offsets=[0, 2, x.shape[1]]), x),
+    Case("integers", lambda x: cuscan.cumsum(x, axis=0), small),
+    Case("flags", lambda x: cuscan.cumsum(x > 3), small),
+    Case("bits", lambda x: (cuscan.scan(x, "and"), cuscan.scan(x, "or"), cuscan.scan(x, "xor")), small),
+    Case("cumprod", cuscan.cumprod, near_one),
+    Case("cummin", cuscan.cummin, x),
+    Case("cummax", lambda x: cuscan.cummax(x, axis=0), x),
+    Case("indices", lambda x: cuscan.cummax(x, return_indices=True, ties="last", reverse=True), small),
+    Case("indices of nothing", lambda x, mask: cuscan.cummin(x, return_indices=True, mask=mask), flagged),
+    Case("logcumsumexp", cuscan.logcumsumexp, x, exact=False),
+    Case("nancumsum", cuscan.nancumsum, with_nan),
+    Case("nancumprod", lambda x: cuscan.nancumprod(x * 0 + 1, axis=0), with_nan),
+    Case("cumulative_sum", lambda x: cuscan.cumulative_sum(x, axis=1, include_initial=True), x),
+    Case("cumulative_prod", lambda x: cuscan.cumulative_prod(x, axis=0), near_one),
+    Case("dtype", lambda x: cuscan.cumsum(x, dtype="float32"), small),
+    Case("recurrence", lambda a, b: cuscan.linear_recurrence(a, b, axis=0, return_last=True), gated),
+    Case("recurrence of a number", lambda b: cuscan.linear_recurrence(0.5, b, initial=2.0), x),
+    Case(
+        "recurrence from a state",
+        lambda a, b, h: cuscan.linear_recurrence(a, b, initial=h, return_carry=True),
+        from_states,
+    ),
+    Case("chunks", in_chunks, x),
+    Case("indices of chunks", indices_in_chunks, small),
+    Case("carry alone", lambda x: cuscan.scan(x, "max", include_initial=True, return_carry=True), x),
+    Case("total", cuscan.total, x),
+    Case("total, keys, indices", lambda x, k: cuscan.total(x, "max", axis=0, keys=k, return_indices=True), keyed),
+    Case("total of a recurrence", lambda b: cuscan.total((0.5, b), "linear_recurrence"), x),
+    Case("operator", lambda x: cuscan.scan(x, TIMES, exclusive=True), near_one),
+    Case("operator of fields", lambda a, b: cuscan.scan((a, b), AFFINE, axis=0), fields),
+]
+
+
+def leaves(results: Any) -> list[Any]:
+    """The arrays of a result, whatever it is made of."""
+    if isinstance(results, tuple | list):
+        return [leaf for part in results for leaf in leaves(part)]
+    return [results]
+
+
+def wide_types(on: bool = True) -> Any:
+    """JAX with types of 64 bits, or without, for as long as the context lasts."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(on)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64(on)

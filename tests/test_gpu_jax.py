@@ -1,0 +1,224 @@
+"""JAX arrays on a GPU: every function beside NumPy and `jax.lax`, eager, compiled, differentiated."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu import assert_same, cupy, numbers
+from jax_cases import CASES, Case, leaves, wide_types
+
+import cuscan
+from cuscan import ScanTypeError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+
+import jax.numpy as jnp  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu_of_jax")]
+
+
+@pytest.fixture
+def gpu_of_jax() -> None:
+    if jax.default_backend() != "gpu":
+        pytest.skip("JAX sees no GPU")
+
+
+SHAPES = [(6, 9), (300, 1000), (3, 70_000), (40_000, 5)]
+
+
+def assert_like(got: Any, expected: Any, *, exact: bool = True) -> None:
+    """The same bits as NumPy's, in JAX's dtypes; or nearly, where the operator is not exact."""
+    for one, other in zip(leaves(got), leaves(expected), strict=True):
+        assert isinstance(one, jax.Array) and {d.platform for d in one.devices()} == {"gpu"}
+        if exact:
+            assert_same(np.asarray(one), np.asarray(other).astype(one.dtype))
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_function(case: Case, shape: tuple[int, int]) -> None:
+    arrays = case.draw(np.random.default_rng(0), *shape)
+    expected = case.call(*arrays)
+    placed = tuple(map(jnp.asarray, arrays))
+    assert_like(case.call(*placed), expected, exact=case.exact)
+    if case.name != "list of offsets":
+        assert_like(jax.jit(case.call)(*placed), expected, exact=case.exact)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32", "complex64"]
+)
+def test_dtypes(dtype: str) -> None:
+    host = numbers((50, 4001), dtype)
+    for axis in (0, 1):
+        got = jax.jit(lambda x, axis=axis: cuscan.cumsum(x, axis=axis))(jnp.asarray(host))
+        assert got.dtype == jnp.cumsum(jnp.asarray(host), axis=axis).dtype
+        assert_same(np.asarray(got), cuscan.cumsum(host, axis=axis, dtype=got.dtype.name))
+
+
+def test_64_bits() -> None:
+    host = numbers((9, 5000), "float64")
+    with wide_types(True):
+        for got in (cuscan.cumsum(jnp.asarray(host)), jax.jit(cuscan.cumsum)(jnp.asarray(host))):
+            assert_same(np.asarray(got), cuscan.cumsum(host))
+        _, index = cuscan.cummax(jnp.asarray(host), return_indices=True)
+        assert_same(np.asarray(index), cuscan.cummax(host, return_indices=True)[1])
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)], ids=str)
+def test_no_elements(shape: tuple[int, ...]) -> None:
+    host = np.zeros(shape, np.float32)
+    for call in (
+        lambda x: cuscan.cumsum(x, include_initial=True, initial=3, return_carry=True),
+        lambda x: cuscan.linear_recurrence(0.5, x, initial=2.0, return_last=True, return_carry=True),
+        lambda x: cuscan.total(x, "max"),
+    ):
+        assert_like(jax.jit(call)(jnp.asarray(host)), call(host))
+
+
+# ---- memory and streams ----------------------------------------------------------------------------------------------
+
+
+def test_no_copy_is_made() -> None:
+    x = jnp.ones((300, 5000))
+    for axis in (0, 1):
+        text = jax.jit(lambda x, axis=axis: cuscan.cumsum(x, axis=axis)).lower(x).compile().as_text()
+        assert text.count("custom-call(") == 1 and " copy(" not in text and "transpose(" not in text
+
+
+def test_results_are_xla_s_memory_and_the_scan_waits_for_nothing() -> None:
+    x = jnp.ones((64, 2**20))
+    program = jax.jit(lambda x: cuscan.cumsum(jnp.sin(x) ** 2 + jnp.cos(x) ** 2))
+    for _ in range(20):
+        x = program(x) / jnp.arange(1, 2**20 + 1)
+    np.testing.assert_allclose(x, 1, rtol=1e-4)
+
+
+def test_arrays_that_are_not_aligned_to_vectors() -> None:
+    base = cupy.arange(4099, dtype=np.float32)
+    for start in range(4):
+        part = jnp.from_dlpack(base[start:4096])  # a copy, if JAX insists on alignment
+        assert_like(cuscan.cumsum(part % 7), cuscan.cumsum(cupy.asnumpy(base[start:4096]) % 7))
+
+
+def test_a_scan_in_a_loop_of_the_program() -> None:
+    x = numbers((64, 3000))
+
+    def body(total: Any, row: Any) -> Any:
+        return total + cuscan.cumsum(row), cuscan.cummin(row)
+
+    total, rows = jax.jit(lambda x: jax.lax.scan(body, jnp.zeros(3000), x))(jnp.asarray(x))
+    assert_like(rows, cuscan.cummin(x))
+    np.testing.assert_allclose(total, cuscan.cumsum(x).sum(0), rtol=1e-3, atol=1e-2)
+
+
+def test_threads() -> None:
+    host = [numbers((1000 * n,), "int32") for n in range(1, 7)]
+    program, wrong = jax.jit(lambda x, o: cuscan.cumsum(x, offsets=o, reverse=True)), []
+
+    def work(x: np.ndarray) -> None:
+        offsets = np.array([0, len(x) // 3, len(x)], np.int32)
+        expected = cuscan.cumsum(x, offsets=offsets, reverse=True, dtype="int32")
+        for _ in range(100):
+            if not np.array_equal(program(jnp.asarray(x), jnp.asarray(offsets)), expected):
+                wrong.append(len(x))
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in host]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_beside_calls_of_cupy() -> None:
+    host = numbers((5_000_000,), "int32")
+    x, y = jnp.asarray(host), cupy.asarray(host)
+    program = jax.jit(cuscan.cumsum)
+    expected = np.cumsum(host, dtype=np.int32)
+    for _ in range(20):
+        one, other = program(x), cuscan.cumsum(y, dtype="int32")
+        assert_same(np.asarray(one), expected)
+        assert_same(cupy.asnumpy(other), expected)
+
+
+def test_offsets_are_validated_where_the_user_asks() -> None:
+    x, wrong = jnp.ones(40), jnp.array([1, 40])
+    with pytest.raises(cuscan.ScanValueError, match="offsets must begin with 0"):
+        cuscan.cumsum(x, offsets=wrong, validate=True)
+    checked = jax.jit(lambda x, o: cuscan.cumsum(x, offsets=o, validate=True))
+    assert checked(x, jnp.array([0, 30, 40]))[-1] == 10
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="offsets must begin with 0"):
+        jax.block_until_ready(checked(x, wrong))
+    assert checked(x, jnp.array([0, 30, 40]))[-1] == 10  # and the next call works
+
+
+def test_operators_that_do_not_compile() -> None:
+    wrong = cuscan.Operator("wrong", "earlier + nothing", 0)
+    for way in (cuscan.scan, jax.jit(cuscan.scan, static_argnums=1)):
+        with pytest.raises(cuscan.CompileError, match="nothing"):
+            way(jnp.ones(3), wrong)
+
+
+def test_out_is_refused() -> None:
+    x = jnp.ones(3)
+    with pytest.raises(ScanTypeError, match=r"^out= cannot be written"):
+        cuscan.cumsum(x, out=x)
+
+
+# ---- derivatives, beside jax.lax -------------------------------------------------------------------------------------
+
+PEERS = {
+    "add": jax.lax.cumsum,
+    "mul": jax.lax.cumprod,
+    "max": jax.lax.cummax,
+    "min": jax.lax.cummin,
+    "logaddexp": jax.lax.cumlogsumexp,
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("op", PEERS)
+def test_gradients(op: str, axis: int) -> None:
+    x = jnp.asarray(numbers((300, 400))) / 16 + (op == "mul")
+    weights = jnp.asarray(numbers((300, 400)))
+
+    def loss(scan: Any) -> Any:
+        return lambda x: (weights * scan(x)).sum() / 100
+
+    ours, theirs = loss(lambda x: cuscan.scan(x, op, axis=axis)), loss(lambda x: PEERS[op](x, axis=axis))
+    expected = jax.grad(theirs)(x)
+    for got in (jax.grad(ours)(x), jax.jit(jax.grad(ours))(x)):
+        np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-3)
+    _, tangent = jax.jvp(ours, (x,), (weights,))
+    np.testing.assert_allclose(tangent, (expected * weights).sum(), rtol=1e-3, atol=1e-2)
+
+
+def test_gradients_of_a_recurrence() -> None:
+    a, b = jnp.asarray(np.random.default_rng(0).random((8, 500, 64), np.float32)), jnp.asarray(numbers((8, 500, 64)))
+    h = jnp.asarray(numbers((8, 64)))
+
+    def loop(a: Any, b: Any, h: Any) -> Any:
+        def step(h: Any, inputs: Any) -> Any:
+            h = inputs[0] * h + inputs[1]
+            return h, h
+
+        return jnp.moveaxis(jax.lax.scan(step, h, (jnp.moveaxis(a, 1, 0), jnp.moveaxis(b, 1, 0)))[1], 0, 1)
+
+    def ours(a: Any, b: Any, h: Any) -> Any:
+        return cuscan.linear_recurrence(a, b, axis=1, initial=h)
+
+    for scan in (
+        ours,
+        jax.checkpoint(ours),
+        jax.vmap(lambda a, b, h: cuscan.linear_recurrence(a, b, axis=0, initial=h)),
+    ):
+        got = jax.jit(jax.grad(lambda *x, scan=scan: (scan(*x) ** 2).sum(), (0, 1, 2)))(a, b, h)
+        expected = jax.grad(lambda *x: (loop(*x) ** 2).sum(), (0, 1, 2))(a, b, h)
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
