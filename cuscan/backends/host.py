@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from cuscan.backends.combine import gates_hold, is_gated, show_no_trace
 from cuscan.backends.convert import storage, to_accumulator, to_result
 from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
@@ -116,6 +117,7 @@ class Prepared:
         self.is_exact = is_exact(request)
         self.order = order_of(request)
         self.algebra = FieldAlgebra(request, None)
+        self.gates = FieldAlgebra(request, None, gates=True) if is_gated(request) else None
         self.is_short = _is_short(request, self.order)
 
 
@@ -138,8 +140,7 @@ def evaluate(
             return Outputs(outs, _NOTHING, [])
         if prepared.is_short:
             return Outputs(_scan_short(request, inputs.values[0], prepared.order, outs), _NOTHING, [])
-        algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
-        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared.order, algebra)
+        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
 
 
 _NOTHING: Array = np.empty(0)
@@ -150,9 +151,9 @@ def _scan_in_order(
     inputs: Inputs,
     start: tuple[Any, ...] | None,
     outs: list[Array],
-    order: Order,
-    algebra: FieldAlgebra,
+    prepared: Prepared,
 ) -> Outputs:
+    algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
     lines, elements = _lines(request), request.shape[request.axis]
     length, others = elements + request.include_initial, _others(request)
 
@@ -178,8 +179,8 @@ def _scan_in_order(
         keep_carry(algebra, arranged, slice(None), states, outputs.carry)
     if lines * length and is_sum_of_segments(request):
         sum_segments(request, arranged, outputs.results[0])
-    elif lines * length:
-        scan_lines(request, order, algebra, arranged, outputs)
+    elif lines * length and not _scan_gated(request, start, arranged, outputs, prepared):
+        scan_lines(request, prepared.order, algebra, arranged, outputs)
     if request.carry_out and request.segments is not None and request.segments.kind == "keys":
         assert inputs.segments is not None
         keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
@@ -188,6 +189,29 @@ def _scan_in_order(
         if not np.may_share_memory(out, result):  # lines that no view has side by side
             out[...] = result.reshape(out.shape)
     return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
+
+
+def _scan_gated(
+    request: ScanRequest, start: tuple[Any, ...] | None, inputs: Inputs, outputs: Outputs, prepared: Prepared
+) -> bool:
+    """Scan segments as gates; False where these do not give the same bits, the inputs being as they were."""
+    algebra = prepared.gates
+    if algebra is None:
+        return False
+    elements = to_accumulator(inputs.values[-1], request.values[-1].dtype, request.result.dtype)
+    if not gates_hold(request, elements):
+        return False
+    if start is not None:
+        algebra = FieldAlgebra(request, start, gates=True)
+    in_place = any(np.may_share_memory(out, value) for out in outputs.results for value in inputs.values)
+    made = outputs._replace(results=list(map(np.empty_like, outputs.results))) if in_place else outputs
+    scan_lines(request, prepared.order, algebra, inputs, made)
+    if not show_no_trace(request, made.results[0]):
+        return False
+    for result, new in zip(outputs.results, made.results, strict=True):
+        if new is not result:
+            result[...] = new
+    return True
 
 
 def _is_short(request: ScanRequest, order: Order) -> bool:

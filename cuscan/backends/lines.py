@@ -29,7 +29,7 @@ class Outputs(NamedTuple):
 def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs: Inputs, outputs: Outputs) -> None:
     """Scan arrays of (lines, elements)."""
     lines, length = len(inputs.values[0]), request.shape[request.axis] + request.include_initial
-    span = order.unit * order.group
+    span = order.unit * units_at_a_time(order)
     step = max(BLOCK // min(span, length), 1)
     for first in range(0, lines, step):
         some = slice(first, min(first + step, lines))
@@ -38,6 +38,11 @@ def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs
             window = some, slice(position, min(position + span, length))
             shape = Shape.of(order, window[1].stop - position)
             _scan_group(algebra, request, inputs, window, shape, carry, outputs)
+
+
+def units_at_a_time(order: Order) -> int:
+    """Units of a line that pass through together: a power of two."""
+    return min(1 << (BLOCK // order.unit).bit_length() - 1, order.group)
 
 
 def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
@@ -95,9 +100,10 @@ def _scan_group(
         keep_carry(algebra, inputs, window[0], states, outputs.carry)
     if request.only_carry:
         return
-    last = _walk(algebra, request, elements, before, lines, outputs.results, window)
+    last = (count - 1) % shape.items
+    accumulators = _walk(algebra, request, elements, before, lines, last, outputs.results, window)
     if request.last is not None:
-        outputs.last[window[0]] = last[(count - 1) % shape.items].reshape(lines, -1)[:, (count - 1) // shape.items]
+        outputs.last[window[0]] = accumulators.reshape(lines, -1)[:, (count - 1) // shape.items]
 
 
 def _walk(
@@ -106,23 +112,25 @@ def _walk(
     elements: States,
     before: Prefixes,
     lines: int,
+    last: int,
     results: list[Array],
     window: tuple[slice, slice],
-) -> list[Array]:
-    """Take the items one by one; the first results of each, as accumulators."""
-    running, shows_before, accumulators = before.threads, request.exclusive or request.include_initial, []
+) -> Array:
+    """Take the items one by one; returns the first results of the item `last`, as accumulators."""
+    combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
     items, scans, _ = elements[0].shape
     alone = None if before.exists else (slice(None, None, scans // lines), 0)  # the elements that nothing precedes
     blocked = [np.empty(elements[0].shape, storage(spec.dtype)) for spec in request.results]
     for i in range(items):
         element = at(elements, i)
         shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
-        running = algebra.combine(running, element)
+        running = combine.shown(running, element, None)
         if i == 0 and alone is not None:
-            for part, field in zip(running, element, strict=True):
+            for part, field in zip(running, element[combine.hidden :], strict=True):
                 part[alone] = field[alone]
         parts = algebra.lower(running if shown is None else shown)
-        accumulators.append(parts[0])
+        if i == last:
+            accumulators = parts[0]
         for whole, part, spec in zip(blocked, parts, request.results, strict=True):
             whole[i] = to_result(part, spec.dtype)
     for result, whole in zip(results, blocked, strict=True):
