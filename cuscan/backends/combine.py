@@ -35,7 +35,7 @@ def combine_of(op: Monoid, kind: Kind) -> Combine:
     inner = np.multiply if op.combine is product else op.combine
     assert inner is not None
     if isinstance(inner, np.ufunc):
-        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
+        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),), ufunc=inner)
     is_ours = OPERATORS.get(op.name) is op
     return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),), anywhere=is_ours)
 
@@ -119,35 +119,33 @@ def restarting(inner: Combine) -> Combine:
 
 
 class Gate(NamedTuple):
-    """How a number lets pass what comes from before, or clears it: `through(state, passes)` is the state."""
+    """How a number lets pass what comes from before, or clears it: `through(state, number)` is what is left.
+
+    `ends`: of a dtype, the number that lets pass, and the one that clears.
+    """
 
     through: np.ufunc
     join: np.ufunc
-    passes: Callable[[np.dtype[Any]], Any]
-    clears: Callable[[np.dtype[Any]], Any]
+    ends: Callable[[np.dtype[Any]], tuple[Any, Any]]
 
 
 def _ends(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     if dtype.kind == "f":
-        return -np.inf, np.inf
-    return np.iinfo(dtype).min, np.iinfo(dtype).max
+        return np.inf, -np.inf
+    return np.iinfo(dtype).max, np.iinfo(dtype).min
 
 
-def _none(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(0)
-
-
-def _all(dtype: np.dtype[Any]) -> Any:
-    return ~dtype.type(0)
+def _bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    return ~dtype.type(0), 0
 
 
 _GATES = {
-    "add": Gate(np.multiply, np.add, lambda dtype: dtype.type(1), _none),
-    "max": Gate(np.minimum, np.maximum, lambda dtype: _ends(dtype)[1], lambda dtype: _ends(dtype)[0]),
-    "min": Gate(np.maximum, np.minimum, lambda dtype: _ends(dtype)[0], lambda dtype: _ends(dtype)[1]),
-    "or": Gate(np.bitwise_and, np.bitwise_or, _all, _none),
-    "xor": Gate(np.bitwise_and, np.bitwise_xor, _all, _none),
-    "and": Gate(np.bitwise_or, np.bitwise_and, _none, _all),
+    "add": Gate(np.multiply, np.add, lambda _: (1, 0)),
+    "max": Gate(np.minimum, np.maximum, _ends),
+    "min": Gate(np.maximum, np.minimum, lambda dtype: _ends(dtype)[::-1]),
+    "or": Gate(np.bitwise_and, np.bitwise_or, _bits),
+    "xor": Gate(np.bitwise_and, np.bitwise_xor, _bits),
+    "and": Gate(np.bitwise_or, np.bitwise_and, lambda dtype: _bits(dtype)[::-1]),
 }
 
 
@@ -181,6 +179,11 @@ def is_gated(request: ScanRequest) -> bool:
     return request.op is LINEAR_RECURRENCE or (gate_of(request.op) is not None and not request.has_initial)
 
 
+def goes_in_any_order(request: ScanRequest) -> bool:
+    """Whether gates give the same bits in every order, where they hold."""
+    return request.result.dtype.kind in EXACT or request.op.name in ("min", "max")
+
+
 def gates_hold(request: ScanRequest, elements: Array) -> bool:
     """Whether what gates clear leaves no trace beside these elements, as accumulators.
 
@@ -196,7 +199,7 @@ def gates_hold(request: ScanRequest, elements: Array) -> bool:
 
 def show_no_trace(request: ScanRequest, results: Array) -> bool:
     """Whether results tell that nothing infinite was cleared, and no NaN, which would have shown in them."""
-    if request.result.dtype.kind in EXACT or request.op.name in ("min", "max"):
+    if goes_in_any_order(request):
         return True
     return bool(is_finite(results, request.result.dtype.name).all())
 

@@ -70,6 +70,6 @@ def is_nan(value: Array, name: str) -> Array:
 
 def is_finite(value: Array, name: str) -> Array:
     """Which elements of a dtype are finite."""
-    if name == "bfloat16":
-        return (value.view(np.uint16) & np.uint16(0x7F80)) != np.uint16(0x7F80)
-    return np.asarray(np.isfinite(value))
+    exponent = np.uint16(0x7F80)
+    finite: Array = (value & exponent) != exponent if name == "bfloat16" else np.isfinite(value)
+    return finite

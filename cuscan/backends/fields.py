@@ -157,12 +157,11 @@ class FieldAlgebra:
     def _restarted(self, states: States, restarts: Array) -> States:
         """The states of elements at some of which segments start."""
         if self._gate is not None:
-            dtype = states[0].dtype
-            clears, passes = (dtype.type(number(dtype)) for number in (self._gate.clears, self._gate.passes))
-            return np.where(restarts, clears, passes), *states
+            passes, clears = (np.asarray(number, states[0].dtype) for number in self._gate.ends(states[0].dtype))
+            return _cleared(passes, restarts, clears), *states
         if self._clears_decay:
             decays = self.combine.hidden
-            return *(np.where(restarts, p.dtype.type(0), p) for p in states[:decays]), *states[decays:]
+            return *(_cleared(p, restarts, p.dtype.type(0)) for p in states[:decays]), *states[decays:]
         if self._start is not None and self._request.op.segments_have_initial:
             states = self._where(restarts, self._inner(self.segment_start, states), states)
         return (*states, restarts)
@@ -193,3 +192,12 @@ def _complex(real: Array, imag: Array) -> Array:
     whole = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
     whole.real, whole.imag = real, imag
     return whole
+
+
+def _cleared(kept: Array, where: Array, clears: Any) -> Array:
+    """`np.where(where, clears, kept)` without a branch, which processors would guess wrong: by bits."""
+    integer = f"i{kept.itemsize}"
+    keeps = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
+    rest = clears.view(integer)
+    chosen: Array = (keeps & (kept.view(integer) ^ rest)) ^ rest
+    return chosen.view(kept.dtype)

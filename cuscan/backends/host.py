@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuscan.backends.combine import gates_hold, is_gated, show_no_trace
-from cuscan.backends.convert import storage, to_accumulator, to_result
+from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, show_no_trace
+from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.lines import Outputs, keep_carry, scan_lines, scan_short
+from cuscan.backends.lines import Outputs, keep_carry, scan_lines
+from cuscan.backends.short import ShortScan, is_short
 from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
@@ -27,7 +28,6 @@ from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ArraySpec
-from cuscan.states import SCALAR
 
 Array = np.ndarray[Any, Any]
 
@@ -118,7 +118,7 @@ class Prepared:
         self.order = order_of(request)
         self.algebra = FieldAlgebra(request, None)
         self.gates = FieldAlgebra(request, None, gates=True) if is_gated(request) else None
-        self.is_short = _is_short(request, self.order)
+        self.short = ShortScan(request, self.order) if is_short(request, self.order) else None
 
 
 def evaluate(
@@ -138,12 +138,20 @@ def evaluate(
         first = None if start is None else start[0]
         if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
             return Outputs(outs, _NOTHING, [])
-        if prepared.is_short:
-            return Outputs(_scan_short(request, inputs.values[0], prepared.order, outs), _NOTHING, [])
+        if prepared.short is not None:
+            elements = to_accumulator(
+                _as_lines(request, inputs.values[0]), request.values[0].dtype, request.result.dtype
+            )
+            moved = _moved(request, outs[0])
+            lines = moved.reshape(elements.shape)
+            prepared.short(elements, lines)
+            _put_back(moved, lines)
+            return Outputs(outs, _NOTHING, [])
         return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
 
 
 _NOTHING: Array = np.empty(0)
+_ANY = Order(items=8, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
 
 
 def _scan_in_order(
@@ -186,8 +194,7 @@ def _scan_in_order(
         keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
         outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
     for out, result in zip(moved, outputs.results, strict=True):
-        if not np.may_share_memory(out, result):  # lines that no view has side by side
-            out[...] = result.reshape(out.shape)
+        _put_back(out, result)
     return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
 
@@ -205,7 +212,7 @@ def _scan_gated(
         algebra = FieldAlgebra(request, start, gates=True)
     in_place = any(np.may_share_memory(out, value) for out in outputs.results for value in inputs.values)
     made = outputs._replace(results=list(map(np.empty_like, outputs.results))) if in_place else outputs
-    scan_lines(request, prepared.order, algebra, inputs, made)
+    scan_lines(request, _ANY if goes_in_any_order(request) else prepared.order, algebra, inputs, made)
     if not show_no_trace(request, made.results[0]):
         return False
     for result, new in zip(outputs.results, made.results, strict=True):
@@ -214,30 +221,18 @@ def _scan_gated(
     return True
 
 
-def _is_short(request: ScanRequest, order: Order) -> bool:
-    """Whether a request is for `scan_short`: lines that one warp holds, and nothing but the operator."""
-    op, arrays = request.op, (request.mask, request.segments, request.row_initial, request.last)
-    flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.carry_out
-    plain = op.states is SCALAR and not any(flags) and all(array is None for array in arrays)
-    return (
-        plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.warp_tile
-    )
-
-
-def _scan_short(request: ScanRequest, value: Array, order: Order, outs: list[Array]) -> list[Array]:
-    dtype, combine, out = request.result.dtype, request.op.combine, _moved(request, outs[0])
-    assert combine is not None
-    elements = to_accumulator(_as_lines(request, value), request.values[0].dtype, dtype)
-    out[...] = to_result(scan_short(combine, order, elements), dtype).reshape(out.shape)
-    return outs
-
-
 def _others(request: ScanRequest) -> tuple[int, ...]:
     return request.shape[: request.axis] + request.shape[request.axis + 1 :]
 
 
 def _lines(request: ScanRequest) -> int:
     return math.prod(_others(request))
+
+
+def _put_back(array: Array, lines: Array) -> None:
+    """Results by lines where they belong, if these lines are no view of it."""
+    if not np.may_share_memory(array, lines):
+        array[...] = lines.reshape(array.shape)
 
 
 def _moved(request: ScanRequest, array: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,44 +41,13 @@ def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs
 
 def units_at_a_time(order: Order) -> int:
     """Units of a line that pass through together: a power of two."""
-    return min(1 << (BLOCK // order.unit).bit_length() - 1, order.group)
+    return min(1 << max(BLOCK // order.unit, 1).bit_length() - 1, order.group)
 
 
 def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
     """Put the states that lines end with where the carry goes."""
     for field, part in zip(carry, algebra.carry_out(inputs, lines, states), strict=False):  # the last keys have no part
         field[lines] = part
-
-
-def scan_short(combine: Callable[[Array, Array], Array], order: Order, elements: Array) -> Array:
-    """Inclusive scans of lines of numbers, (lines, n), that one warp holds: the same order, in fewer steps."""
-    lines, n = elements.shape
-    shape = Shape.of(order, n)
-    if n != shape.elements:
-        padded = np.zeros((lines, shape.elements), elements.dtype)
-        padded[:, :n] = elements
-        elements = padded
-    runs = elements.reshape(lines, shape.vectors, shape.lanes, shape.items)
-    scanned = np.empty_like(runs)
-    totals = runs[..., 0].copy() if shape.items == 1 else runs[..., 0]
-    for i in range(1, shape.items):
-        totals = combine(totals, runs[..., i])
-    distance = 1
-    while distance < shape.lanes:
-        totals[..., distance:] = combine(totals[..., :-distance], totals[..., distance:])
-        distance *= 2
-    running, first = scanned[..., 0], runs[..., 0]
-    running[:, 0, 0] = first[:, 0, 0]
-    running[:, 0, 1:] = combine(totals[:, 0, :-1], first[:, 0, 1:])
-    before = totals[:, 0, -1:]
-    for v in range(1, shape.vectors):
-        running[:, v, :1] = combine(before, first[:, v, :1])
-        running[:, v, 1:] = combine(combine(before, totals[:, v, :-1]), first[:, v, 1:])
-        before = combine(before, totals[:, v, -1:])
-    for i in range(1, shape.items):
-        running = combine(running, runs[..., i])
-        scanned[..., i] = running
-    return scanned.reshape(lines, -1)[:, :n]
 
 
 def _scan_group(

@@ -24,7 +24,7 @@ class Combine:
 
     `anywhere`: it goes place by place and takes states that are no neighbours, so that calls may be longer than they
     need be. The first `hidden` fields are in no result; `shown(earlier, later, out)` is the operator on the others, of
-    earlier states without the hidden ones.
+    earlier states without the hidden ones. `ufunc`: what it is, if it is one on a single field.
     """
 
     def __init__(
@@ -34,11 +34,13 @@ class Combine:
         anywhere: bool = True,
         hidden: int = 0,
         shown: Callable[[States, States, States | None], States] | None = None,
+        ufunc: np.ufunc | None = None,
     ) -> None:
         self._function = function
         self.anywhere = anywhere
         self.hidden = hidden
         self.shown = shown or function
+        self.ufunc = ufunc
 
     def __call__(self, earlier: States, later: States, out: States | None = None) -> States:
         return self._function(earlier, later, out)
@@ -93,6 +95,11 @@ class Carry:
         self._groups: list[States] = []  # totals, in this section
         self._units: States = ()  # totals, in this group
         self._blocks: list[tuple[int, States]] = []  # of a paired order: totals in this section, of so many units
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing has passed, and nothing came in."""
+        return self._sections is None and not (self._groups or self._units or self._blocks)
 
     def pass_units(self, totals: States) -> tuple[States, bool]:
         """What precedes each of the next units, and whether anything precedes the first of them.
@@ -167,13 +174,17 @@ def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wid
         totals = combine(totals, at(elements, i))
     warps: States = ()
     if carry.paired:
-        runs = _pairs(combine, _reshaped(totals, (-1, shape.units, shape.lanes)))
-        before_units, exists = carry.pass_units(_cast(at(runs[-1], (..., 0)), wide))
-        before_runs = _before_in_pairs(combine, None, runs)
+        pairs = _pairs(combine, _reshaped(totals, (-1, shape.units, shape.lanes)))
+        before_units, exists = carry.pass_units(_cast(at(pairs[-1], (..., 0)), wide))
+        before_runs = _before_in_pairs(combine, None, pairs)
         threads = _after(combine, _cast(before_units, narrow), before_runs, exists, shown=True)
     else:
         totals = totals if shape.items > 1 else tuple(part.copy() for part in totals)
-        lanes = _reshaped(_kogge_stone(combine, totals), (-1, *shape[:4]))
+        scanned = _kogge_stone(combine, totals)
+        if shape.units * shape.warps * shape.vectors == 1 and carry.is_unused:  # a single warp scan: a line's only one
+            runs_before = _shifted(scanned)
+            return Prefixes(runs_before[combine.hidden :], False, (), (), _reshaped(runs_before, (-1, 1, shape.lanes)))
+        lanes = _reshaped(scanned, (-1, *shape[:4]))
         vectors = _fold(combine, at(lanes, (..., -1)))
         warps_so_far = _fold(combine, at(vectors, (..., -1)))
         before_units, exists = carry.pass_units(_cast(at(warps_so_far, (..., -1)), wide))
@@ -281,17 +292,18 @@ def _kogge_stone(combine: Combine, states: States) -> States:
     distance, count = 1, states[0].shape[-1]
     now = tuple(map(np.ascontiguousarray, states))
     then = tuple(map(np.empty_like, now)) if count > 1 else now
+    line: tuple[Any, ...] = ()
+    if combine.anywhere:  # one long call, whose results across the ends of the axis are replaced
+        flat, flat_then = _reshaped(now, (-1,)), _reshaped(then, (-1,))
+    else:
+        flat, flat_then, line = now, then, (...,)
     while distance < count:
-        ahead, behind = slice(-distance), slice(distance, None)
-        if combine.anywhere:  # one long call, whose results across the ends of the axis are replaced
-            flat, into = _reshaped(now, (-1,)), at(_reshaped(then, (-1,)), behind)
-            _put(combine(at(flat, ahead), at(flat, behind), into), into)
-        else:
-            into = at(then, (..., behind))
-            _put(combine(at(now, (..., ahead)), at(now, (..., behind)), into), into)
+        earlier, later = (*line, slice(-distance)), (*line, slice(distance, None))
+        into = at(flat_then, later)
+        _put(combine(at(flat, earlier), at(flat, later), into), into)
         for part, field in zip(then, now, strict=True):
             part[..., :distance] = field[..., :distance]
-        now, then, distance = then, now, distance * 2
+        now, then, flat, flat_then, distance = then, now, flat_then, flat, distance * 2
     return now
 
 
@@ -304,6 +316,8 @@ def _put(states: States, out: States) -> None:
 
 def _fold(combine: Combine, states: States) -> States:
     """The inclusive scan along the last axis from left to right."""
+    if combine.ufunc is not None:
+        return (combine.ufunc.accumulate(states[0], -1),)
     folded = tuple(part.copy() for part in states)
     for i in range(1, states[0].shape[-1]):
         _put(combine(at(folded, (..., i - 1)), at(states, (..., i))), at(folded, (..., i)))
