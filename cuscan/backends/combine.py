@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.tree import Combine, States
+from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest

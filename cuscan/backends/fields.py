@@ -12,7 +12,7 @@ import numpy as np
 
 from cuscan.backends.combine import combine_of, gate_of, gated, is_planar, restarting
 from cuscan.backends.convert import is_nan, storage, to_accumulator
-from cuscan.backends.tree import States
+from cuscan.backends.steps import States
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request import ScanRequest

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from cuscan.backends.arrange import as_lines, lines_of, moved, others_of, put_back, restarts, standing
 from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, show_no_trace
 from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
@@ -133,19 +134,16 @@ def evaluate(
     if outs is None:
         wanted = () if request.only_carry else request.results
         outs = [np.empty(spec.shape, storage(spec.dtype)) for spec in wanted]
-    mask = None if inputs.mask is None else _standing(inputs.mask, request.mask)
+    mask = None if inputs.mask is None else standing(inputs.mask, request.mask)
     with np.errstate(all="ignore"):
         first = None if start is None else start[0]
         if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
             return Outputs(outs, _NOTHING, [])
         if prepared.short is not None:
-            elements = to_accumulator(
-                _as_lines(request, inputs.values[0]), request.values[0].dtype, request.result.dtype
-            )
-            moved = _moved(request, outs[0])
-            lines = moved.reshape(elements.shape)
-            prepared.short(elements, lines)
-            _put_back(moved, lines)
+            value, out = as_lines(request, inputs.values[0]), moved(request, outs[0])
+            lines = out.reshape(value.shape)
+            prepared.short(to_accumulator(value, request.values[0].dtype, request.result.dtype), lines)
+            put_back(out, lines)
             return Outputs(outs, _NOTHING, [])
         return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
 
@@ -162,22 +160,22 @@ def _scan_in_order(
     prepared: Prepared,
 ) -> Outputs:
     algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
-    lines, elements = _lines(request), request.shape[request.axis]
-    length, others = elements + request.include_initial, _others(request)
+    lines, elements = lines_of(request), request.shape[request.axis]
+    length, others = elements + request.include_initial, others_of(request)
 
     def one_a_line(array: Array) -> Array:
         return np.broadcast_to(array, others).reshape(lines)
 
     arranged = Inputs(
-        tuple(_as_lines(request, value) for value in inputs.values),
-        None if inputs.mask is None else _as_lines(request, inputs.mask),
-        None if inputs.segments is None else _restarts(request, inputs, lines),
+        tuple(as_lines(request, value) for value in inputs.values),
+        None if inputs.mask is None else as_lines(request, inputs.mask),
+        None if inputs.segments is None else restarts(request, inputs, lines),
         None if inputs.row_initial is None else one_a_line(inputs.row_initial),
         tuple(map(one_a_line, inputs.carry)),
     )
-    moved = [_moved(request, out) for out in outs]
+    turned = [moved(request, out) for out in outs]
     outputs = Outputs(
-        [out.reshape(lines, length) for out in moved],
+        [out.reshape(lines, length) for out in turned],
         np.zeros(lines, storage((request.last or request.result).dtype)),
         [np.empty(lines, storage(field.dtype)) for field in request.carry_out],
     )
@@ -191,10 +189,10 @@ def _scan_in_order(
         scan_lines(request, prepared.order, algebra, arranged, outputs)
     if request.carry_out and request.segments is not None and request.segments.kind == "keys":
         assert inputs.segments is not None
-        keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
+        keys = as_lines(request, standing(inputs.segments, request.segments.array))[:, -1:]
         outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
-    for out, result in zip(moved, outputs.results, strict=True):
-        _put_back(out, result)
+    for out, result in zip(turned, outputs.results, strict=True):
+        put_back(out, result)
     return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
 
@@ -221,63 +219,8 @@ def _scan_gated(
     return True
 
 
-def _others(request: ScanRequest) -> tuple[int, ...]:
-    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
-
-
-def _lines(request: ScanRequest) -> int:
-    return math.prod(_others(request))
-
-
-def _put_back(array: Array, lines: Array) -> None:
-    """Results by lines where they belong, if these lines are no view of it."""
-    if not np.may_share_memory(array, lines):
-        array[...] = lines.reshape(array.shape)
-
-
-def _moved(request: ScanRequest, array: Array) -> Array:
-    """An array with the scanned axis last, in scan direction."""
-    moved = array if request.axis == array.ndim - 1 else np.moveaxis(array, request.axis, -1)
-    return moved[..., ::-1] if request.reverse else moved
-
-
-def _as_lines(request: ScanRequest, array: Array) -> Array:
-    """An array, broadcast to the request's shape, as (lines, elements) in scan direction."""
-    whole = array if array.shape == request.shape else np.broadcast_to(array, request.shape)
-    return _moved(request, whole).reshape(_lines(request), request.shape[request.axis])
-
-
 def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:
     if inputs.row_initial is None:
         return 0 if start is None else start[0]
     assert request.row_initial is not None
     return to_accumulator(inputs.row_initial, request.row_initial.dtype, DTYPES[request.carry])
-
-
-def _restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
-    """Where segments start, in scan order; the start of a line counts where a flag says so, or a carry."""
-    assert request.segments is not None and inputs.segments is not None
-    segments, length = inputs.segments, request.shape[request.axis]
-    if request.segments.kind == "reset":
-        return np.not_equal(_as_lines(request, _standing(segments, request.segments.array)).view(np.uint8), 0)
-    if request.segments.kind == "offsets":
-        starts = np.zeros(length + 1, np.bool_)
-        inside = segments[(segments > 0) & (segments < length)]
-        starts[length - inside if request.reverse else inside] = True
-        if request.carry_in:  # a first segment without elements takes the carry
-            starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
-        return np.broadcast_to(starts[:length], (lines, length))
-    dtype = request.segments.array.dtype
-    keys = to_accumulator(_as_lines(request, _standing(segments, request.segments.array)), dtype, dtype)
-    starts = np.zeros(keys.shape, np.bool_)
-    starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
-    if request.carry_in and length:
-        last_key = np.broadcast_to(inputs.carry[-1], _others(request)).reshape(lines)
-        starts[:, 0] = keys[:, 0] != to_accumulator(last_key, dtype, dtype)
-    return starts
-
-
-def _standing(array: Array, spec: ArraySpec | None) -> Array:
-    """An array as the request has it: broadcast, along the last axis or the scanned one."""
-    assert spec is not None
-    return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])

@@ -8,7 +8,8 @@ import numpy as np
 
 from cuscan.backends.convert import storage, to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.tree import Carry, Prefixes, Shape, States, at, behind, block, prefixes, unblock
+from cuscan.backends.steps import States, at
+from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, unblock
 from cuscan.order import Order
 from cuscan.request import ScanRequest
 
