@@ -1,4 +1,7 @@
-"""torch for CUDA 13 beside CuPy for CUDA 12: each keeps its own compiler in one process. No GPU needed."""
+"""torch for CUDA 13 beside CuPy for CUDA 12: kernels compile in one process, whichever comes first. No GPU needed.
+
+The dynamic linker gives CuPy the NVRTC that is there first. Either will do, and compiled files are kept by its version.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-nvrtc = pytest.importorskip("cupy.cuda.nvrtc", reason="CuPy does not import, and with it the bindings of NVRTC")
+module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 
 # What torch for CUDA 13 does first, and what a scan does: to be run in any order.
 LOAD_13 = """
@@ -22,11 +25,10 @@ assert other.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0 and maj
 {torch}
 """
 COMPILE = """
-from cupy.cuda import nvrtc
 from test_module import CONFIG
 from cuscan.compile import module
 assert module.compile_source(module.make_source(CONFIG), 90)[0][:4] == b"\\x7fELF"
-assert nvrtc.getVersion()[0] == 12, nvrtc.getVersion()
+print(module.nvrtc.getVersion()[0], module.kernel_path(CONFIG, 90))
 """
 
 
@@ -42,9 +44,17 @@ def library_of_cuda_13() -> str:
     return str(found[0].locate())
 
 
-@pytest.mark.parametrize("first", ["CUDA 12", "CUDA 13"])
+ORDERS = ("CUDA 12", "CUDA 13")  # which comes first
+
+
+@pytest.mark.parametrize("first", ORDERS)
 def test_both_compile_in_one_process(first: str, tmp_path: Path) -> None:
-    if nvrtc.getVersion()[0] != 12:
+    assert in_one_process(first, tmp_path)
+
+
+def in_one_process(first: str, tmp_path: Path) -> str:
+    """The major version of the NVRTC that compiled a kernel, and where the kernel is kept."""
+    if module.nvrtc.getVersion()[0] != 12:
         pytest.skip("CuPy is not of CUDA 12")
     torch = "import torch" if importlib.util.find_spec("torch") else ""
     steps = [LOAD_13.format(library=library_of_cuda_13(), torch=torch), COMPILE]
@@ -53,3 +63,11 @@ def test_both_compile_in_one_process(first: str, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": folders, "CUSCAN_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_files_are_kept_by_the_compiler_that_made_them(tmp_path: Path) -> None:
+    """What one process compiles by CUDA 12, another does not load as if it were by CUDA 13."""
+    shown = {order: in_one_process(order, tmp_path).split() for order in ORDERS}
+    versions, paths = zip(*shown.values(), strict=True)
+    assert len(set(paths)) == len(set(versions))
