@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import floors, prepare, report, sample, store, tables, worker
+from benchmarks import cpu, floors, prepare, report, sample, store, tables, worker
 from benchmarks.cases import GROUPS, MATRIX, Scope, cases, runnable
 from cuscan.bench.cases import Case
 from cuscan.bench.cub_peer import nvcc
@@ -25,6 +25,7 @@ from cuscan.bench.report import failures, table
 from cuscan.cli import peers
 from cuscan.config import Target
 
+CPU = "cpu"  # the group of what needs no GPU, with a result file of its own
 SAVE_SECONDS = 2.0  # between two writings of the result file, which may be long
 QUICK_ELEMENTS = {True: 1 << 26, False: 1 << 18}  # on a GPU, on the CPU
 
@@ -41,6 +42,9 @@ def main() -> int:
         return 2
     facts = environment()
     facts["commit"] = options.commit or facts["commit"]
+    if options.group == [CPU]:
+        folder = options.results or cpu.PATH.parent
+        return cpu.run(facts, shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]), folder / cpu.PATH.name)
     on_gpu = facts["gpu"] is not None
     if not on_gpu and not options.quick:
         print("No CUDA GPU found: the whole matrix needs one; `python -m benchmarks --quick` measures NumPy.")
@@ -74,7 +78,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("command", nargs="?", default="run", choices=["run", "report", "worker"])
-    parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; may be repeated")
+    parser.add_argument("--group", action="append", choices=[*GROUPS, CPU], help="only this group; may be repeated")
     parser.add_argument("--cell", metavar="TEXT", help="only cells whose name holds this text")
     parser.add_argument("--seed", type=int, action="append", help="of random scans; by default three, of the commit")
     parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans of each seed")
@@ -84,7 +88,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="stop after so many, at the next step; --resume goes on")
     parser.add_argument("--results", type=Path, metavar="DIR", help="the folder of the result file")
     parser.add_argument("--commit", help="what to note as the commit, where git is not there to ask")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if CPU in (options.group or ()) and len(options.group) > 1:
+        parser.error(f"--group {CPU} is measured alone")
+    return options
 
 
 def _target() -> Target | None:

@@ -9,7 +9,7 @@ from cuscan.errors import MissingDependencyError
 OLDEST = {
     "numpy": (1, 25),  # numpy.exceptions
     "cupy": (13, 0),  # the bindings of CUDA 12's driver and NVRTC
-    "torch": (2, 1),  # torch.autograd.graph.increment_version
+    "torch": (2, 4),  # torch.library.register_fake, uint16 to uint64
     "jax": (0, 6, 2),  # jax.experimental.buffer_callback
 }
 

@@ -33,22 +33,58 @@ class NumPy:
     def dtype(self, name):
         return np.dtype(name)
 
+    def device(self, array):
+        return "cpu"
+
+
+class CuPy(NumPy):
+    """CuPy, which has NumPy's dtypes."""
+
+    def __init__(self) -> None:
+        self.cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+        self.kind = self.cupy.ndarray
+
+    def array(self, array):
+        return self.cupy.asarray(array)
+
+    def numpy(self, array):
+        return array.get()
+
+    def device(self, array):
+        return array.device
+
 
 class Torch:
     """torch, on the CPU."""
+
+    where = "cpu"
 
     def __init__(self) -> None:
         self.torch = pytest.importorskip("torch", reason="torch is not installed")
         self.kind = self.torch.Tensor
 
     def array(self, array):
-        return self.torch.from_numpy(np.array(array))
+        return self.torch.from_numpy(np.array(array)).to(self.where)
 
     def numpy(self, array):
-        return array.numpy()
+        return array.cpu().numpy()
 
     def dtype(self, name):
         return getattr(self.torch, name)
+
+    def device(self, array):
+        return array.device
+
+
+class TorchOnGPU(Torch):
+    """torch, on a GPU."""
+
+    where = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.torch.cuda.is_available():
+            pytest.skip("torch sees no GPU")
 
 
 class Strict:
@@ -67,8 +103,27 @@ class Strict:
     def dtype(self, name):
         return getattr(self.xp, name)
 
+    def device(self, array):
+        return array.device
 
-@pytest.fixture(params=[NumPy, Torch, Strict], ids=lambda library: library.__name__, scope="module")
+
+ON_CPU = [pytest.param(library, id=library.__name__) for library in (NumPy, Torch, Strict)]
+ON_GPU = [pytest.param(library, id=library.__name__, marks=pytest.mark.gpu) for library in (CuPy, TorchOnGPU)]
+
+
+@pytest.fixture(params=ON_CPU, scope="module")
+def library_on_cpu(request):
+    """What arrays a library has."""
+    return request.param()
+
+
+@pytest.fixture(params=ON_GPU, scope="module")
+def library_on_gpu(request):
+    """What arrays a library has."""
+    return request.param()
+
+
+@pytest.fixture(params=ON_CPU + ON_GPU, scope="module")
 def library(request):
     """What arrays a library has."""
     return request.param()
@@ -101,10 +156,21 @@ def expected_of(name, x, axis, dtype, include_initial):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_every_clause(library, name, data):
+def test_every_clause(library_on_cpu, name, data):
+    check_every_clause(library_on_cpu, name, data)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@settings(max_examples=20, deadline=None)  # each compiles a kernel
+@given(data=st.data())
+def test_every_clause_on_a_gpu(library_on_gpu, name, data):
+    check_every_clause(library_on_gpu, name, data)
+
+
+def check_every_clause(library, name, data):
     """x: one dimension or more, of a numeric dtype. axis: negative ones count from the end; it may be left out for one
     dimension. dtype: given or resolved, x is cast to it before anything is added up. include_initial: one more along
-    the axis, the identity first. The result: a new array of this dtype and shape, x as it was.
+    the axis, the identity first. The result: a new array of this dtype and shape on the device of x, x as it was.
     """
     dtype = data.draw(st.sampled_from(NUMERIC))
     x = drawn(data, dtype)
@@ -125,6 +191,7 @@ def test_every_clause(library, name, data):
     assert isinstance(got, library.kind) and got is not given_array
     assert got.dtype == library.dtype(result_dtype or resolved(dtype))
     assert tuple(got.shape) == expected.shape
+    assert library.device(got) == library.device(given_array)
     np.testing.assert_array_equal(library.numpy(got), expected)
     np.testing.assert_array_equal(library.numpy(given_array), x)
 

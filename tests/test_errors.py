@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import re
+import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,8 @@ from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueEr
 from cuscan.interop.dlpack import Overheard, is_readonly
 from cuscan.interop.view import Device
 from cuscan.versions import OLDEST, check_version
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def refused(kind, *texts, **call):
@@ -394,6 +397,12 @@ class OnlyCuda:
         self.__cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (0, False), "version": 3}
 
 
+writes_to_strangers = pytest.mark.skipif(
+    tuple(map(int, np.__version__.split(".")[:2])) < (2, 1), reason="what this NumPy takes over by DLPack is read-only"
+)
+
+
+@writes_to_strangers
 def test_a_stranger_on_the_cpu_is_adopted_without_a_copy():
     array = np.arange(5, dtype="i4")
     got = cuscan.scan(Stranger(array), mask=Stranger(np.array([True, False] * 2 + [True])))
@@ -404,6 +413,7 @@ def test_a_stranger_on_the_cpu_is_adopted_without_a_copy():
     assert out.tolist() == [0, 1, 3, 6, 10]
 
 
+@writes_to_strangers
 def test_whether_memory_is_read_only_is_heard_from_its_capsule():
     free, bound = np.ones(3), np.ones(3)
     bound.flags.writeable = False
@@ -570,7 +580,7 @@ def test_torch_is_too_old(monkeypatch, torch):
     monkeypatch.setattr(torch, "__version__", "1.13.1+cpu")
     monkeypatch.setattr(interop, "_libraries", {})
     with pytest.raises(
-        MissingDependencyError, match=r"need torch 2\.1 or later, and version 1\.13\.1\+cpu is installed"
+        MissingDependencyError, match=r"need torch 2\.4 or later, and version 1\.13\.1\+cpu is installed"
     ):
         cuscan.scan(torch.ones(3))
 
@@ -592,9 +602,20 @@ def test_versions_that_are_new_enough(found):
 
 
 def test_packages_ask_for_the_same_versions():
-    project = (Path(__file__).resolve().parent.parent / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
     assert f'"numpy>={OLDEST["numpy"][0]}.{OLDEST["numpy"][1]}"' in project
     assert f'"cupy-cuda12x>={OLDEST["cupy"][0]}"' in project
+
+
+def test_ci_installs_the_oldest_versions_of_all():
+    """Its packages are those of the table, by the sed command of `.ci/run`."""
+    script = (ROOT / ".ci" / "run").read_text()
+    command = re.search(r"^oldest\(\) \{.*?^\}", script, re.MULTILINE | re.DOTALL)
+    assert command and "< <(oldest)" in script
+    listing = ["bash", "-c", f"{command.group()}\noldest"]
+    shown = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = {"cupy": "cupy-cuda12x"}
+    assert shown.stdout.split() == [f"{names.get(n, n)}=={'.'.join(map(str, v))}.*" for n, v in OLDEST.items()]
 
 
 # ---- out chooses the dtype, within reason --------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 
 import numpy as np
@@ -10,19 +11,20 @@ from host_cases import same_bits
 
 import cuscan
 from cuscan import kept
-from cuscan.backends import host
+from cuscan.backends import host, lines
+from cuscan.interop.numpy import LIBRARY
 
 SIZES = [0, 1, 2, 31, 100, 129, 700, 3000]
 
 
 @pytest.fixture
 def in_order(monkeypatch):
-    """Every scan takes the defined order: neither `accumulate` nor short lines."""
+    """Every scan takes the defined order step by step: no `accumulate`, no short lines, no gates."""
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
             patch.setattr(host, "_calls", {})
-            for name in ("is_exact", "_is_short", "is_sum_of_segments"):
+            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_gated"):
                 patch.setattr(host, name, lambda *_: False)
             return function(*arguments, **keywords)
 
@@ -64,6 +66,7 @@ def test_values_are_no_part_of_what_is_kept():
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
     """The oldest goes, and no other."""
     monkeypatch.setattr(host, "_calls", {})
+    monkeypatch.setattr(LIBRARY, "_kinds", {})
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         assert cuscan.cumsum(np.ones(n))[-1] == n
@@ -143,3 +146,119 @@ def test_results_in_place_are_those_in_new_arrays():
             y = x.copy()
             expected = cuscan.scan(x, op, dtype=dtype, **call)
             assert cuscan.scan(y, op, dtype=dtype, out=y, **call) is y and same_bits(y, expected)
+
+
+# ---- segments as gates -----------------------------------------------------------------------------------------------
+
+GATED = {
+    "add": ["int8", "uint64", "bool", "float16", "float32", "float64", "complex64"],
+    "min": ["bool", "int16", "uint64", "float32"],
+    "max": ["int8", "int64", "uint32", "float64"],
+    "and": ["bool", "int32"],
+    "or": ["uint8", "int64"],
+    "xor": ["bool", "int16"],
+}
+VALUES = {
+    "plain": [],
+    "zeros": [0.0],
+    "zeros of both signs": [0.0, -0.0],
+    "infinite": [np.inf, -np.inf],
+    "NaN": [np.nan],
+    "overflow": [3e38, 3e38, -3e38],
+}
+
+
+def with_special(rng, shape, dtype, special):
+    x = np.atleast_1d(30 * rng.normal(size=shape))
+    if special and np.dtype(dtype).kind in "fc":
+        places = rng.random(shape) < 0.1
+        x[places] = rng.choice(special, places.sum())
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
+
+
+def small_decays(rng, shape, dtype, special):
+    with np.errstate(all="ignore"):
+        return with_special(rng, shape, dtype, special) * np.array(0.02, dtype)
+
+
+@pytest.mark.parametrize("dtype, op", [(dtype, op) for op, dtypes in GATED.items() for dtype in dtypes])
+@pytest.mark.parametrize("values", VALUES)
+def test_segments_as_gates_give_the_same_bits(op, dtype, values, in_order):
+    rng = np.random.default_rng(3)
+    for n, share in ((1, 0.5), (70, 0.1), (3000, 0.5), (5000, 0.003)):
+        x, reset = with_special(rng, (3, n), dtype, VALUES[values]), rng.random((3, n)) < share
+        for array, flags, axis in ((x, reset, 1), (x.T.copy(), reset.T, 0)):
+            for call in ({"reset": flags}, {"reset": flags, "reverse": True, "mask": array != 1, "skipna": True}):
+                got = cuscan.scan(array, op, axis=axis, **call)
+                assert same_bits(got, in_order(cuscan.scan, array, op, axis=axis, **call))
+                if got.dtype == array.dtype:
+                    place = array.copy()
+                    assert same_bits(cuscan.scan(place, op, axis=axis, out=place, **call), got)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("values", VALUES)
+def test_recurrences_with_gates_give_the_same_bits(dtype, values, in_order):
+    rng = np.random.default_rng(4)
+    for n, share in ((1, 0.5), (70, 0.1), (5000, 0.01)):
+        b, reset = with_special(rng, (3, n), dtype, VALUES[values]), rng.random((3, n)) < share
+        for a in (small_decays(rng, (3, n), dtype, VALUES[values]), 0.5):
+            for call in ({}, {"initial": 2.0, "reverse": True}, {"initial": np.ones(3, dtype), "return_last": True}):
+                got = cuscan.linear_recurrence(a, b, reset=reset, **call)
+                expected = in_order(cuscan.linear_recurrence, a, b, reset=reset, **call)
+                pairs = zip(got, expected, strict=True) if "return_last" in call else [(got, expected)]
+                assert all(same_bits(*pair) for pair in pairs)
+
+
+@pytest.mark.usefixtures("no_order")
+def test_segments_take_gates_where_they_can(monkeypatch):
+    """The way with choices takes more than twice as long: it is for what gates do not say."""
+    x, reset = np.arange(1.0, 100), np.arange(99) % 7 == 0
+    seen = []
+    monkeypatch.setattr(host, "scan_lines", lambda request, order, algebra, *_: seen.append(algebra.segmented))
+    monkeypatch.setattr(host, "show_no_trace", lambda *_: True)
+    for op in ("add", "max", "min"):
+        cuscan.scan(x, op, reset=reset)
+        cuscan.scan(x.astype(int), op, reset=reset, reverse=True)
+    cuscan.linear_recurrence(x, x, reset=reset, initial=1.0)
+    assert seen and not any(seen)
+    seen.clear()
+    cuscan.cumprod(x, reset=reset)
+    cuscan.cumsum(x, reset=reset, exclusive=True)
+    cuscan.cumsum(x, reset=reset, initial=1)
+    cuscan.cummax(np.append(x, np.nan), reset=np.append(reset, True))
+    assert seen == [True] * 4
+
+
+# ---- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def test_bits_do_not_depend_on_how_much_passes_at_a_time(monkeypatch):
+    rng = np.random.default_rng(5)
+    for dtype, n in (("float64", 300_000), ("float32", 70_000), ("complex128", 40_000)):
+        x = rng.normal(size=(1, n)).astype(dtype)
+        reset = rng.random(x.shape) < 1e-4
+        calls = [
+            lambda x=x: cuscan.cumsum(x),
+            lambda x=x: cuscan.cumsum(x.T.copy(), 0),
+            lambda x=x: cuscan.linear_recurrence(0.999, x, return_carry=True)[0],
+            lambda x=x, reset=reset: cuscan.cumprod(x, reset=reset, exclusive=True),
+        ]
+        whole = [call() for call in calls]
+        for block in (1, 2**13, 2**22):
+            monkeypatch.setattr(lines, "BLOCK", block)
+            assert all(same_bits(call(), expected) for call, expected in zip(calls, whole, strict=True))
+        monkeypatch.undo()
+
+
+def test_short_lines_of_many_threads_do_not_share_buffers():
+    x = np.random.default_rng(6).normal(size=(8, 200, 100)).astype("float32")
+    expected = [[cuscan.cumsum(row) for row in part] for part in x]
+
+    def scan(part):
+        return [cuscan.cumsum(row) for row in part]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for got, wanted in zip(pool.map(scan, x), expected, strict=True):
+            assert all(map(same_bits, got, wanted))

@@ -26,8 +26,9 @@ _TYPES = {"op": "str", "axis": "int", "dtype": "str"}  # of flags that are no bo
 _FLAGS = ", ".join(f"{_TYPES.get(name, 'bool')} {name}" for name in Flags._fields)
 
 _LIBRARY = torch.library.Library("cuscan", "DEF")
-_TAGS = [torch.Tag.pt2_compliant_tag] if hasattr(torch.Tag, "pt2_compliant_tag") else []  # from torch 2.2 on
-_LIBRARY.define(f"scan(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]", tags=tuple(_TAGS))
+_LIBRARY.define(
+    f"scan(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
+)
 
 
 def apply(call: Call, arrays: Sequence[Array]) -> Results:
@@ -76,8 +77,7 @@ def _batch(info: Any, in_dims: tuple[Any, ...], arrays: Sequence[Array], *others
     return list(results), [0] * len(results)
 
 
-_register_fake = getattr(torch.library, "register_fake", None) or torch.library.impl_abstract  # before torch 2.4
-_register_fake("cuscan::scan", _fake, lib=_LIBRARY)
+torch.library.register_fake("cuscan::scan", _fake, lib=_LIBRARY)
 if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
     torch.library.register_vmap("cuscan::scan", _batch, lib=_LIBRARY)
 

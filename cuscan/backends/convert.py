@@ -66,3 +66,10 @@ def is_nan(value: Array, name: str) -> Array:
     if name == "bfloat16":
         return (value.view(np.uint16) & np.uint16(0x7FFF)) > np.uint16(0x7F80)
     return np.isnan(value) if value.dtype.kind in "fc" else np.zeros(value.shape, np.bool_)
+
+
+def is_finite(value: Array, name: str) -> Array:
+    """Which elements of a dtype are finite."""
+    exponent = np.uint16(0x7F80)
+    finite: Array = (value & exponent) != exponent if name == "bfloat16" else np.isfinite(value)
+    return finite

@@ -75,8 +75,11 @@ def sum_segments(request: ScanRequest, inputs: Inputs, out: Array) -> None:
     restarts = np.array(inputs.segments, order="C")
     restarts[:, 0] = True
     starts = np.flatnonzero(restarts)
-    totals = np.add.reduceat(sums, starts, dtype=sums.dtype)
-    sums[starts[1:]] -= totals[:-1]
+    before = np.add.accumulate(sums, dtype=sums.dtype)[starts]
+    first = sums[starts]
+    before -= first
+    first[1:] -= before[1:] - before[:-1]
+    sums[starts] = first
     np.add.accumulate(sums, out=sums)
     out[...] = sums.reshape(out.shape)
 

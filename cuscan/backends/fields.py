@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cuscan.backends.combine import combine_of, gate_of, gated, is_planar, restarting
 from cuscan.backends.convert import is_nan, storage, to_accumulator
-from cuscan.backends.tree import Combine, Elementwise, States
+from cuscan.backends.steps import States
 from cuscan.dtypes import DTYPES, Kind
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
+from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request import ScanRequest
 from cuscan.states import make_states
 
@@ -30,82 +31,55 @@ class Inputs(NamedTuple):
     carry: tuple[Array, ...] = ()
 
 
-# ---- built-in operators over several fields --------------------------------------------------------------------------
-
-
-def _affine_steps(earlier: States, later: States) -> States:
-    (decay, state), (later_decay, later_state) = earlier, later
-    return product(decay, later_decay), product(later_decay, state) + later_state
-
-
-def _add_exponentials(earlier: States, later: States) -> States:
-    (top, total), (later_top, later_total) = earlier, later
-    keep = (top >= later_top) | np.isnan(top)
-    high, low = np.where(keep, top, later_top), np.where(keep, later_top, top)
-    part = np.where(high == low, high.dtype.type(1), np.exp(low - high))
-    return high, np.where(keep, total, later_total) + np.where(keep, later_total, total) * part
-
-
-def _extremum(greatest: bool, latest: bool) -> Combine:
-    def combine(earlier: States, later: States) -> States:
-        (one, place), (other, later_place) = earlier, later
-        one_nan, other_nan = one != one, other != other
-        beyond = other > one if greatest else other < one
-        equal = np.where(one_nan, other_nan, one == other)
-        wins_tie = (later_place >= 0) & (latest | (place < 0))
-        wins = (~one_nan & (beyond | other_nan)) | (equal & wins_tie)
-        return np.where(wins, other, one), np.where(wins, later_place, place)
-
-    return combine
-
-
-_BY_FIELD: dict[Monoid, Combine] = {
-    LINEAR_RECURRENCE: _affine_steps,
-    OPERATORS["logaddexp"]: _add_exponentials,
-    **{row: _extremum(op == "max", ties == "last") for (op, ties), row in INDEXED.items()},
-}
-
-
-# ---- any operator ----------------------------------------------------------------------------------------------------
-
-
 class FieldAlgebra:
-    """What the defined order is walked with: elements as states, their combination, and what is shown of them."""
+    """What the defined order is walked with: elements as states, their combination, and what is shown of them.
 
-    def __init__(self, request: ScanRequest, start: tuple[Any, ...] | None) -> None:
-        op = request.op
-        by_field = _BY_FIELD.get(op)
+    `gates`: segments are gates and not choices; see `combine.py`.
+    """
+
+    def __init__(self, request: ScanRequest, start: tuple[Any, ...] | None, *, gates: bool = False) -> None:
+        op, kind = request.op, request.result.dtype.kind
         self._request = request
         self._start = start  # the user's initial value
-        self._names = op.states.dtype("f4").names if by_field else None
-        self._inner: Combine = by_field or _alone(op, request.result.dtype.kind)
-        self.segmented = request.segments is not None
-        self.combine = self._restarting if self.segmented else self._inner
+        self._gate = gate_of(op) if gates else None
+        self._clears_decay = gates and op is LINEAR_RECURRENCE
+        self.segmented = request.segments is not None and not gates
+        self._is_planar = is_planar(op, kind) or (self._gate is not None and kind is Kind.COMPLEX)
+        inner = combine_of(op, kind) if self._gate is None else gated(self._gate)
+        self._inner = inner
+        self.combine = restarting(inner) if self.segmented else inner
         state = op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
         carry = op.states.dtype(storage(DTYPES[request.carry]))
+        self._names = state.names if not op.dtypes else None  # a user's state is one array
         self._state, self._state_fields = state, self._fields_of(state)
         self._carry = carry
-        self.wide = self._fields_of(carry) + ((np.dtype(np.bool_),) if self.segmented else ())
+        self._planes = self._planes_of(self._state_fields)
+        wide = self._planes_of(self._fields_of(carry))
+        self.wide = wide[: self._gate is not None] + wide + ((np.dtype(np.bool_),) if self.segmented else ())
+        self._count_shown = len(self._planes) + (self._gate is not None) - inner.hidden
         self._identity = self._made(state, op.identity(request.result.dtype), ())
         self.segment_start = self._identity
         if start is not None and op.segments_have_initial:
             first = self._made(carry, op.states.start(*start), ())
-            self.segment_start = tuple(p.astype(d) for p, d in zip(first, self._state_fields, strict=True))
+            self.segment_start = tuple(p.astype(d) for p, d in zip(first, self._planes, strict=True))
 
     def _fields_of(self, dtype: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
         return tuple(dtype[name] for name in self._names) if self._names else (dtype,)
 
+    def _planes_of(self, fields: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], ...]:
+        return tuple(part.dtype for part in self._split(tuple(np.empty(0, field) for field in fields)))
+
+    def _split(self, fields: States) -> States:
+        """Complex fields as two each, where that is what is combined."""
+        return tuple(p for field in fields for p in (field.real, field.imag)) if self._is_planar else fields
+
+    def _joined(self, planes: States) -> States:
+        """The way back."""
+        return tuple(map(_complex, planes[::2], planes[1::2])) if self._is_planar else planes
+
     def _made(self, dtype: np.dtype[Any], parts: tuple[Any, ...], shape: tuple[int, ...]) -> States:
         whole = make_states(dtype, parts, shape)
-        return tuple(whole[name] for name in self._names) if self._names else (whole,)
-
-    def _restarting(self, earlier: States, later: States) -> States:
-        *_, before = earlier
-        *alone, restarts = later
-        joined = self._inner(earlier[:-1], later[:-1])
-        for together, field in zip(joined, alone, strict=True):
-            np.copyto(together, field, where=restarts)
-        return (*joined, before | restarts)
+        return self._split(tuple(whole[name] for name in self._names) if self._names else (whole,))
 
     def row_start(self, inputs: Inputs, rows: slice, count: int) -> States | None:
         """What lines start from, in the carry's type; None if nothing precedes them."""
@@ -136,7 +110,8 @@ class FieldAlgebra:
     def carry_out(self, inputs: Inputs, rows: slice, states: States) -> list[Array]:
         """The fields of a carry, from the states that lines end with."""
         alone = None if self._names else self._carry.names  # one structured array
-        fields = [states[0][name] for name in alone] if alone else list(states[: len(self._carry.names or ("",))])
+        parts = self._joined(states[: len(self._planes)])
+        fields = [parts[0][name] for name in alone] if alone else list(parts)
         if self._request.op.indexed:
             fields.append(self._length + self._counted(inputs, rows))
         return fields
@@ -171,43 +146,58 @@ class FieldAlgebra:
             counted = np.reshape(self._counted(inputs, window[0]), (-1, 1))
             index = self._length - 1 - index if request.reverse else counted + index
             states = states[0], np.broadcast_to(index, shape)
+        states = self._split(states)
         if inputs.mask is not None:
             states = self._where(inputs.mask[window].view(np.uint8) != 0, states, self._identity)
         if request.skip_nan:
             missing = [is_nan(v, spec.dtype.name) for v, spec in zip(values, request.values, strict=True)]
             states = self._where(np.logical_or.reduce(missing), self._identity, states)
-        if inputs.segments is None:
-            return states
-        restarts = inputs.segments[window]
-        if self._start is not None and op.segments_have_initial:
+        return states if inputs.segments is None else self._restarted(states, inputs.segments[window])
+
+    def _restarted(self, states: States, restarts: Array) -> States:
+        """The states of elements at some of which segments start."""
+        if self._gate is not None:
+            passes, clears = (np.asarray(number, states[0].dtype) for number in self._gate.ends(states[0].dtype))
+            return _cleared(passes, restarts, clears), *states
+        if self._clears_decay:
+            decays = self.combine.hidden
+            return *(_cleared(p, restarts, p.dtype.type(0)) for p in states[:decays]), *states[decays:]
+        if self._start is not None and self._request.op.segments_have_initial:
             states = self._where(restarts, self._inner(self.segment_start, states), states)
         return (*states, restarts)
 
     def shown_before(self, running: States, element: States, first: Any) -> States:
         """What an exclusive scan shows at elements; `first` are those that nothing precedes."""
-        shown = running[:-1] if self.segmented else running
+        shown, hidden = running[:-1] if self.segmented else running, self.combine.hidden
         if first is not None:
             shown = tuple(part.copy() for part in shown)
-            for part, identity in zip(shown, self._identity, strict=True):
+            for part, identity in zip(shown, self._identity[hidden:], strict=True):
                 part[first] = identity
         if self.segmented and self._request.exclusive:
-            shown = self._where(element[-1], self.segment_start, shown)
+            shown = self._where(element[-1], self.segment_start[hidden:], shown)
         return shown
 
     def lower(self, states: States) -> tuple[Array, ...]:
-        """The results of states, segments or not."""
+        """The results of states without what is hidden, segments or not."""
         lower: Callable[[Any], tuple[Array, ...]] = self._request.op.states.lower
-        return lower(dict(zip(self._names, states, strict=False)) if self._names else states[0])
+        fields = self._joined(states[: self._count_shown])
+        return lower(dict(zip(self._names[-len(fields) :], fields, strict=True)) if self._names else fields[0])
 
     @staticmethod
     def _where(condition: Array, yes: States, no: States) -> States:
         return tuple(np.where(condition, one, other) for one, other in zip(yes, no, strict=True))
 
 
-def _alone(op: Monoid, kind: Kind) -> Combine:
-    """An operator over states that are one array."""
-    inner = np.multiply if op.combine is product and kind is not Kind.COMPLEX else op.combine
-    assert inner is not None
-    if isinstance(inner, np.ufunc):
-        return Elementwise(inner)
-    return lambda earlier, later: (inner(earlier[0], later[0]),)
+def _complex(real: Array, imag: Array) -> Array:
+    whole = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    whole.real, whole.imag = real, imag
+    return whole
+
+
+def _cleared(kept: Array, where: Array, clears: Any) -> Array:
+    """`np.where(where, clears, kept)` without a branch, which processors would guess wrong: by bits."""
+    integer = f"i{kept.itemsize}"
+    keeps = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
+    rest = clears.view(integer)
+    chosen: Array = (keeps & (kept.view(integer) ^ rest)) ^ rest
+    return chosen.view(kept.dtype)

@@ -11,10 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuscan.backends.convert import storage, to_accumulator, to_result
+from cuscan.backends.arrange import as_lines, lines_of, moved, others_of, put_back, restarts, standing
+from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, show_no_trace
+from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.lines import Outputs, keep_carry, scan_lines, scan_short
+from cuscan.backends.lines import Outputs, keep_carry, scan_lines
+from cuscan.backends.short import ShortScan, is_short
 from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
@@ -27,7 +30,6 @@ from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
 from cuscan.specs import ArraySpec
-from cuscan.states import SCALAR
 
 Array = np.ndarray[Any, Any]
 
@@ -123,7 +125,8 @@ class Prepared:
         self.is_exact = is_exact(request)
         self.order = order_of(request)
         self.algebra = FieldAlgebra(request, None)
-        self.is_short = _is_short(request, self.order)
+        self.gates = FieldAlgebra(request, None, gates=True) if is_gated(request) else None
+        self.short = ShortScan(request, self.order) if is_short(request, self.order) else None
 
 
 def evaluate(
@@ -138,18 +141,22 @@ def evaluate(
     if outs is None:
         wanted = () if request.only_carry else request.results
         outs = [np.empty(spec.shape, storage(spec.dtype)) for spec in wanted]
-    mask = None if inputs.mask is None else _standing(inputs.mask, request.mask)
+    mask = None if inputs.mask is None else standing(inputs.mask, request.mask)
     with np.errstate(all="ignore"):
         first = None if start is None else start[0]
         if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
             return Outputs(outs, _NOTHING, [])
-        if prepared.is_short:
-            return Outputs(_scan_short(request, inputs.values[0], prepared.order, outs), _NOTHING, [])
-        algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
-        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared.order, algebra)
+        if prepared.short is not None:
+            value, out = as_lines(request, inputs.values[0]), moved(request, outs[0])
+            lines = out.reshape(value.shape)
+            prepared.short(to_accumulator(value, request.values[0].dtype, request.result.dtype), lines)
+            put_back(out, lines)
+            return Outputs(outs, _NOTHING, [])
+        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
 
 
 _NOTHING: Array = np.empty(0)
+_ANY = Order(items=8, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
 
 
 def _scan_in_order(
@@ -157,25 +164,25 @@ def _scan_in_order(
     inputs: Inputs,
     start: tuple[Any, ...] | None,
     outs: list[Array],
-    order: Order,
-    algebra: FieldAlgebra,
+    prepared: Prepared,
 ) -> Outputs:
-    lines, elements = _lines(request), request.shape[request.axis]
-    length, others = elements + request.include_initial, _others(request)
+    algebra = prepared.algebra if start is None else FieldAlgebra(request, start)
+    lines, elements = lines_of(request), request.shape[request.axis]
+    length, others = elements + request.include_initial, others_of(request)
 
     def one_a_line(array: Array) -> Array:
         return np.broadcast_to(array, others).reshape(lines)
 
     arranged = Inputs(
-        tuple(_as_lines(request, value) for value in inputs.values),
-        None if inputs.mask is None else _as_lines(request, inputs.mask),
-        None if inputs.segments is None else _restarts(request, inputs, lines),
+        tuple(as_lines(request, value) for value in inputs.values),
+        None if inputs.mask is None else as_lines(request, inputs.mask),
+        None if inputs.segments is None else restarts(request, inputs, lines),
         None if inputs.row_initial is None else one_a_line(inputs.row_initial),
         tuple(map(one_a_line, inputs.carry)),
     )
-    moved = [_moved(request, out) for out in outs]
+    turned = [moved(request, out) for out in outs]
     outputs = Outputs(
-        [out.reshape(lines, length) for out in moved],
+        [out.reshape(lines, length) for out in turned],
         np.zeros(lines, storage((request.last or request.result).dtype)),
         [np.empty(lines, storage(field.dtype)) for field in request.carry_out],
     )
@@ -185,54 +192,38 @@ def _scan_in_order(
         keep_carry(algebra, arranged, slice(None), states, outputs.carry)
     if lines * length and is_sum_of_segments(request):
         sum_segments(request, arranged, outputs.results[0])
-    elif lines * length:
-        scan_lines(request, order, algebra, arranged, outputs)
+    elif lines * length and not _scan_gated(request, start, arranged, outputs, prepared):
+        scan_lines(request, prepared.order, algebra, arranged, outputs)
     if request.carry_out and request.segments is not None and request.segments.kind == "keys":
         assert inputs.segments is not None
-        keys = _as_lines(request, _standing(inputs.segments, request.segments.array))[:, -1:]
+        keys = as_lines(request, standing(inputs.segments, request.segments.array))[:, -1:]
         outputs.carry[-1][...] = keys[:, 0] if elements else arranged.carry[-1] if arranged.carry else 0
-    for out, result in zip(moved, outputs.results, strict=True):
-        if not np.may_share_memory(out, result):  # lines that no view has side by side
-            out[...] = result.reshape(out.shape)
+    for out, result in zip(turned, outputs.results, strict=True):
+        put_back(out, result)
     return Outputs(outs, outputs.last.reshape(others), [field.reshape(others) for field in outputs.carry])
 
 
-def _is_short(request: ScanRequest, order: Order) -> bool:
-    """Whether a request is for `scan_short`: lines that one warp holds, and nothing but the operator."""
-    op, arrays = request.op, (request.mask, request.segments, request.row_initial, request.last)
-    flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.carry_out
-    plain = op.states is SCALAR and not any(flags) and all(array is None for array in arrays)
-    return (
-        plain and not order.paired and math.prod(request.shape) > 0 and request.shape[request.axis] <= order.warp_tile
-    )
-
-
-def _scan_short(request: ScanRequest, value: Array, order: Order, outs: list[Array]) -> list[Array]:
-    dtype, combine, out = request.result.dtype, request.op.combine, _moved(request, outs[0])
-    assert combine is not None
-    elements = to_accumulator(_as_lines(request, value), request.values[0].dtype, dtype)
-    out[...] = to_result(scan_short(combine, order, elements), dtype).reshape(out.shape)
-    return outs
-
-
-def _others(request: ScanRequest) -> tuple[int, ...]:
-    return request.shape[: request.axis] + request.shape[request.axis + 1 :]
-
-
-def _lines(request: ScanRequest) -> int:
-    return math.prod(_others(request))
-
-
-def _moved(request: ScanRequest, array: Array) -> Array:
-    """An array with the scanned axis last, in scan direction."""
-    moved = array if request.axis == array.ndim - 1 else np.moveaxis(array, request.axis, -1)
-    return moved[..., ::-1] if request.reverse else moved
-
-
-def _as_lines(request: ScanRequest, array: Array) -> Array:
-    """An array, broadcast to the request's shape, as (lines, elements) in scan direction."""
-    whole = array if array.shape == request.shape else np.broadcast_to(array, request.shape)
-    return _moved(request, whole).reshape(_lines(request), request.shape[request.axis])
+def _scan_gated(
+    request: ScanRequest, start: tuple[Any, ...] | None, inputs: Inputs, outputs: Outputs, prepared: Prepared
+) -> bool:
+    """Scan segments as gates; False where these do not give the same bits, the inputs being as they were."""
+    algebra = prepared.gates
+    if algebra is None:
+        return False
+    elements = to_accumulator(inputs.values[-1], request.values[-1].dtype, request.result.dtype)
+    if not gates_hold(request, elements):
+        return False
+    if start is not None:
+        algebra = FieldAlgebra(request, start, gates=True)
+    in_place = any(np.may_share_memory(out, value) for out in outputs.results for value in inputs.values)
+    made = outputs._replace(results=list(map(np.empty_like, outputs.results))) if in_place else outputs
+    scan_lines(request, _ANY if goes_in_any_order(request) else prepared.order, algebra, inputs, made)
+    if not show_no_trace(request, made.results[0]):
+        return False
+    for result, new in zip(outputs.results, made.results, strict=True):
+        if new is not result:
+            result[...] = new
+    return True
 
 
 def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:
@@ -240,32 +231,3 @@ def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] |
         return 0 if start is None else start[0]
     assert request.row_initial is not None
     return to_accumulator(inputs.row_initial, request.row_initial.dtype, DTYPES[request.carry])
-
-
-def _restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
-    """Where segments start, in scan order; the start of a line counts where a flag says so, or a carry."""
-    assert request.segments is not None and inputs.segments is not None
-    segments, length = inputs.segments, request.shape[request.axis]
-    if request.segments.kind == "reset":
-        return np.not_equal(_as_lines(request, _standing(segments, request.segments.array)).view(np.uint8), 0)
-    if request.segments.kind == "offsets":
-        starts = np.zeros(length + 1, np.bool_)
-        inside = segments[(segments > 0) & (segments < length)]
-        starts[length - inside if request.reverse else inside] = True
-        if request.carry_in:  # a first segment without elements takes the carry
-            starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
-        return np.broadcast_to(starts[:length], (lines, length))
-    dtype = request.segments.array.dtype
-    keys = to_accumulator(_as_lines(request, _standing(segments, request.segments.array)), dtype, dtype)
-    starts = np.zeros(keys.shape, np.bool_)
-    starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
-    if request.carry_in and length:
-        last_key = np.broadcast_to(inputs.carry[-1], _others(request)).reshape(lines)
-        starts[:, 0] = keys[:, 0] != to_accumulator(last_key, dtype, dtype)
-    return starts
-
-
-def _standing(array: Array, spec: ArraySpec | None) -> Array:
-    """An array as the request has it: broadcast, along the last axis or the scanned one."""
-    assert spec is not None
-    return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])

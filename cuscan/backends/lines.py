@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.backends.convert import storage, to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.tree import Carry, Prefixes, Shape, States, at, behind, block, prefixes, unblock
+from cuscan.backends.steps import States, at
+from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, unblock
 from cuscan.order import Order
 from cuscan.request import ScanRequest
 
@@ -29,7 +29,7 @@ class Outputs(NamedTuple):
 def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs: Inputs, outputs: Outputs) -> None:
     """Scan arrays of (lines, elements)."""
     lines, length = len(inputs.values[0]), request.shape[request.axis] + request.include_initial
-    span = order.unit * order.group
+    span = order.unit * units_at_a_time(order)
     step = max(BLOCK // min(span, length), 1)
     for first in range(0, lines, step):
         some = slice(first, min(first + step, lines))
@@ -40,41 +40,15 @@ def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs
             _scan_group(algebra, request, inputs, window, shape, carry, outputs)
 
 
+def units_at_a_time(order: Order) -> int:
+    """Units of a line that pass through together: a power of two."""
+    return min(1 << max(BLOCK // order.unit, 1).bit_length() - 1, order.group)
+
+
 def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
     """Put the states that lines end with where the carry goes."""
     for field, part in zip(carry, algebra.carry_out(inputs, lines, states), strict=False):  # the last keys have no part
         field[lines] = part
-
-
-def scan_short(combine: Callable[[Array, Array], Array], order: Order, elements: Array) -> Array:
-    """Inclusive scans of lines of numbers, (lines, n), that one warp holds: the same order, in fewer steps."""
-    lines, n = elements.shape
-    shape = Shape.of(order, n)
-    if n != shape.elements:
-        padded = np.zeros((lines, shape.elements), elements.dtype)
-        padded[:, :n] = elements
-        elements = padded
-    runs = elements.reshape(lines, shape.vectors, shape.lanes, shape.items)
-    scanned = np.empty_like(runs)
-    totals = runs[..., 0].copy() if shape.items == 1 else runs[..., 0]
-    for i in range(1, shape.items):
-        totals = combine(totals, runs[..., i])
-    distance = 1
-    while distance < shape.lanes:
-        totals[..., distance:] = combine(totals[..., :-distance], totals[..., distance:])
-        distance *= 2
-    running, first = scanned[..., 0], runs[..., 0]
-    running[:, 0, 0] = first[:, 0, 0]
-    running[:, 0, 1:] = combine(totals[:, 0, :-1], first[:, 0, 1:])
-    before = totals[:, 0, -1:]
-    for v in range(1, shape.vectors):
-        running[:, v, :1] = combine(before, first[:, v, :1])
-        running[:, v, 1:] = combine(combine(before, totals[:, v, :-1]), first[:, v, 1:])
-        before = combine(before, totals[:, v, -1:])
-    for i in range(1, shape.items):
-        running = combine(running, runs[..., i])
-        scanned[..., i] = running
-    return scanned.reshape(lines, -1)[:, :n]
 
 
 def _scan_group(
@@ -95,9 +69,10 @@ def _scan_group(
         keep_carry(algebra, inputs, window[0], states, outputs.carry)
     if request.only_carry:
         return
-    last = _walk(algebra, request, elements, before, lines, outputs.results, window)
+    last = (count - 1) % shape.items
+    accumulators = _walk(algebra, request, elements, before, lines, last, outputs.results, window)
     if request.last is not None:
-        outputs.last[window[0]] = last[(count - 1) % shape.items].reshape(lines, -1)[:, (count - 1) // shape.items]
+        outputs.last[window[0]] = accumulators.reshape(lines, -1)[:, (count - 1) // shape.items]
 
 
 def _walk(
@@ -106,23 +81,25 @@ def _walk(
     elements: States,
     before: Prefixes,
     lines: int,
+    last: int,
     results: list[Array],
     window: tuple[slice, slice],
-) -> list[Array]:
-    """Take the items one by one; the first results of each, as accumulators."""
-    running, shows_before, accumulators = before.threads, request.exclusive or request.include_initial, []
+) -> Array:
+    """Take the items one by one; returns the first results of the item `last`, as accumulators."""
+    combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
     items, scans, _ = elements[0].shape
     alone = None if before.exists else (slice(None, None, scans // lines), 0)  # the elements that nothing precedes
     blocked = [np.empty(elements[0].shape, storage(spec.dtype)) for spec in request.results]
     for i in range(items):
         element = at(elements, i)
         shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
-        running = algebra.combine(running, element)
+        running = combine.shown(running, element, None)
         if i == 0 and alone is not None:
-            for part, field in zip(running, element, strict=True):
+            for part, field in zip(running, element[combine.hidden :], strict=True):
                 part[alone] = field[alone]
         parts = algebra.lower(running if shown is None else shown)
-        accumulators.append(parts[0])
+        if i == last:
+            accumulators = parts[0]
         for whole, part, spec in zip(blocked, parts, request.results, strict=True):
             whole[i] = to_result(part, spec.dtype)
     for result, whole in zip(results, blocked, strict=True):

@@ -8,26 +8,26 @@ is some state or other, which the first element of a line then replaces.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cuscan.order import GROUP, LANES, SECTION, Order
+from cuscan.backends.steps import (
+    Combine,
+    States,
+    after,
+    at,
+    before_in_pairs,
+    cast,
+    fold,
+    kogge_stone,
+    pairs,
+    reshaped,
+    shifted,
+)
+from cuscan.order import GROUP, LANES, PAIRED_SECTION, SECTION, Order
 
 Array = np.ndarray[Any, Any]
-States = tuple[Array, ...]
-Combine = Callable[[States, States], States]
-
-
-class Elementwise:
-    """A combination of one field by a ufunc, which can put its results where they belong."""
-
-    def __init__(self, ufunc: np.ufunc) -> None:
-        self.ufunc = ufunc
-
-    def __call__(self, earlier: States, later: States) -> States:
-        return (self.ufunc(earlier[0], later[0]),)
 
 
 class Shape(NamedTuple):
@@ -70,35 +70,77 @@ def unblock(blocked: Array, lines: int, n: int) -> Array:
 
 
 class Carry:
-    """What precedes a group of units: the sections before, and the groups before in the section."""
+    """What precedes some units of lines: the sections before, and what came before in the section."""
 
     def __init__(self, combine: Combine, order: Order, initial: States | None) -> None:
         self.paired = order.paired
         self._combine = combine
-        self._groups_of_a_section = 1 if order.paired else SECTION // GROUP
         self._sections = initial
         self._groups: list[States] = []  # totals, in this section
+        self._units: States = ()  # totals, in this group
+        self._blocks: list[tuple[int, States]] = []  # of a paired order: totals in this section, of so many units
 
-    def before_group(self) -> States | None:
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing has passed, and nothing came in."""
+        return self._sections is None and not (self._groups or self._units or self._blocks)
+
+    def pass_units(self, totals: States) -> tuple[States, bool]:
+        """What precedes each of the next units, and whether anything precedes the first of them.
+
+        They are a power of two, which divides a group (of a paired order, a section); or the last ones of all.
+        """
+        return self._pass_pairs(totals) if self.paired else self._pass_chain(totals)
+
+    def _pass_chain(self, totals: States) -> tuple[States, bool]:
+        units, before = totals, self._before_group()
+        if self._units:
+            units = tuple(np.concatenate(parts, -1) for parts in zip(self._units, totals, strict=True))
+        so_far = kogge_stone(self._combine, tuple(part.copy() for part in units))
+        befores = shifted(so_far)
+        if before is not None:
+            befores = after(self._combine, before, befores, True)
+        exists = before is not None or bool(self._units)
+        count, new = units[0].shape[-1], totals[0].shape[-1]
+        self._units = units
+        if count == GROUP:
+            self._units = ()
+            self._groups.append(at(so_far, (..., -1)))
+        if len(self._groups) == SECTION // GROUP:
+            self._sections = self._before_group()
+            self._groups = []
+        return at(befores, (..., slice(count - new, None))), exists
+
+    def _before_group(self) -> States | None:
         """None where nothing precedes."""
         if not self._groups:
             return self._sections
         groups = tuple(np.stack(parts, -1) for parts in zip(*self._groups, strict=True))
-        total = at(_kogge_stone(self._combine, groups), (..., -1))
+        total = at(kogge_stone(self._combine, groups), (..., -1))
         return total if self._sections is None else self._combine(self._sections, total)
 
-    def pass_group(self, total: States) -> None:
-        self._groups.append(total)
-        if len(self._groups) == self._groups_of_a_section:
-            self._sections = self.before_group()
-            self._groups = []
+    def _pass_pairs(self, totals: States) -> tuple[States, bool]:
+        before = self._sections
+        for _, block in self._blocks:
+            before = block if before is None else self._combine(before, block)
+        levels = pairs(self._combine, totals)
+        count, total = totals[0].shape[-1], at(levels[-1], (..., 0))
+        while self._blocks and self._blocks[-1][0] == count:
+            _, earlier = self._blocks.pop()
+            count, total = 2 * count, self._combine(earlier, total)
+        self._blocks.append((count, total))
+        if count == PAIRED_SECTION:
+            self._sections = total if self._sections is None else self._combine(self._sections, total)
+            self._blocks = []
+        return before_in_pairs(self._combine, before, levels), before is not None
 
 
 class Prefixes(NamedTuple):
-    """What precedes each thread's items, as (warp scans, lanes): `threads`; and what that is made of.
+    """What precedes each thread's items, as (warp scans, lanes), and what that is made of.
 
-    `units`: what precedes each unit, in the carry's type; for the first one something does if it `exists`. `warps`:
-    what precedes each warp in its unit; `runs`: what precedes each run in its warp (of a paired order, in its unit).
+    `threads`: without the hidden fields. `units`: what precedes each unit, in the carry's type; for the first one
+    something does if it `exists`. `warps`: what precedes each warp in its unit; `runs`: what precedes each run in its
+    warp (of a paired order, in its unit).
     """
 
     threads: States
@@ -109,35 +151,34 @@ class Prefixes(NamedTuple):
 
 
 def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    """What precedes what in a group of units; the carry, of dtypes `wide`, passes the group."""
-    before, narrow = carry.before_group(), tuple(part.dtype for part in elements)
-    exists = before is not None
-    totals = tuple(part[0].copy() for part in elements)
-    warps: States = ()
+    """What precedes what in some units; their totals, of dtypes `wide`, pass the carry."""
+    narrow = tuple(part.dtype for part in elements)
+    totals = at(elements, 0)
     for i in range(1, shape.items):
         totals = combine(totals, at(elements, i))
+    warps: States = ()
     if carry.paired:
-        runs = _blocks(combine, _reshaped(totals, (-1, shape.units, shape.lanes)))
-        units = _blocks(combine, _cast(at(runs[-1], (..., 0)), wide))
-        carry.pass_group(at(units[-1], (..., 0)))
-        before_units = _before_in_pairs(combine, before, units)
-        before_runs = _before_in_pairs(combine, None, runs)
-        threads = _after(combine, _cast(before_units, narrow), before_runs, exists)
+        blocks = pairs(combine, reshaped(totals, (-1, shape.units, shape.lanes)))
+        before_units, exists = carry.pass_units(cast(at(blocks[-1], (..., 0)), wide))
+        before_runs = before_in_pairs(combine, None, blocks)
+        threads = after(combine, cast(before_units, narrow), before_runs, exists, shown=True)
     else:
-        lanes = _reshaped(_kogge_stone(combine, totals), (-1, *shape[:4]))
-        vectors = _fold(combine, at(lanes, (..., -1)))
-        warps_so_far = _fold(combine, at(vectors, (..., -1)))
-        units_so_far = _kogge_stone(combine, _cast(at(warps_so_far, (..., -1)), wide))
-        carry.pass_group(at(units_so_far, (..., -1)))
-        before_units, warps = _shifted(units_so_far), _shifted(warps_so_far)
-        if before is not None:
-            before_units = _after(combine, before, before_units, True)
-        before_warps = _after(combine, _cast(before_units, narrow), warps, exists)
+        totals = totals if shape.items > 1 else tuple(part.copy() for part in totals)
+        scanned = kogge_stone(combine, totals)
+        if shape.units * shape.warps * shape.vectors == 1 and carry.is_unused:  # a single warp scan: a line's only one
+            runs_before = shifted(scanned)
+            return Prefixes(runs_before[combine.hidden :], False, (), (), reshaped(runs_before, (-1, 1, shape.lanes)))
+        lanes = reshaped(scanned, (-1, *shape[:4]))
+        vectors = fold(combine, at(lanes, (..., -1)))
+        warps_so_far = fold(combine, at(vectors, (..., -1)))
+        before_units, exists = carry.pass_units(cast(at(warps_so_far, (..., -1)), wide))
+        warps = shifted(warps_so_far)
+        before_warps = after(combine, cast(before_units, narrow), warps, exists)
         tiles = shape.units * shape.warps
-        before_runs = _after(combine, _shifted(vectors), _shifted(lanes), False)
-        before_runs = _reshaped(before_runs, (-1, tiles, shape.vectors * shape.lanes))
-        threads = _after(combine, _reshaped(before_warps, (-1, tiles)), before_runs, exists)
-    return Prefixes(_reshaped(threads, (-1, shape.lanes)), exists, before_units, warps, before_runs)
+        before_runs = after(combine, shifted(vectors), shifted(lanes), False)
+        before_runs = reshaped(before_runs, (-1, tiles, shape.vectors * shape.lanes))
+        threads = after(combine, reshaped(before_warps, (-1, tiles)), before_runs, exists, shown=True)
+    return Prefixes(reshaped(threads, (-1, shape.lanes)), exists, before_units, warps, before_runs)
 
 
 def behind(
@@ -150,102 +191,11 @@ def behind(
     unit, warp, vector, lane, item = (int(i) for i in np.unravel_index(position, shape))
     run = vector * shape.lanes + lane
     places = [at(elements, i) for i in range(item + 1)]
-    parts = [at(_reshaped(place, (-1, *shape[:4])), (slice(None), unit, warp, vector, lane)) for place in places]
+    parts = [at(reshaped(place, (-1, *shape[:4])), (slice(None), unit, warp, vector, lane)) for place in places]
     if run:
         parts.insert(0, at(before.runs, (slice(None), unit * shape.warps + warp, run)))
     total = functools.reduce(combine, parts)
     if warp:
         total = combine(at(before.warps, (slice(None), unit, warp)), total)
-    total = _cast(total, wide)
+    total = cast(total, wide)
     return combine(at(before.units, (slice(None), unit)), total) if unit or before.exists else total
-
-
-def at(states: States, place: Any) -> States:
-    """All fields at a place."""
-    return tuple(part[place] for part in states)
-
-
-def _reshaped(states: States, shape: tuple[int, ...]) -> States:
-    return tuple(part.reshape(shape) for part in states)
-
-
-def _cast(states: States, dtypes: tuple[Any, ...]) -> States:
-    return tuple(part.astype(dtype) for part, dtype in zip(states, dtypes, strict=True))
-
-
-def _shifted(inclusive: States) -> States:
-    """From inclusive scans along the last axis to what precedes each place; nothing precedes the first."""
-    return tuple(np.concatenate([part[..., :1], part[..., :-1]], -1) for part in inclusive)
-
-
-def _after(combine: Combine, before: States, within: States, exists: bool) -> States:
-    """What precedes places within blocks, behind what precedes the blocks.
-
-    Nothing precedes the first place within; nothing precedes the first block, unless it `exists`.
-    """
-    if not exists and before[0].shape[-1] == 1:
-        return within
-    joined = combine(at(before, (..., None)), within)
-    for together, block_alone, place_alone in zip(joined, before, within, strict=True):
-        together[..., 0] = block_alone
-        if not exists:
-            together[..., 0, :] = place_alone[..., 0, :]
-    return joined
-
-
-def _blocks(combine: Combine, totals: States) -> list[States]:
-    """Totals along the last axis, and those of blocks of 2, 4, ... of them."""
-    blocks = [totals]
-    while (count := blocks[-1][0].shape[-1] // 2 * 2) > 0:
-        whole = at(blocks[-1], (..., slice(count)))
-        blocks.append(combine(at(whole, (..., slice(0, None, 2))), at(whole, (..., slice(1, None, 2)))))
-    return blocks
-
-
-def _before_in_pairs(combine: Combine, before: States | None, blocks: list[States]) -> States:
-    """What precedes each total: `before`, and then the blocks that its number is made of, the largest first."""
-    count = blocks[0][0].shape[-1]
-    joined = tuple(part.copy() for part in blocks[0])
-    if before is not None:
-        for part, field in zip(joined, before, strict=True):
-            part[...] = field[..., None]
-    numbers = np.arange(count)
-    for level in reversed(range(len(blocks))):
-        places = numbers[(numbers >> level) % 2 > 0]
-        first = 0 if before is not None else int((places >> (level + 1) == 0).sum())  # nothing precedes these blocks
-        for some, alone in ((places[:first], True), (places[first:], False)):
-            if some.size:
-                block = at(blocks[level], (..., (some >> level) - 1))
-                block = block if alone else combine(at(joined, (..., some)), block)
-                for part, field in zip(joined, block, strict=True):
-                    part[..., some] = field
-    return joined
-
-
-def _kogge_stone(combine: Combine, states: States) -> States:
-    """The inclusive scan along the last axis by doubling distances; the memory of `states` is used."""
-    distance, count = 1, states[0].shape[-1]
-    if isinstance(combine, Elementwise):
-        now = np.ascontiguousarray(states[0])
-        then = np.empty_like(now)
-        while distance < count:  # one long call, whose results across the ends of the axis are replaced
-            combine.ufunc(now.reshape(-1)[:-distance], now.reshape(-1)[distance:], out=then.reshape(-1)[distance:])
-            then[..., :distance] = now[..., :distance]
-            now, then, distance = then, now, distance * 2
-        return (now,)
-    while distance < count:
-        later = combine(at(states, (..., slice(-distance))), at(states, (..., slice(distance, None))))
-        for part, field in zip(states, later, strict=True):
-            part[..., distance:] = field
-        distance *= 2
-    return states
-
-
-def _fold(combine: Combine, states: States) -> States:
-    """The inclusive scan along the last axis from left to right."""
-    folded = tuple(part.copy() for part in states)
-    for i in range(1, states[0].shape[-1]):
-        later = combine(at(folded, (..., i - 1)), at(states, (..., i)))
-        for part, field in zip(folded, later, strict=True):
-            part[..., i] = field
-    return folded

@@ -1,0 +1,209 @@
+"""Built-in operators over states that are tuples of arrays, a field each, as the defined order takes them (tree.py).
+
+Complex numbers are two fields where their products are formed: NumPy may contract the parts of its own product to fused
+multiply-adds, and long pieces of memory take a third of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cuscan.backends.convert import is_finite
+from cuscan.backends.steps import Combine, States
+from cuscan.dtypes import EXACT, Kind
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
+from cuscan.request import ScanRequest
+
+Array = np.ndarray[Any, Any]
+Out = Any  # of the states of `earlier` and `later`, or None
+
+
+def is_planar(op: Monoid, kind: Kind) -> bool:
+    """Whether the parts of an operator's complex numbers are fields of their own."""
+    return kind is Kind.COMPLEX and op in (LINEAR_RECURRENCE, OPERATORS["mul"])
+
+
+def combine_of(op: Monoid, kind: Kind) -> Combine:
+    """What combines the states of an operator without segments, for a kind of number."""
+    if is_planar(op, kind):
+        return _PLANAR[op]
+    if op in _BY_FIELD:
+        return _BY_FIELD[op]
+    inner = np.multiply if op.combine is product else op.combine
+    assert inner is not None
+    if isinstance(inner, np.ufunc):
+        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),), ufunc=inner)
+    is_ours = OPERATORS.get(op.name) is op
+    return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),), anywhere=is_ours)
+
+
+def _affine_steps(earlier: States, later: States, out: Out) -> States:
+    states = _affine_states(earlier[1:], later, out and out[1:])
+    return np.multiply(earlier[0], later[0], out=out and out[0]), *states
+
+
+def _affine_states(earlier: States, later: States, out: Out) -> States:
+    state = np.multiply(later[0], earlier[0], out=out and out[0])
+    return (np.add(state, later[1], out=state),)
+
+
+def _complex_product(one: States, other: States, out: Out) -> States:
+    (a, b), (c, d) = one, other
+    real, imag = np.multiply(a, c, out=out and out[0]), np.multiply(a, d, out=out and out[1])
+    return np.subtract(real, b * d, out=real), np.add(imag, b * c, out=imag)
+
+
+def _complex_steps(earlier: States, later: States, out: Out) -> States:
+    states = _complex_states(earlier[2:], later, out and out[2:])
+    return *_complex_product(earlier[:2], later[:2], out and out[:2]), *states
+
+
+def _complex_states(earlier: States, later: States, out: Out) -> States:
+    moved = _complex_product(later[:2], earlier, out)
+    return tuple(np.add(part, more, out=part) for part, more in zip(moved, later[2:], strict=True))
+
+
+def _add_exponentials(earlier: States, later: States, _: Out) -> States:
+    (top, total), (later_top, later_total) = earlier, later
+    keep = (top >= later_top) | np.isnan(top)
+    high, low = np.where(keep, top, later_top), np.where(keep, later_top, top)
+    part = np.where(high == low, high.dtype.type(1), np.exp(low - high))
+    return high, np.where(keep, total, later_total) + np.where(keep, later_total, total) * part
+
+
+def _extremum(greatest: bool, latest: bool) -> Callable[[States, States, Out], States]:
+    def combine(earlier: States, later: States, _: Out) -> States:
+        (one, place), (other, later_place) = earlier, later
+        one_nan, other_nan = one != one, other != other
+        beyond = other > one if greatest else other < one
+        equal = np.where(one_nan, other_nan, one == other)
+        wins_tie = (later_place >= 0) & (latest | (place < 0))
+        wins = (~one_nan & (beyond | other_nan)) | (equal & wins_tie)
+        return np.where(wins, other, one), np.where(wins, later_place, place)
+
+    return combine
+
+
+_PLANAR = {
+    LINEAR_RECURRENCE: Combine(_complex_steps, hidden=2, shown=_complex_states),
+    OPERATORS["mul"]: Combine(_complex_product),
+}
+_BY_FIELD = {
+    LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states),
+    OPERATORS["logaddexp"]: Combine(_add_exponentials),
+    **{row: Combine(_extremum(op == "max", ties == "last")) for (op, ties), row in INDEXED.items()},
+}
+
+
+# ---- segments --------------------------------------------------------------------------------------------------------
+
+
+def restarting(inner: Combine) -> Combine:
+    """Any operator over states whose last field says whether a segment starts in them (segments.cuh)."""
+
+    def restart(function: Callable[..., States], first: int, earlier: States, later: States) -> States:
+        joined = function(earlier[:-1], later[:-1], None)
+        for together, field in zip(joined, later[first:-1], strict=True):
+            np.copyto(together, field, where=later[-1])
+        return *joined, earlier[-1] | later[-1]
+
+    return Combine(
+        lambda earlier, later, _: restart(inner, 0, earlier, later),
+        anywhere=inner.anywhere,
+        hidden=inner.hidden,
+        shown=lambda earlier, later, _: restart(inner.shown, inner.hidden, earlier, later),
+    )
+
+
+class Gate(NamedTuple):
+    """How a number lets pass what comes from before, or clears it: `through(state, number)` is what is left.
+
+    `ends`: of a dtype, the number that lets pass, and the one that clears.
+    """
+
+    through: np.ufunc
+    join: np.ufunc
+    ends: Callable[[np.dtype[Any]], tuple[Any, Any]]
+
+
+def _ends(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return np.inf, -np.inf
+    return np.iinfo(dtype).max, np.iinfo(dtype).min
+
+
+def _bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    return ~dtype.type(0), 0
+
+
+_GATES = {
+    "add": Gate(np.multiply, np.add, lambda _: (1, 0)),
+    "max": Gate(np.minimum, np.maximum, _ends),
+    "min": Gate(np.maximum, np.minimum, lambda dtype: _ends(dtype)[::-1]),
+    "or": Gate(np.bitwise_and, np.bitwise_or, _bits),
+    "xor": Gate(np.bitwise_and, np.bitwise_xor, _bits),
+    "and": Gate(np.bitwise_or, np.bitwise_and, lambda dtype: _bits(dtype)[::-1]),
+}
+
+
+def gate_of(op: Monoid) -> Gate | None:
+    """The gate of an operator, if it has one."""
+    return _GATES[op.name] if op.name in _GATES and OPERATORS[op.name] is op else None
+
+
+def gated(gate: Gate) -> Combine:
+    """An operator over states whose first field is what a gate lets pass of all that comes before.
+
+    No choice is made, so that segments of any length take the same time.
+    """
+
+    def shown(earlier: States, later: States, out: Out) -> States:
+        passed = [gate.through(part, later[0], out=out and out[i]) for i, part in enumerate(earlier)]
+        return tuple(gate.join(part, more, out=part) for part, more in zip(passed, later[1:], strict=True))
+
+    def combine(earlier: States, later: States, out: Out) -> States:
+        passes = gate.through(earlier[0], later[0], out=out and out[0])
+        return passes, *shown(earlier[1:], later, out and out[1:])
+
+    return Combine(combine, hidden=1, shown=shown)
+
+
+def is_gated(request: ScanRequest) -> bool:
+    """Whether segments may be gates: of built-in operators, where nothing but results is asked for."""
+    flags = request.exclusive, request.include_initial, request.carry_in, request.carry_out
+    if request.segments is None or any(flags):
+        return False
+    return request.op is LINEAR_RECURRENCE or (gate_of(request.op) is not None and not request.has_initial)
+
+
+def goes_in_any_order(request: ScanRequest) -> bool:
+    """Whether gates give the same bits in every order, where they hold."""
+    return request.result.dtype.kind in EXACT or request.op.name in ("min", "max")
+
+
+def gates_hold(request: ScanRequest, elements: Array) -> bool:
+    """Whether what gates clear leaves no trace beside these elements, as accumulators.
+
+    Whatever is cleared becomes a zero, and -0 + 0 is 0. Of extrema, the first of equal ones is kept, and the first NaN.
+    """
+    if request.result.dtype.kind in EXACT:
+        return True
+    parts = [elements.real, elements.imag] if elements.dtype.kind == "c" else [elements]
+    if request.op.name in ("min", "max"):
+        return bool(elements.size) and not np.isnan(elements.max()) and not _has_negative_zero(elements)
+    return not any(map(_has_negative_zero, parts))
+
+
+def show_no_trace(request: ScanRequest, results: Array) -> bool:
+    """Whether results tell that nothing infinite was cleared, and no NaN, which would have shown in them."""
+    if goes_in_any_order(request):
+        return True
+    return bool(is_finite(results, request.result.dtype.name).all())
+
+
+def _has_negative_zero(elements: Array) -> bool:
+    bits = elements.view(f"i{elements.itemsize}")  # -0 is the least of integers
+    return bool(bits.size and bits.min() == np.iinfo(bits.dtype).min)
