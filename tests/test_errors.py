@@ -608,14 +608,15 @@ def test_packages_ask_for_the_same_versions():
 
 
 def test_ci_installs_the_oldest_versions_of_all():
-    """Its packages are those of the table, by the sed command of `.ci/run`."""
+    """Its packages are those of the table, by the sed command of `.ci/run`; but JAX's oldest wants a later NumPy."""
     script = (ROOT / ".ci" / "run").read_text()
     command = re.search(r"^oldest\(\) \{.*?^\}", script, re.MULTILINE | re.DOTALL)
     assert command and "< <(oldest)" in script
     listing = ["bash", "-c", f"{command.group()}\noldest"]
     shown = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
     names = {"cupy": "cupy-cuda12x"}
-    assert shown.stdout.split() == [f"{names.get(n, n)}=={'.'.join(map(str, v))}.*" for n, v in OLDEST.items()]
+    versions = {names.get(name, name): ".".join(map(str, v)) for name, v in OLDEST.items() if name != "jax"}
+    assert shown.stdout.split() == [f"{name}=={version}.*" for name, version in versions.items()]
 
 
 # ---- out chooses the dtype, within reason --------------------------------------------------------------
