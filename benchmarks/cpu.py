@@ -27,7 +27,7 @@ from cuscan.bench.report import duration
 Array = np.ndarray[Any, Any]
 Call = Callable[..., Array]
 
-PATH = RESULTS / "cpu" / "ratios.json"
+PATH = RESULTS / "numpy" / "ratios.json"
 SMALL, LARGE = 100, 10**6  # elements
 SECONDS = 1.0  # that a cell is timed for
 SHARE = 0.01  # of elements at which a segment starts
