@@ -15,7 +15,7 @@ from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**18  # elements that pass through at a time: what the caches hold
+BLOCK = 2**17  # elements that pass through at a time: what the caches hold
 
 
 class Outputs(NamedTuple):
