@@ -170,7 +170,7 @@ class LinearisedScan:
 
     def later(self, x: Array, fill: Any = 1) -> Array:
         """x[t + 1] at t, `fill` behind the last; x itself where it does not vary."""
-        if isinstance(x, numbers.Number) or len(x.shape) < -self.axis or x.shape[self.axis] <= 1:
+        if isinstance(x, numbers.Number) or len(x.shape) < -self.axis or x.shape[self.axis] != self.shape[self.axis]:
             return x
         parts = [self.cut(x, 1, None), self.xp.full_like(self.cut(x, None, 1), fill)]
         return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
