@@ -165,14 +165,14 @@ def scan(
     axis = choose_axis(axis, dim)
     flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
     if isinstance(op, Operator) or isinstance(x, tuple):
-        views, roles, structure = _adopt_values(x, op)
+        views, roles, structure = adopt_values(x, op)
     else:
         views, roles, structure = (adopt(x, "x"),), _X, None
     if not (mask is None and reset is None and offsets is None and keys is None):
-        views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+        views, roles = adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
-    outs = None if out is None else _adopt_outs(out)
+    outs = None if out is None else adopt_outs(out)
     results = autograd.run(flags, Operands(views, roles, outs), initial)
     behind = ()
     if return_carry:
@@ -285,12 +285,12 @@ def linear_recurrence(
     value = adopt(b, "b")
     number = initial if initial is None or _is_number(initial) else None
     before = None if number is initial else initial
-    views, roles = _adopt_beside(
-        (_adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
+    views, roles = adopt_beside(
+        (adopt_like(a, value, dtype), value), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
     )
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
-    results = autograd.run(flags, Operands(views, roles, None if out is None else _adopt_outs(out)), number)
+    results = autograd.run(flags, Operands(views, roles, None if out is None else adopt_outs(out)), number)
     return results if len(results) > 1 else results[0]
 
 
@@ -360,10 +360,10 @@ def total(
                 f"x must be a tuple of 2 arrays (a, b) for op='linear_recurrence'; got {type(x).__name__}"
             )
         value = adopt(x[1], "b")
-        views, roles = (_adopt_like(x[0], value, dtype), value), LINEAR_RECURRENCE.inputs
+        views, roles = (adopt_like(x[0], value, dtype), value), LINEAR_RECURRENCE.inputs
     else:
-        views, roles, _ = _adopt_values(x, combined)
-    views, roles = _adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
+        views, roles, _ = adopt_values(x, combined)
+    views, roles = adopt_beside(views, roles, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if carry is not None:
         views, roles = _adopt_carry(views, roles, carry)
     return autograd.run(flags, Operands(views, roles), initial)[-1]
@@ -375,7 +375,7 @@ def total(
 _X = ("x",)  # what errors call a single array of elements
 
 
-def _adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
+def adopt_values(x: Any, op: Any) -> tuple[tuple[ArrayView, ...], tuple[str, ...], Any]:
     """The arrays of elements and what errors call them; and the result's dtype, if they are one structured array."""
     fields = dict(zip(op.fields, op.dtypes, strict=True)) if isinstance(op, Operator) else {}
     structure = None
@@ -403,7 +403,7 @@ def _whole_strides(field: Any) -> Any:
     return field.copy() if any(stride % field.itemsize for stride in field.strides) else field
 
 
-def _adopt_beside(
+def adopt_beside(
     views: tuple[ArrayView, ...], roles: tuple[str, ...], **beside: Any
 ) -> tuple[tuple[ArrayView, ...], tuple[str, ...]]:
     """The values, and the arrays beside them that are given, in the order of the keywords."""
@@ -448,13 +448,14 @@ def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
     return whole
 
 
-def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
+def adopt_outs(out: Any) -> tuple[ArrayView, ...]:
+    """The arrays of `out`."""
     if isinstance(out, tuple):
         return tuple(adopt(array, f"out[{i}]") for i, array in enumerate(out))
     return (adopt(out, "out"),)
 
 
-def _adopt_like(a: Any, value: ArrayView, dtype: Any) -> ArrayView:
+def adopt_like(a: Any, value: ArrayView, dtype: Any) -> ArrayView:
     """An array, or a number of the type that a recurrence over `value` is computed in."""
     if not _is_number(a):
         return adopt(a, "a")

@@ -65,12 +65,13 @@ def pullback(
     needs: Sequence[bool],
     dtype: DType,
     xp: Namespace,
+    linearise: type[LinearisedScan] = LinearisedScan,
 ) -> tuple[Array | None, ...]:
     """The cotangents of the arrays of a call, None where they are not wanted. `dtype`: of the first result.
 
     Arrays that `kept` leaves out may be stand-ins with a shape and a dtype.
     """
-    scan = LinearisedScan(call, arrays, dtype, xp)
+    scan = linearise(call, arrays, dtype, xp)
     cotangent, before, total = _split(scan, cotangents)
     if cotangent is None:
         return (None,) * len(arrays)

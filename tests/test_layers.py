@@ -20,13 +20,14 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
     "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "derivatives",
-    "autograd", "api", "functions", "cuscan", "bench", "cli", "__main__",
+    "autograd", "api", "functions", "cuscan", "distributed", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
-    "torch": ("interop/torch.py", "autograd/torch", "bench/"),
+    "torch": ("interop/torch.py", "autograd/torch", "distributed/torch.py", "distributed/dtensors.py", "bench/"),
     "cupy": (
         "interop/cupy.py",
+        "distributed/cupy.py",
         "compile/module.py",
         "backends/cuda.py",
         "backends/kernel.py",

@@ -1,0 +1,50 @@
+"""Sharded scans of torch tensors on processes that exchange through gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+from gloo import Pool  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    opened = Pool(5, tmp_path_factory.mktemp("ranks"))
+    yield opened
+    opened.close()
+
+
+def test_ranks(pool: Any) -> None:
+    """One test, since processes take longer to start than everything else."""
+    for size in (1, 2, 3, 5):
+        pool.run("random_scans", size, 0, 6)
+    pool.run("every_dtype")
+    messages = pool.run("one_rank_differs")
+    assert len(set(messages)) == 1
+    assert "ranks differ in dtype of x: rank 0 has float32, rank 4 float64" in messages[0]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_random_scans(pool: Any, size: int, seed: int) -> None:
+    pool.run("random_scans", size, seed, 60)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["dtensors", "compiled"])
+def test_what_needs_more_of_torch(pool: Any, name: str) -> None:
+    pool.run(name)
+
+
+@pytest.mark.full
+def test_errors_of_ranks_arrive(pool: Any) -> None:
+    with pytest.raises(AssertionError, match="rank 0: "):
+        pool.run("snippets", ["assert rank > 0"])
