@@ -1,6 +1,7 @@
 """cuscan: prefix scans on the GPU, on any axis, dtype and operator, from any framework."""
 
 from cuscan.api import linear_recurrence, scan, total
+from cuscan.chunks import scan_chunks
 from cuscan.custom import Operator
 from cuscan.errors import CompileError, MissingDependencyError, ScanError, ScanTypeError, ScanValueError
 from cuscan.functions import (
@@ -35,5 +36,6 @@ __all__ = [
     "nancumprod",
     "nancumsum",
     "scan",
+    "scan_chunks",
     "total",
 ]

@@ -20,7 +20,7 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
     "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "derivatives",
-    "autograd", "api", "functions", "cuscan", "distributed", "bench", "cli", "__main__",
+    "autograd", "api", "functions", "transfers", "chunks", "cuscan", "distributed", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -28,6 +28,7 @@ GUESTS = {
     "cupy": (
         "interop/cupy.py",
         "distributed/cupy.py",
+        "transfers.py",
         "compile/module.py",
         "backends/cuda.py",
         "backends/kernel.py",
