@@ -20,7 +20,7 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "interop", "call",
     "specs", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "strips", "whole_rows", "plan", "compile", "trials", "custom", "backends", "linearised", "derivatives",
-    "autograd", "api", "functions", "transfers", "chunks", "cuscan", "distributed", "bench", "cli", "__main__",
+    "autograd", "api", "functions", "transfers", "chunks", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -29,12 +29,14 @@ GUESTS = {
         "interop/cupy.py",
         "distributed/cupy.py",
         "transfers.py",
+        "dask.py",
         "compile/module.py",
         "backends/cuda.py",
         "backends/kernel.py",
         "backends/workspace.py",
         "bench/",
     ),
+    "dask": ("dask.py",),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
     "jax": ("bench/",),
@@ -95,7 +97,7 @@ def test_guests_stay_in_their_rooms(module: str) -> None:
 def test_import_brings_no_framework() -> None:
     code = (
         "import sys, cuscan, numpy; cuscan.cumsum(numpy.ones(3));"
-        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'torch', 'jax', 'rich', 'matplotlib'})"
+        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'dask', 'torch', 'jax', 'rich', 'matplotlib'})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

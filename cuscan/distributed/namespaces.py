@@ -18,6 +18,7 @@ class ArrayNamespace:
         self._module = module
         self.where = module.where
         self.concat = module.concatenate
+        self.stack = module.stack
         self.broadcast_to = module.broadcast_to
 
     def any(self, x: Array, axis: int) -> Array:
