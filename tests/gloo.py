@@ -176,9 +176,9 @@ def dtensors() -> None:
 
 
 def snippets(texts: list[str]) -> None:
-    """Pages of docs/ for several ranks; `rank` and `size` are theirs."""
+    """Python that finds its rank in torch.distributed."""
     for text in texts:
-        exec(compile(text, "docs/distributed.md", "exec"), {"rank": dist.get_rank(), "size": dist.get_world_size()})
+        exec(compile(text, "docs/distributed.md", "exec"), {"rank": dist.get_rank()})
 
 
 def compiled() -> None:

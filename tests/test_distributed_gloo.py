@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 from gloo import Pool  # noqa: E402
+
+PAGE = Path(__file__).parent.parent / "docs" / "distributed.md"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,10 @@ def test_ranks(pool: Any) -> None:
     for size in (1, 2, 3, 5):
         pool.run("random_scans", size, 0, 6)
     pool.run("every_dtype")
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    texts = [text for text in blocks if "torch.distributed" in text]
+    assert len(texts) == len(blocks) - 1 == 5  # one is for CuPy
+    pool.run("snippets", texts)
     messages = pool.run("one_rank_differs")
     assert len(set(messages)) == 1
     assert "ranks differ in dtype of x: rank 0 has float32, rank 4 float64" in messages[0]
