@@ -116,7 +116,7 @@ class _State:
     ) -> None:
         self._op, self._flags, self._initial, self.carry = op, flags, initial, carry
         self._offsets, self._done, self._first = offsets, 0, True
-        self._has_segments = has_segments
+        self._has_segments, self._has_carry = has_segments, carry is not None
 
     def bring(self, brought: Callable[[Any], Any]) -> None:
         """Let arrays that precede the first chunk be where the chunks are."""
@@ -150,12 +150,15 @@ class _State:
         view = adopt(chunk.values[-1], "chunks")
         length, reverse, whole = view.shape[self._flags["axis"]], self._flags["reverse"], int(self._offsets[-1])
         first = whole - self._done - length if reverse else self._done
+        at_start = not self._done
         self._done += length
         if self._done > whole:
             raise ScanValueError(f"offsets end with {whole}, and the chunks so far have {self._done} elements")
         low, high = np.searchsorted(self._offsets, first, "right"), np.searchsorted(self._offsets, first + length)
-        border = np.searchsorted(self._offsets, first + length if reverse else first)
-        starts = not self._first and self._offsets[border] == (first + length if reverse else first)
+        border = first + length if reverse else first
+        boundaries = np.searchsorted(self._offsets, border, "right") - np.searchsorted(self._offsets, border)
+        # Where the whole begins is one anyway: another one ends what a carry of the user's left open.
+        starts = boundaries > 1 and self._has_carry if at_start else boundaries > 0
         head, tail = [0] * (1 + (starts and not reverse)), [length] * (1 + (starts and reverse))
         made = np.concatenate([head, self._offsets[low:high] - first, tail]).astype(np.int64)
         return view.library.from_numpy(made, view.device)

@@ -156,7 +156,7 @@ class ThreadRanks:
 
 
 def copy_of(array: Any) -> Any:
-    return array.detach().clone() if hasattr(array, "detach") else np.array(array)
+    return array.detach().clone() if hasattr(array, "detach") else array.copy()
 
 
 class Meeting:

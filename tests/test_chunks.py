@@ -137,6 +137,14 @@ def test_a_carry_comes_in_and_goes_out() -> None:
     assert list(cuscan.scan_chunks([])) == []
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_segment_may_start_where_the_first_chunk_does(reverse: bool) -> None:
+    chunks, offsets = [np.ones(0), np.ones(2), np.ones(1)], [0, 0, 3, 3]
+    call = {"offsets": offsets, "reverse": reverse}
+    assert next(r for r in cuscan.scan_chunks(chunks, **call, carry=np.array(5.0)) if len(r)).tolist()[-reverse] == 1
+    assert next(r for r in cuscan.scan_chunks(chunks, **call, initial=5) if len(r)).tolist()[-reverse] == 6
+
+
 def test_nothing_is_read_ahead() -> None:
     read = []
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-from gloo import Pool  # noqa: E402
+from rank_pool import Pool  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "docs" / "distributed.md"
 

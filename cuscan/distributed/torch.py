@@ -53,9 +53,12 @@ class GroupRanks:
         whole = message.new_empty(self.size, size)
         if size:
             _gather(whole.reshape(-1), message, group=self.group)
-        shapes = [(self.size, *array.shape) for array in arrays]
-        rows = [whole[:, place].view(array.dtype) for array, place in zip(arrays, places, strict=True)]
-        return [row.reshape(shape) for row, shape in zip(rows, shapes, strict=True)]
+        return [
+            whole[:, place].view(array.dtype).reshape(self.size, *array.shape)
+            if array.numel()
+            else array.new_empty(self.size, *array.shape)
+            for array, place in zip(arrays, places, strict=True)
+        ]
 
 
 class ShardedTorch(TorchNamespace):

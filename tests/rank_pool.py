@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import sys
@@ -20,19 +21,22 @@ from torch.testing import assert_close
 import cuscan
 import cuscan.distributed.torch
 
+DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "complex64")
+
 
 class Pool:
-    """So many ranks of gloo, forked from one process that has imported torch."""
+    """So many ranks of a backend, forked from one process that has imported torch; with NCCL each has a GPU."""
 
-    def __init__(self, size: int, folder: Path) -> None:
+    def __init__(self, size: int, folder: Path, backend: str = "gloo") -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["gloo"])  # torch is imported once
+        context.set_forkserver_preload(["rank_pool"])  # torch is imported once
         self._pipes, self._ranks = [], []
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # before Python 3.13 the server has no other
         with mock.patch.dict(os.environ, path):
             for rank in range(size):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(rank, size, str(folder / "store"), theirs), daemon=True)
+                arguments = rank, size, str(folder / "store"), backend, theirs
+                process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
                 self._pipes.append(ours)
                 self._ranks.append(process)
@@ -57,9 +61,11 @@ class Pool:
             process.kill()
 
 
-def _serve(rank: int, size: int, store: str, pipe: Any) -> None:
+def _serve(rank: int, size: int, store: str, backend: str, pipe: Any) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
     while (task := pipe.recv()) is not None:
         name, arguments = task
         try:
@@ -72,30 +78,44 @@ def _serve(rank: int, size: int, store: str, pipe: Any) -> None:
 # ---- what ranks do ---------------------------------------------------------------------------------------------------
 
 
+def on_own_device(array: Any) -> Any:
+    """A NumPy array as a tensor of this rank."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def random_scans(size: int, seed: int, count: int) -> None:
-    """Random scans on the first ranks of the pool against the whole, gradients too."""
+    """Random scans on the first ranks of the pool against the whole, gradients too. On GPUs nothing waits."""
     group = dist.new_group(range(size))  # all ranks take part in that
     rng, rank = np.random.default_rng([seed, size]), dist.get_rank()
     for _ in range(count):
         sample = draw_sample(rng, [size], ["float64"] if rng.random() < 0.5 else ())
         if rank >= size:
             continue
-        values = [torch.from_numpy(array) for array in sample.values_of(rank)]
-        beside = {name: torch.from_numpy(array) for name, array in sample.beside_of(rank).items()}
-        keywords = sample.keywords_of(torch.from_numpy)
+        values = [on_own_device(array) for array in sample.values_of(rank)]
+        beside = {name: on_own_device(array) for name, array in sample.beside_of(rank).items()}
+        keywords = sample.keywords_of(on_own_device)
         followed = values[-1].is_floating_point() and rng.random() < 0.5
         for value in values if followed else ():
             value.requires_grad_()
-        results = sample.function(cuscan.distributed)(*values, **beside, **keywords, group=group)
+        function = functools.partial(sample.function(cuscan.distributed), *values, **beside, **keywords, group=group)
+        results = function()
+        if values[0].is_cuda:  # now that kernels are loaded
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+                torch.cuda.set_sync_debug_mode("error")
+                results = function()
+                torch.cuda.set_sync_debug_mode("default")
+            torch.cuda.synchronize()
         results = results if isinstance(results, tuple) else (results,)
         whole = sample.whole()
-        agree(
-            [[result.detach() for result in results]], [sample.result_piece(part, rank) for part in whole], sample.axis
-        )
+        expected = [sample.result_piece(part, rank) for part in whole]
+        agree([[result.detach().cpu() for result in results]], expected, sample.axis)
         if followed:
             results[0].sum().backward()
             for number, expected in enumerate(_gradients(sample)):
-                assert_close(values[number].grad, sample.piece(expected, rank), rtol=1e-4, atol=1e-4, check_dtype=False)
+                assert_close(
+                    values[number].grad.cpu(), sample.piece(expected, rank), rtol=1e-4, atol=1e-4, check_dtype=False
+                )
 
 
 def _gradients(sample: Any) -> list[Any]:
@@ -110,44 +130,40 @@ def _gradients(sample: Any) -> list[Any]:
 def every_dtype() -> None:
     """Carries and edges of every dtype travel."""
     size, rank = dist.get_world_size(), dist.get_rank()
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     mine = (slice(None), slice(4 * rank, 4 * rank + 4))
-    for name in [
-        "bool",
-        "uint8",
-        "int16",
-        "int32",
-        "uint32",
-        "int64",
-        "uint64",
-        "float16",
-        "bfloat16",
-        "float32",
-        "complex64",
-    ]:
-        x = (torch.arange(8 * size).reshape(2, -1) % 3).to(getattr(torch, name))
+    for name in DTYPES:
+        numbers = torch.arange(8 * size, device=device).reshape(2, -1) % 3
+        x = numbers.to(getattr(torch, name))
         calls = [(cuscan.cumsum, cuscan.distributed.cumsum, {}, {})]
         if name != "complex64":
             flags = {"return_indices": True, "reverse": True}
             calls.append((cuscan.cummax, cuscan.distributed.cummax, flags, {}))
             calls.append((cuscan.cumsum, cuscan.distributed.cumsum, {}, {"keys": x}))
-            calls.append((cuscan.cummin, cuscan.distributed.cummin, {"initial": 1}, {"reset": x == 2}))
+            calls.append((cuscan.cummin, cuscan.distributed.cummin, {"initial": 1}, {"reset": numbers == 2}))
         for one, other, flags, beside in calls:
             expected = one(x, **flags, **beside)
             found = other(x[mine], **flags, **{key: array[mine] for key, array in beside.items()}, validate=True)
             for whole, part in zip(expected, found, strict=True) if isinstance(found, tuple) else [(expected, found)]:
                 assert part.dtype == whole.dtype
-                np.testing.assert_array_equal(
-                    torch.as_tensor(part, dtype=torch.complex128), torch.as_tensor(whole[mine], dtype=torch.complex128)
-                )
+                assert torch.equal(part.to(torch.complex128), whole[mine].to(torch.complex128))
 
 
 def one_rank_differs() -> str:
     """The error where ranks differ, after which the next call works."""
     last = dist.get_rank() == dist.get_world_size() - 1
+    shard = on_own_device(np.ones(3, np.float64 if last else np.float32))
     with pytest.raises(cuscan.ScanValueError) as raised:
-        cuscan.distributed.cumsum(torch.ones(3, dtype=torch.float64 if last else torch.float32), validate=True)
-    assert cuscan.distributed.cumsum(torch.ones(2))[1] == 2 * dist.get_rank() + 2
+        cuscan.distributed.cumsum(shard, validate=True)
+    assert cuscan.distributed.cumsum(shard.new_ones(2))[1] == 2 * dist.get_rank() + 2
     return str(raised.value)
+
+
+def a_tensor_on_the_cpu() -> None:
+    """NCCL takes none; the next call works."""
+    with pytest.raises(cuscan.ScanValueError, match="x is on cpu, and the group exchanges"):
+        cuscan.distributed.cumsum(torch.ones(3))
+    assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
 
 
 def dtensors() -> None:
