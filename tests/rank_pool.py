@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import multiprocessing
 import os
@@ -164,6 +165,25 @@ def a_tensor_on_the_cpu() -> None:
     with pytest.raises(cuscan.ScanValueError, match="x is on cpu, and the group exchanges"):
         cuscan.distributed.cumsum(torch.ones(3))
     assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
+
+
+def one_rank_is_missing() -> None:
+    """The others end in the transport's own timeout, and a new group works."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    if not last:
+        with pytest.raises(RuntimeError, match=r"(?i)time|closed|reset"):
+            cuscan.distributed.cumsum(torch.ones(3), group=group)
+    again = dist.new_group()
+    assert cuscan.distributed.cumsum(torch.ones(3), group=again)[-1] == 3 * dist.get_rank() + 3
+
+
+def a_rank_without_a_part() -> None:
+    """A group has other ranks than those that call."""
+    group = dist.new_group([0])
+    if dist.get_rank():
+        with pytest.raises(cuscan.ScanValueError, match="this process is not part of group"):
+            cuscan.distributed.cumsum(torch.ones(3), group=group)
 
 
 def dtensors() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +50,17 @@ def test_random_scans(pool: Any, size: int, seed: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["dtensors", "compiled"])
-def test_what_needs_more_of_torch(pool: Any, name: str) -> None:
+@pytest.mark.parametrize("name", ["dtensors", "compiled", "one_rank_is_missing", "a_rank_without_a_part"])
+def test_what_takes_longer(pool: Any, name: str) -> None:
     pool.run(name)
+
+
+@pytest.mark.full
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "benchmarks.ranks", "--quick"]
+    subprocess.run([sys.executable, *command, "--results", str(tmp_path)], cwd=PAGE.parent.parent, check=True)
+    (path,) = tmp_path.iterdir()
+    assert [case["name"] for case in json.loads(path.read_text())["cases"]] == ["add", "linear_recurrence"]
 
 
 @pytest.mark.full
