@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import time
@@ -52,7 +53,7 @@ def main() -> None:
     if not on_gpu and not options.quick:
         raise SystemExit("No CUDA GPU found; --quick measures NumPy through gloo.")
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    device = torch.device("cuda", dist.get_node_local_rank()) if on_gpu else torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
     check(device)

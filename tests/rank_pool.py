@@ -197,7 +197,7 @@ def dtensors() -> None:
         for axis in (0, 1):
             ours = [distribute_tensor(x, mesh, [placement]).requires_grad_()]
             ours.append(distribute_tensor(a, mesh, [Replicate()]).requires_grad_())
-            mask = distribute_tensor(x > 0, mesh, [placement])
+            mask = distribute_tensor(x > 0, mesh, [Shard(0)])  # moves to where x is
             sums = cuscan.distributed.cumsum(ours[0], axis=axis, mask=mask)
             assert_close(sums.full_tensor(), cuscan.cumsum(x, axis=axis, mask=x > 0))
             h = cuscan.distributed.linear_recurrence(ours[1], ours[0], axis=axis)
@@ -215,6 +215,21 @@ def snippets(texts: list[str]) -> None:
     """Python that finds its rank in torch.distributed."""
     for text in texts:
         exec(compile(text, "docs/distributed.md", "exec"), {"rank": dist.get_rank()})
+
+
+def what_does_not_go_through_ranks() -> None:
+    """Forward derivatives and torch.func raise; they are not dropped."""
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level(), pytest.raises(cuscan.ScanTypeError, match=r"only backward\(\) goes through ranks"):
+        cuscan.distributed.cumsum(forward_ad.make_dual(torch.ones(2), torch.ones(2)))
+    with pytest.raises(cuscan.ScanTypeError, match=r"only backward\(\) goes through ranks"):
+        torch.func.vmap(cuscan.distributed.cumsum)(torch.ones(2, 2))
+    with pytest.raises(cuscan.ScanTypeError, match="out= has no derivative"):
+        cuscan.distributed.cumsum(torch.ones(2, requires_grad=True), out=torch.empty(2))
+    out = torch.empty(2)
+    assert cuscan.distributed.cumsum(torch.ones(2), out=out) is out
+    assert out[1] == 2 * dist.get_rank() + 2
 
 
 def compiled() -> None:

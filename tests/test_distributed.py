@@ -97,6 +97,29 @@ def test_operators_of_users(example: Any, reverse: bool) -> None:
         np.testing.assert_array_equal(np.concatenate([part[i] for part in parts]), expected)
 
 
+def test_messages_of_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What NCCL would gather comes apart again; NumPy stands for CuPy, which has its functions."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from cuscan.distributed import cupy
+
+    monkeypatch.setattr(cupy, "cupy", np)
+    arrays = [np.arange(3, dtype=np.uint8), np.full((), 2.5), np.zeros((0, 2)), np.arange(4.0).reshape(2, 2)]
+
+    class Comm:
+        rank, _n_devices = 0, 2
+
+        def all_gather(self, message: Any, whole: Any, count: int) -> None:
+            assert message.size == count
+            whole[...] = message
+
+    for some in (arrays, arrays[:1], arrays[2:3]):
+        for array, both in zip(some, cupy.CommRanks(Comm()).gather(some), strict=True):
+            assert both.dtype == array.dtype
+            np.testing.assert_array_equal(both, np.stack([array, array]))
+    with pytest.raises(ScanTypeError, match=r"init_process_group returns; got int"):
+        cupy.CommRanks(3)
+
+
 def test_bools_are_added_as_bools() -> None:
     parts = shards((np.array([True, True, False, True]),), [1, 2], dtype="bool")
     assert np.concatenate([part[0] for part in parts]).tolist() == [True] * 4
@@ -215,3 +238,26 @@ def test_derivatives(seed: int) -> None:
             parts = [rank[i] for rank in found]
             joined = sum(parts) if name == "initial" else torch.cat(parts, sample.axis)
             torch.testing.assert_close(joined, expected[i], rtol=1e-7, atol=1e-7)
+
+
+def test_derivatives_of_operators_of_users() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from cuscan.distributed.torch import ShardedTorch, scan
+
+    either = cuscan.Operator(
+        "either",
+        "earlier + later - earlier * later",
+        0,
+        numpy=lambda earlier, later: earlier + later - earlier * later,
+        vjp=lambda earlier, later, g: (g * (1 - later), g * (1 - earlier)),
+    )
+    x = torch.rand(9, dtype=torch.float64)
+
+    def work(ranks: Any) -> Any:
+        xp, shard = ShardedTorch(ranks), x[4 * ranks.rank : 4 * ranks.rank + 4].clone().requires_grad_()
+        (result,) = scan(*sharded.prepare(Call(Flags(either), ("x",)), (shard,), ranks, xp), xp)
+        return torch.autograd.grad(result.square().sum(), shard)[0]
+
+    whole = x.clone().requires_grad_()
+    cuscan.scan(whole, either).square().sum().backward()
+    torch.testing.assert_close(torch.cat(on_threads(3, work, torch.stack)), whole.grad)

@@ -37,6 +37,7 @@ def test_ranks(pool: Any) -> None:
     texts = [text for text in blocks if "torch.distributed" in text]
     assert len(texts) == len(blocks) - 1 == 5  # one is for CuPy
     pool.run("snippets", texts)
+    pool.run("what_does_not_go_through_ranks")
     messages = pool.run("one_rank_differs")
     assert len(set(messages)) == 1
     assert "ranks differ in dtype of x: rank 0 has float32, rank 4 float64" in messages[0]

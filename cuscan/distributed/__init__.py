@@ -6,8 +6,11 @@ group of torch.distributed (`group=`), CuPy arrays through a communicator of `cu
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from cuscan.api import adopt_beside, adopt_like, adopt_outs, adopt_values
 from cuscan.call import Flags, Operands, choose_extremum, make_flags
@@ -133,14 +136,14 @@ def linear_recurrence(
     """
     flags = make_flags(LINEAR_RECURRENCE, choose_axis(axis, dim), reverse, dtype=dtype, validate=validate)
     value = adopt(b, "b")
-    number = initial if initial is None or not hasattr(initial, "shape") else None
+    number = initial if isinstance(initial, numbers.Number | np.generic) else None
     views, roles = adopt_beside(
         (adopt_like(a, value, dtype), value),
         LINEAR_RECURRENCE.inputs,
         reset=reset,
         offsets=offsets,
         keys=keys,
-        initial=None if number is initial else initial,
+        initial=initial if number is None else None,
     )
     results = _run(flags, Operands(views, roles, None if out is None else adopt_outs(out)), number, group, comm)
     return results[0] if out is None else out

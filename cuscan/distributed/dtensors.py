@@ -78,7 +78,8 @@ def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
         module.Partial() if place.is_replicate() and placement.is_shard() else place
         for place, placement in zip(places, main.placements, strict=True)
     ]
-    return value.redistribute(placements=places).to_local(grad_placements=gradients)
+    local = value.redistribute(placements=places).to_local(grad_placements=gradients)
+    return local.wait() if hasattr(local, "wait") else local  # what is still on its way
 
 
 def _place(value: Any, placement: Any, main: Any, axis: int, name: str, module: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd import forward_ad
 
 from cuscan.autograd.torch import TorchNamespace, remember, saved
 from cuscan.call import Flags, Operands
@@ -16,12 +17,13 @@ from cuscan.distributed.header import check_headers
 from cuscan.distributed.messages import lay_out
 from cuscan.dtypes import DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.torch import to_torch
+from cuscan.interop.torch import is_plain, to_torch, transforms_are_active
 from cuscan.linearised import Call
 
 Array = Any
 Arrays = tuple[Array, ...]
 
+_backends = getattr(dist, "get_backend_config", dist.get_backend)  # by type of device, since torch 2.1
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the name since torch 2.13
 
 
@@ -29,13 +31,13 @@ class GroupRanks:
     """The ranks of a process group; see `sharded.Ranks`. Arrays travel as bytes, in one message."""
 
     def __init__(self, group: Any, device: Any) -> None:
-        if not dist.is_initialized():
+        if not dist.is_available() or not dist.is_initialized():
             raise ScanValueError("torch.distributed is not initialized: call torch.distributed.init_process_group")
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ScanValueError("this process is not part of group; only its ranks call")
-        config = str(dist.get_backend_config(group))
+        config = str(_backends(group))
         if ":" in config and f"{device.type}:" not in config:
             raise ScanValueError(
                 f"x is on {device}, and the group exchanges what its backends are for ({config}): "
@@ -151,7 +153,10 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
     """Run a call on this rank's shard; see `backends.run`. A graph of torch.compile breaks here."""
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
-    ranks = GroupRanks(group, arrays[-1].device if isinstance(arrays[-1], torch.Tensor) else arrays[0].device)
+    tensors = [array for array in arrays + (outs or ()) if isinstance(array, torch.Tensor)]
+    if transforms_are_active() or forward_ad._current_level >= 0 or not all(map(is_plain, tensors)):
+        raise ScanTypeError("only backward() goes through ranks: no torch.func, no forward derivatives, no subclasses")
+    ranks = GroupRanks(group, tensors[0].device)
     xp, call = ShardedTorch(ranks), Call(flags, operands.roles, initial)
     if flags.validate:
         check_headers(call, arrays, ranks, xp, outs)
