@@ -16,14 +16,15 @@ from cuscan.distributed.derivative import pullback
 from cuscan.distributed.header import check_headers
 from cuscan.distributed.messages import lay_out
 from cuscan.dtypes import DType
-from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.errors import MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop.torch import is_plain, to_torch, transforms_are_active
 from cuscan.linearised import Call
 
 Array = Any
 Arrays = tuple[Array, ...]
 
-_backends = getattr(dist, "get_backend_config", dist.get_backend)  # by type of device, since torch 2.1
+if not dist.is_available():
+    raise MissingDependencyError("this build of torch has no torch.distributed; install one that has")
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the name since torch 2.13
 
 
@@ -31,13 +32,13 @@ class GroupRanks:
     """The ranks of a process group; see `sharded.Ranks`. Arrays travel as bytes, in one message."""
 
     def __init__(self, group: Any, device: Any) -> None:
-        if not dist.is_available() or not dist.is_initialized():
+        if not dist.is_initialized():
             raise ScanValueError("torch.distributed is not initialized: call torch.distributed.init_process_group")
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ScanValueError("this process is not part of group; only its ranks call")
-        config = str(_backends(group))
+        config = str(dist.get_backend_config(group))
         if ":" in config and f"{device.type}:" not in config:
             raise ScanValueError(
                 f"x is on {device}, and the group exchanges what its backends are for ({config}): "
