@@ -162,7 +162,7 @@ def positioned(fields: Arrays, op: Monoid, starts: Array, xp: Namespace) -> Arra
 def fold(op: Monoid, totals: Total, *, reverse: bool, xp: Namespace) -> Arrays:
     """The fields of the total of pieces, at least one, whose totals are stacked along a first axis in axis order."""
     fields, restarts = totals
-    joined, dtype = _joining(op, DTYPES[_name(fields[0])]), None
+    joined, dtype = joining(op, DTYPES[_name(fields[0])]), None
     roles = joined.inputs if joined is LINEAR_RECURRENCE else tuple(f"x[{i}]" for i in range(len(fields)))
     if restarts is not None:
         roles, fields = (*roles, "reset"), (*fields, xp.broadcast_to(restarts, fields[0].shape))
@@ -195,7 +195,7 @@ _EXTREMUM = """
 
 
 @functools.cache
-def _joining(op: Monoid, number: DType) -> Monoid:
+def joining(op: Monoid, number: DType) -> Monoid:
     """The operator whose elements are the states of `op` over a number type."""
     if op.states is SCALAR or op is LINEAR_RECURRENCE or op.dtypes:
         return op
