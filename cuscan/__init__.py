@@ -2,6 +2,7 @@
 
 from cuscan.api import linear_recurrence, scan, total
 from cuscan.backends import release_memory
+from cuscan.chunks import scan_chunks
 from cuscan.custom import Operator
 from cuscan.errors import (
     CompileError,
@@ -48,6 +49,7 @@ __all__ = [
     "nancumsum",
     "release_memory",
     "scan",
+    "scan_chunks",
     "total",
     "warm",
 ]

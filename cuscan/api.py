@@ -375,9 +375,25 @@ def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial
     key, results = backends.repeat(flags, roles, arrays, outs, initial)
     if results is not None:
         return results
+    return autograd.run(flags, _adopt(roles, arrays, out, key), initial)
+
+
+def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) -> Operands:
     views = tuple(a if isinstance(a, ArrayView) else adopt(a, name) for name, a in zip(roles, arrays, strict=True))
-    adopted = None if out is None else _adopt_outs(out)
-    return autograd.run(flags, Operands(views, roles, adopted, key), initial)
+    return Operands(views, roles, None if out is None else _adopt_outs(out), key)
+
+
+def adopt_scan(x: Any, op: Any, out: Any, **beside: Any) -> tuple[Operands, Any]:
+    """The arrays of a scan that runs elsewhere; and the result's dtype, if x is a structured array."""
+    arrays, roles, structure = _take_apart(x, op)
+    arrays, roles = _put_beside(arrays, roles, **beside)
+    return _adopt(roles, arrays, out), structure
+
+
+def adopt_recurrence(a: Any, b: Any, dtype: Any, out: Any, **beside: Any) -> Operands:
+    """The arrays of a linear recurrence that runs elsewhere."""
+    arrays, roles = _put_beside((_array_or_number(a, b, dtype), b), LINEAR_RECURRENCE.inputs, **beside)
+    return _adopt(roles, arrays, out)
 
 
 def _take_apart(x: Any, op: Any) -> tuple[Arrays, tuple[str, ...], Any]:
@@ -452,6 +468,7 @@ def _as_structure(results: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
 
 
 def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
+    """The arrays of `out`."""
     if isinstance(out, tuple):
         return tuple(adopt(array, f"out[{i}]") for i, array in enumerate(out))
     return (adopt(out, "out"),)

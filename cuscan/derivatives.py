@@ -103,12 +103,13 @@ def pullback(
     needs: Sequence[bool],
     dtype: DType,
     xp: Namespace,
+    linearise: type[LinearisedScan] = LinearisedScan,
 ) -> tuple[Maybe, ...]:
     """The cotangents of the arrays of a call, None where they are not wanted. `dtype`: of the scan's result.
 
     Arrays that `kept` leaves out may be stand-ins with a shape and a dtype.
     """
-    scan = LinearisedScan(call, arrays, dtype, xp)
+    scan = linearise(call, arrays, dtype, xp)
     given = split(scan, cotangents)
     found: list[Maybe] = [None] * len(arrays)
     if given.first is not None:
@@ -153,8 +154,8 @@ def _pull_elements(scan: LinearisedScan, step: Step, given: Cotangents) -> Array
     flags = scan.flags._replace(
         reverse=not scan.flags.reverse, include_initial=False, return_last=False, dtype=dtype.name
     )
-    if not scan.flags.exclusive and scan.shape[scan.axis]:
-        if step.segments is None or step.segments[0] == "reset":
+    if not scan.flags.exclusive and (scan.shape[scan.axis] or not scan.is_whole):
+        if scan.is_whole and (step.segments is None or step.segments[0] == "reset"):
             if step.decay is not None or step.segments is not None:
                 return _pull_shifted(scan, flags, step, elements, behind)
         elif step.decay is not None:  # what is shifted is copied

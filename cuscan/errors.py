@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 
-_PUBLIC = {"cuscan.api", "cuscan.functions"}  # the modules of the functions that users call
+_PUBLIC = {  # the modules of the functions that users call, and what they are called there
+    "cuscan.api": "cuscan",
+    "cuscan.functions": "cuscan",
+    "cuscan.chunks": "cuscan",
+    "cuscan.distributed": "cuscan.distributed",
+    "cuscan.dask": "cuscan.dask",
+}
 
 
 class ScanError(Exception):
@@ -12,7 +18,7 @@ class ScanError(Exception):
 
     def __str__(self) -> str:
         function = _called(self.__traceback__)
-        return f"{super().__str__()} (cuscan.{function})" if function else super().__str__()
+        return f"{super().__str__()} ({function})" if function else super().__str__()
 
 
 class ScanValueError(ScanError, ValueError):
@@ -41,7 +47,8 @@ def _called(trace: TracebackType | None) -> str:
     """The first public function on the way to an error: found when it is printed, so that calls do not pay for it."""
     while trace is not None:
         frame = trace.tb_frame
-        if frame.f_globals.get("__name__") in _PUBLIC:
-            return frame.f_code.co_name
+        package = _PUBLIC.get(frame.f_globals.get("__name__", ""))
+        if package:
+            return f"{package}.{frame.f_code.co_name}"
         trace = trace.tb_next
     return ""

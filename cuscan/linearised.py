@@ -77,6 +77,8 @@ class Step(NamedTuple):
 class LinearisedScan:
     """A call with its arrays, and the scans that its derivative needs."""
 
+    is_whole = True  # whether the arrays have all elements along the axis
+
     def __init__(self, call: Call, arrays: tuple[Array, ...], dtype: DType, xp: Namespace) -> None:
         self.call, self.dtype, self.xp = call, dtype, xp
         self.op = find_operator(call.flags.op)

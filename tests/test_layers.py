@@ -20,14 +20,17 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
     "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "words", "backends",
-    "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "explaining", "cuscan",
-    "bench", "cli", "__main__",
+    "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers", "chunks",
+    "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
-    "torch": ("interop/torch.py", "autograd/torch", "bench/"),
+    "torch": ("interop/torch.py", "autograd/torch", "distributed/torch.py", "distributed/dtensors.py", "bench/"),
     "cupy": (
         "interop/cupy.py",
+        "distributed/cupy.py",
+        "transfers.py",
+        "dask.py",
         "compile/module.py",
         "backends/cuda.py",
         "backends/graphs.py",
@@ -37,6 +40,7 @@ GUESTS = {
         "backends/xla_gpu.py",
         "bench/",
     ),
+    "dask": ("dask.py",),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
     "jax": ("interop/jax.py", "autograd/jax", "bench/"),
@@ -97,7 +101,7 @@ def test_guests_stay_in_their_rooms(module: str) -> None:
 def test_import_brings_no_framework() -> None:
     code = (
         "import sys, cuscan, numpy; cuscan.cumsum(numpy.ones(3));"
-        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'torch', 'jax', 'rich', 'matplotlib'})"
+        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'dask', 'torch', 'jax', 'rich', 'matplotlib'})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

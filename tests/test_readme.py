@@ -45,14 +45,22 @@ def run(snippet: str) -> int:
     return len(claims)
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS.values(), ids=SNIPPETS)
+# Those for several ranks run on processes: test_distributed_gloo.py.
+ALONE = {name: text for name, text in SNIPPETS.items() if "torch.distributed" not in text}
+
+
+@pytest.mark.parametrize("snippet", ALONE.values(), ids=ALONE)
 def test_snippet(snippet: str) -> None:
     if "import torch" in snippet:
         pytest.importorskip("torch", reason="torch is not installed")
     if "import jax" in snippet:
         pytest.importorskip("jax", reason="JAX is not installed")
+    if "import dask" in snippet:
+        pytest.importorskip("dask", reason="dask is not installed")
     if "import cupy" in snippet and not has_gpu():
         pytest.skip("no CUDA GPU")
+    if "cupyx.distributed" in snippet:
+        pytest.importorskip("cupy.cuda.nccl", reason="CuPy finds no NCCL")
     run(snippet)
 
 

@@ -248,6 +248,15 @@ def test_infinite_cotangents_stay_where_they_are() -> None:
     assert gradient(lambda x: cuscan.cumprod(x, reset=reset), [1.0, 2.0, 3.0], [1.0, 1.0, inf]).tolist() == [3, 1, inf]
 
 
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_one_element_that_a_segment_starts_with(op: str) -> None:
+    reset = torch.tensor([[True, False]])
+    check(
+        lambda x: cuscan.scan(x, op, axis=0, exclusive=True, include_initial=True, initial=2.0, reset=reset),
+        *draw(3, (1, 2)),
+    )
+
+
 @pytest.mark.parametrize("length", [0, 1])
 def test_short_axes(length: int) -> None:
     for op in FLOAT_OPS:

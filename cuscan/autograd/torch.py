@@ -122,7 +122,7 @@ def _run_plain(call: Call, arrays: tuple[Array, ...]) -> Results:
 # ---- what derivatives ask of torch -----------------------------------------------------------------------------------
 
 
-class _Torch:
+class TorchNamespace:
     """See `derivatives.Namespace`."""
 
     where = staticmethod(torch.where)
@@ -173,7 +173,7 @@ class _Memory(NamedTuple):
         return self.dtype.kind in INEXACT
 
 
-def _remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results) -> list[Array | None]:
+def remember(ctx: Any, call: Call, arrays: tuple[Array, ...], results: Results) -> list[Array | None]:
     """Keep what the backward needs; returns the tensors among the arrays."""
     tensors = [array if isinstance(array, torch.Tensor) else None for array in arrays]
     stand_ins = tuple(a if t is None else _StandIn(t.shape, t.dtype) for a, t in zip(arrays, tensors, strict=True))
@@ -201,14 +201,15 @@ def _dtype_of(call: Call, arrays: tuple[Array, ...], results: Results) -> DType:
     return from_torch(values[-1].dtype)
 
 
-def _saved(ctx: Any) -> tuple[Array, ...]:
+def saved(ctx: Any) -> tuple[Array, ...]:
+    """The arrays of the call, or what stands for those that were not saved."""
     pairs = zip(ctx.memory.stand_ins, ctx.saved_tensors, strict=True)
     return tuple(stand_in if tensor is None else tensor for stand_in, tensor in pairs)
 
 
 def _backward(ctx: Any, *cotangents: Array) -> tuple[Array, ...]:
     memory: _Memory = ctx.memory
-    found = pullback(memory.call, _saved(ctx), cotangents, memory.needs, memory.dtype, _Torch)
+    found = pullback(memory.call, saved(ctx), cotangents, memory.needs, memory.dtype, TorchNamespace)
     return (None,) * (len(ctx.needs_input_grad) - len(found)) + found
 
 
@@ -216,7 +217,7 @@ def _jvp(ctx: Any, *tangents: Array) -> tuple[Array | None, ...]:
     memory: _Memory = ctx.memory
     if not memory.differentiable:
         return (None,) * memory.results
-    return pushforward(memory.call, _saved(ctx), tangents[-len(memory.stand_ins) :], memory.dtype, _Torch)
+    return pushforward(memory.call, saved(ctx), tangents[-len(memory.stand_ins) :], memory.dtype, TorchNamespace)
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]
@@ -225,7 +226,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, run: Run, call: Call, *arrays: Array) -> Results:
         results = run(call, arrays)
-        tensors = _remember(ctx, call, arrays, results)
+        tensors = remember(ctx, call, arrays, results)
         if forward_ad._current_level >= 0:  # else it would keep them alive
             ctx.save_for_forward(*tensors)
         return results
@@ -244,7 +245,7 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
         call, *arrays = inputs
-        ctx.save_for_forward(*_remember(ctx, call, tuple(arrays), output))
+        ctx.save_for_forward(*remember(ctx, call, tuple(arrays), output))
 
     backward = staticmethod(_backward)
     jvp = staticmethod(_jvp)

@@ -1,0 +1,211 @@
+"""Scans of arrays whose scanned axis lies in shards, one on each rank; the functions are those of `cuscan`.
+
+Each rank passes its shard, in the order of ranks, and gets its part of the result. torch tensors go through a process
+group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`).
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cuscan.api import adopt_recurrence, adopt_scan
+from cuscan.call import Flags, Operands, choose_extremum, make_flags
+from cuscan.distributed.dtensors import takes_dtensors
+from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.signatures import LAST, Op, Ties, choose_axis, spells_keywords_of
+
+__all__ = [
+    "cummax", "cummin", "cumprod", "cumsum", "linear_recurrence", "logcumsumexp", "nancumprod", "nancumsum", "scan",
+]  # fmt: skip
+
+
+@takes_dtensors
+def scan(
+    x: Any,
+    op: Op = "add",
+    *,
+    axis: int = LAST,
+    dim: int | None = None,
+    group: Any = None,
+    comm: Any = None,
+    reverse: bool = False,
+    exclusive: bool = False,
+    include_initial: bool = False,
+    mask: Any = None,
+    skipna: bool = False,
+    initial: Any = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    validate: bool = False,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """This rank's part of the scan of a sequence that lies in shards: as `cuscan.scan` of all shards, joined.
+
+    Args:
+        x: this rank's shard, as for `cuscan.scan`. Shards may differ in length, and be empty; the other axes, the dtype
+            and all arguments that are no arrays are the same on all ranks, which call together.
+        op: as for `cuscan.scan`.
+        axis: the axis that is sharded.
+        dim: another name of axis.
+        group: the process group of torch tensors; None is the default group.
+        comm: the communicator of CuPy arrays, of `cupyx.distributed.init_process_group`.
+        reverse: from the last rank's end to the first rank's begin.
+        exclusive: as for `cuscan.scan`.
+        include_initial: one element more on the rank that is first in scan order: rank 0, or with `reverse` the last
+            one. With `exclusive` and segments on the rank that is last in scan order.
+        mask: this rank's part, as for `cuscan.scan`.
+        skipna: as for `cuscan.scan`.
+        initial: as for `cuscan.scan`: before the first element of the first rank in scan order, and of every segment.
+        reset: this rank's part. Where its first element (in scan order) is True, a segment starts between two shards.
+        offsets: of the whole sequence, the same on all ranks. On the CPU they are checked.
+        keys: this rank's part. The first one is compared with the last one of the rank before.
+        validate: first compare what all ranks were called with, and wait: all of them raise the same error where dtype,
+            operator, flags or other axes differ. Also checks offsets on a GPU. Without it that is the caller's promise.
+        dtype: as for `cuscan.scan`.
+        out: where to put this rank's part, as for `cuscan.scan`.
+
+    Returns:
+        This rank's part of the result, as `cuscan.scan` returns it. Positions of extrema count from the begin of the
+        first rank's shard. Joined, the parts are the whole's result: exactly where the operator is exact, else but for
+        rounding (see `cuscan.scan`). On a GPU everything is queued on the current stream, and nothing waits.
+
+    Raises: as `cuscan.scan`; a rank that is missing ends in the transport's own timeout.
+
+    x is read twice and written once. Between the two goes one exchange, of the carry of each line from every rank.
+    Autograd follows the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
+    every rank must take part in it. `initial` of a recurrence gets its gradient on the first rank in scan order.
+    """
+    flags = make_flags(op, choose_axis(axis, dim), reverse, exclusive, include_initial, skipna, dtype, False, validate)
+    operands, structure = adopt_scan(x, op, out, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    if structure is not None:
+        raise ScanTypeError("x is a structured array; pass its fields as a tuple")
+    results = _run(flags, operands, initial, group, comm)
+    if out is not None:
+        return out
+    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
+
+
+@takes_dtensors
+def linear_recurrence(
+    a: Any,
+    b: Any,
+    *,
+    axis: int = LAST,
+    dim: int | None = None,
+    group: Any = None,
+    comm: Any = None,
+    reverse: bool = False,
+    initial: Any = None,
+    reset: Any = None,
+    offsets: Any = None,
+    keys: Any = None,
+    validate: bool = False,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """This rank's part of the recurrence h[t] = a[t] * h[t - 1] + b[t] over a sequence that lies in shards.
+
+    Args:
+        a: this rank's part, as for `cuscan.linear_recurrence`; what does not vary along the axis is the same on all.
+        b: this rank's shard.
+        axis: the axis that is sharded.
+        dim: another name of axis.
+        group: as for `scan`.
+        comm: as for `scan`.
+        reverse: as for `scan`.
+        initial: as for `cuscan.linear_recurrence`; that of the first rank in scan order counts.
+        reset: as for `scan`.
+        offsets: as for `scan`.
+        keys: as for `scan`.
+        validate: as for `scan`.
+        dtype: as for `cuscan.linear_recurrence`.
+        out: where to put this rank's part.
+
+    Returns: this rank's part of h.
+
+    Raises: as `scan`.
+    """
+    flags = make_flags(LINEAR_RECURRENCE, choose_axis(axis, dim), reverse, dtype=dtype, validate=validate)
+    number = initial if isinstance(initial, numbers.Number | np.generic) else None
+    operands = adopt_recurrence(
+        a,
+        b,
+        dtype,
+        out,
+        reset=reset,
+        offsets=offsets,
+        keys=keys,
+        initial=initial if number is None else None,
+    )
+    results = _run(flags, operands, number, group, comm)
+    return results[0] if out is None else out
+
+
+def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any) -> tuple[Any, ...]:
+    library = operands.views[-1].library.name
+    run: Callable[..., tuple[Any, ...]]
+    if library == "torch":
+        if comm is not None:
+            raise ScanTypeError("comm is for CuPy arrays; pass the process group of torch tensors as group")
+        from cuscan.distributed.torch import run
+
+        return run(flags, operands, initial, group)
+    if group is not None or comm is None:
+        raise ScanTypeError(f"x is of {library}: group is for torch tensors, and CuPy arrays need comm")
+    if operands.views[-1].device.type == "cpu":
+        raise ScanValueError("comm is for CuPy arrays, and x is on the CPU")
+    from cuscan.distributed.cupy import run
+
+    return run(flags, operands, initial, comm)
+
+
+# ---- the other names -------------------------------------------------------------------------------------------------
+
+
+@spells_keywords_of(scan)
+def cumsum(x: Any, axis: int = LAST, **keywords: Any) -> Any:
+    """Cumulative sum: `scan(x, "add", ...)`."""
+    return scan(x, "add", axis=axis, **keywords)
+
+
+@spells_keywords_of(scan)
+def cumprod(x: Any, axis: int = LAST, **keywords: Any) -> Any:
+    """Cumulative product: `scan(x, "mul", ...)`."""
+    return scan(x, "mul", axis=axis, **keywords)
+
+
+@spells_keywords_of(scan, "skipna")
+def nancumsum(x: Any, axis: int = LAST, **keywords: Any) -> Any:
+    """Cumulative sum in which NaN counts as 0."""
+    return scan(x, "add", axis=axis, skipna=True, **keywords)
+
+
+@spells_keywords_of(scan, "skipna")
+def nancumprod(x: Any, axis: int = LAST, **keywords: Any) -> Any:
+    """Cumulative product in which NaN counts as 1."""
+    return scan(x, "mul", axis=axis, skipna=True, **keywords)
+
+
+@spells_keywords_of(scan)
+def logcumsumexp(x: Any, axis: int = LAST, **keywords: Any) -> Any:
+    """log(cumsum(exp(x))) without overflow: `scan(x, "logaddexp", ...)`."""
+    return scan(x, "logaddexp", axis=axis, **keywords)
+
+
+@spells_keywords_of(scan)
+def cummax(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
+    """Running maximum: `scan(x, "max", ...)`; `return_indices` and `ties` as for `cuscan.cummax`."""
+    return scan(x, choose_extremum("max", return_indices, ties), axis=axis, **keywords)
+
+
+@spells_keywords_of(scan)
+def cummin(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
+    """Running minimum: `scan(x, "min", ...)`; `return_indices` and `ties` as for `cuscan.cummax`."""
+    return scan(x, choose_extremum("min", return_indices, ties), axis=axis, **keywords)

@@ -1,0 +1,59 @@
+"""CuPy arrays: ranks of a communicator of `cupyx.distributed`. Importing this module imports CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+
+from cuscan.call import Flags, Operands
+from cuscan.distributed import sharded
+from cuscan.distributed.header import check_headers
+from cuscan.distributed.messages import lay_out
+from cuscan.distributed.namespaces import ArrayNamespace
+from cuscan.errors import ScanTypeError
+from cuscan.linearised import Call
+
+Array = Any
+
+
+class CommRanks:
+    """The ranks of a communicator; see `sharded.Ranks`. Arrays travel as bytes, in one message."""
+
+    def __init__(self, comm: Any) -> None:
+        if not hasattr(comm, "all_gather") or not hasattr(comm, "rank"):
+            raise ScanTypeError(
+                f"comm must be what cupyx.distributed.init_process_group returns; got {type(comm).__name__}"
+            )
+        self._comm = comm
+        # CuPy keeps the number of ranks under a private name.
+        self.rank, self.size = comm.rank, comm._n_devices
+
+    def gather(self, arrays: Sequence[Array]) -> list[Array]:
+        parts = [cupy.ascontiguousarray(array).reshape(-1).view(cupy.uint8) for array in arrays]
+        places, size = lay_out([part.size for part in parts])
+        message = parts[0]
+        if len(parts) > 1:
+            message = cupy.empty(size, cupy.uint8)
+            for part, place in zip(parts, places, strict=True):
+                message[place] = part
+        whole = cupy.empty((self.size, size), cupy.uint8)
+        if size:
+            self._comm.all_gather(message, whole, size)
+        shapes = [(self.size, *array.shape) for array in arrays]
+        rows = [cupy.ascontiguousarray(whole[:, place]) for place in places]
+        pairs = zip(rows, arrays, shapes, strict=True)
+        return [row.reshape(-1).view(array.dtype).reshape(shape) for row, array, shape in pairs]
+
+
+def run(flags: Flags, operands: Operands, initial: Any, comm: Any) -> tuple[Array, ...]:
+    """Run a call on this rank's shard; see `backends.run`."""
+    device = operands.views[-1].device.ordinal
+    arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
+    outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
+    ranks, xp, call = CommRanks(comm), ArrayNamespace(cupy), Call(flags, operands.roles, initial)
+    with cupy.cuda.Device(device):
+        if flags.validate:
+            check_headers(call, arrays, ranks, xp, outs)
+        return sharded.scan(*sharded.prepare(call, arrays, ranks, xp, outs), ranks, xp, outs)

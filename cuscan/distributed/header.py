@@ -1,0 +1,57 @@
+"""`validate=True`: ranks show each other what they were called with, wait, and raise the same error if it differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuscan.distributed.pieces import Arrays, Namespace, Piece
+from cuscan.distributed.sharded import Ranks
+from cuscan.errors import ScanError, ScanValueError
+from cuscan.interop import adopt
+from cuscan.linearised import Call
+
+_BYTES = 1024  # of a header; longer ones are compared so far
+
+
+def check_headers(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None) -> None:
+    """Raise `ScanValueError` on all ranks if one was called wrongly, or otherwise than the first."""
+    try:
+        described = _describe(call, Piece(call, arrays, xp, outs))
+    except ScanError as error:
+        described = {"error": str(error)}
+    text = "\n".join(f"{name}: {value}" for name, value in described.items()).encode("ascii", "replace")[:_BYTES]
+    view = adopt(next(array for array in reversed(arrays) if hasattr(array, "shape")))
+    header = view.library.from_numpy(np.frombuffer(text.ljust(_BYTES), np.uint8).copy(), view.device)
+    (headers,) = ranks.gather([header])
+    said = [dict(line.split(": ", 1) for line in _text(row).splitlines()) for row in headers.tolist()]
+    for rank, of_rank in enumerate(said):
+        if "error" in of_rank:
+            raise ScanValueError(f"the call of rank {rank} is wrong: {of_rank['error']}")
+    for rank, of_rank in enumerate(said):
+        for name, value in of_rank.items():
+            if said[0].get(name) != value:
+                raise ScanValueError(f"ranks differ in {name}: rank 0 has {said[0].get(name)}, rank {rank} {value}")
+
+
+def _text(row: list[int]) -> str:
+    return bytes(row).decode("ascii").rstrip()
+
+
+def _describe(call: Call, piece: Piece) -> dict[str, Any]:
+    """All that ranks must agree on, by what errors call it."""
+    request, flags = piece.request, call.flags
+    given = dict.fromkeys(call.roles)
+    return {
+        "op": request.op.key,
+        "dtype of x": ", ".join(spec.dtype.name for spec in request.values),
+        "dtype of the result": request.result.dtype,
+        "axis": f"{piece.axis} of {len(request.shape)}",
+        "the other axes": piece.lines,
+        "flags": ", ".join(
+            name for name in ("reverse", "exclusive", "include_initial", "skipna") if getattr(flags, name)
+        ),
+        "initial": call.initial,
+        "arguments": ", ".join(given),
+    }

@@ -1,0 +1,154 @@
+"""Scans along an axis that is sharded over ranks: local totals, one exchange, local scans with what precedes.
+
+The same for every framework and transport. Nothing here waits for a device: how long the other shards are, and which of
+them are empty, are numbers on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cuscan.call import SEGMENTS, find_operator
+from cuscan.checks import check_offsets
+from cuscan.distributed.pieces import Array, Arrays, Namespace, Piece, Total, fold, positioned, run
+from cuscan.dtypes import DTYPES
+from cuscan.linearised import Call
+from cuscan.operators import LINEAR_RECURRENCE
+
+
+class Ranks(Protocol):
+    """The ranks that hold the shards of a sequence, in the order of the axis."""
+
+    rank: int
+    size: int
+
+    def gather(self, arrays: Sequence[Array]) -> list[Array]:
+        """Each of some arrays from all ranks, stacked along a new first axis. It is queued, and nothing waits."""
+
+
+def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None = None) -> Arrays:
+    """The results of this rank's shard, of a call that `prepare` returned."""
+    piece, reverse = Piece(call, arrays, xp, outs), call.flags.reverse
+    if ranks.size == 1:
+        return run(piece.call, arrays, outs)
+    place = place_of(call, ranks)
+    own = piece.total(first=place == 0)
+    beside = [] if own.restarts is None else [own.restarts]
+    lengths = [length_of(piece)] if piece.op.indexed else []
+    gathered = ranks.gather([*own.fields, *beside, *lengths])
+    fields, count = tuple(gathered[: len(own.fields)]), len(own.fields)
+    start: Array = 0
+    if lengths:
+        starts = xp.sums_before(gathered[-1][:, 0])
+        fields = positioned(fields, piece.op, starts.reshape(-1, *(1,) * len(piece.lines)), xp)
+        start = starts[ranks.rank]
+    if place == 0:
+        return piece.scan(None, start)
+    earlier = slice(ranks.rank + 1, None) if reverse else slice(ranks.rank)
+    totals = Total(tuple(field[earlier] for field in fields), gathered[count][earlier] if beside else None)
+    return piece.scan(fold(piece.op, totals, reverse=reverse, xp=xp), start)
+
+
+def place_of(call: Call, ranks: Ranks) -> int:
+    """Where this rank's shard stands in scan order."""
+    return ranks.size - 1 - ranks.rank if call.flags.reverse else ranks.rank
+
+
+# ---- before a scan: what depends on other shards' places becomes local -----------------------------------------------
+
+
+def prepare(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None = None) -> tuple[Call, Arrays]:
+    """The call with segments as `reset`, the extra element on one rank, and arrays that have all of the axes."""
+    call = _lead(call, ranks)
+    piece = Piece(call, arrays, xp, outs)
+    given = dict(zip(call.roles, arrays, strict=True))
+    for role in ("mask", "reset", "keys"):
+        if role in given:
+            given[role] = spread(given[role], piece)
+    lies_along = len(getattr(given.get("a"), "shape", ())) > len(piece.lines) - piece.axis
+    if find_operator(call.flags.op) is LINEAR_RECURRENCE and lies_along:
+        given["a"] = spread(given["a"], piece)
+    if "keys" in given:
+        given["keys"] = _changes(given["keys"], piece, ranks)
+    elif "offsets" in given:
+        given["offsets"] = _boundaries(given["offsets"], piece, ranks)
+    roles = tuple("reset" if role in SEGMENTS else role for role in call.roles)  # kernels need them in this order
+    return call._replace(roles=roles), tuple(given.values())
+
+
+def _lead(call: Call, ranks: Ranks) -> Call:
+    """The flags of this rank, of which one has the extra element of `include_initial`.
+
+    It is the first in scan order. With `exclusive`, where it makes a difference, the extra element is the total of what
+    is open at the end, and the rank is the last one.
+    """
+    flags = call.flags
+    if not flags.include_initial:
+        return call
+    behind = flags.exclusive and any(role in SEGMENTS for role in call.roles)
+    own = place_of(call, ranks) == (ranks.size - 1 if behind else 0)
+    return call._replace(flags=flags._replace(include_initial=own, exclusive=behind))
+
+
+def spread(array: Array, piece: Piece) -> Array:
+    """An array beside the values with all of their axes, and the whole of the scanned one."""
+    shape, axis, rank = tuple(array.shape), piece.axis, len(piece.lines) + 1
+    if len(shape) == 1 and axis != rank - 1 and shape[0] == piece.length:
+        array = array.reshape(piece.length, *(1,) * (rank - 1 - axis))
+    array = array.reshape(*(1,) * (rank - len(array.shape)), *array.shape)
+    if array.shape[axis] == piece.length:
+        return array
+    return piece.xp.broadcast_to(array, (*array.shape[:axis], piece.length, *array.shape[axis + 1 :]))
+
+
+def cut(x: Array, axis: int, start: int | None, stop: int | None) -> Array:
+    """x[start:stop] along an axis."""
+    return x[(*(slice(None),) * axis, slice(start, stop))]
+
+
+def length_of(piece: Piece) -> Array:
+    """The length of a shard, as an array that can be exchanged."""
+    return piece.xp.full((1,), piece.length, DTYPES["int64"], piece.main)
+
+
+def nearest(edge: Array, axis: int, length: Array, ranks: Ranks, xp: Namespace, *, after: bool) -> tuple[Array, Array]:
+    """The edge of the next shard that has elements (or of the one before), and whether there is one.
+
+    Edges have the size 1 along the axis, or 0 of shards without elements; `length` is an array of one number.
+    """
+    if not edge.shape[axis]:
+        edge = xp.zeros((*edge.shape[:axis], 1, *edge.shape[axis:][1:]), edge)
+    stacked, lengths = ranks.gather([edge, length])
+    chosen = lengths[:, 0] > 0
+    some = slice(ranks.rank + 1, None) if after else slice(ranks.rank)
+    exists = xp.any(chosen[some], 0)
+    if ranks.rank == (ranks.size - 1 if after else 0):  # there is none, and any will do
+        some = slice(None)
+    return xp.pick(stacked[some], chosen[some], last=not after), exists
+
+
+def _changes(keys: Array, piece: Piece, ranks: Ranks) -> Array:
+    """Where keys differ from those before, in scan order."""
+    axis, reverse = piece.axis, piece.call.flags.reverse
+    first, last = cut(keys, axis, None, 1), cut(keys, axis, -1, None)
+    if reverse:
+        first, last = last, first
+    before, exists = nearest(last, axis, length_of(piece), ranks, piece.xp, after=reverse)
+    if not piece.length:
+        return keys != keys
+    inner, border = cut(keys, axis, 1, None) != cut(keys, axis, None, -1), exists & (first != before)
+    return piece.xp.concat([inner, border] if reverse else [border, inner], axis)
+
+
+def _boundaries(offsets: Array, piece: Piece, ranks: Ranks) -> Array:
+    """Where segments start in this shard, by offsets into the whole; the first one in scan order starts by itself."""
+    xp = piece.xp
+    (lengths,) = ranks.gather([length_of(piece)])
+    starts, whole = xp.sums_before(lengths[:, 0]), lengths.sum()
+    if piece.call.flags.validate or xp.is_on_host(offsets):
+        check_offsets(offsets, int(whole))
+    places = offsets - starts[ranks.rank] - int(piece.call.flags.reverse)
+    inside = (offsets > 0) & (offsets < whole) & (places >= 0) & (places < piece.length)
+    flags = xp.flags_at(xp.where(inside, places, piece.length), piece.length)
+    return flags.reshape(*(1,) * piece.axis, piece.length, *(1,) * (len(piece.lines) - piece.axis))

@@ -1,0 +1,242 @@
+"""Processes that are ranks: started once, they run functions of this module for as long as the pool is open."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import multiprocessing
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from sharding import agree, draw_sample
+from torch.testing import assert_close
+
+import cuscan
+import cuscan.distributed.torch
+
+DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "complex64")
+
+
+class Pool:
+    """So many ranks of a backend, forked from one process that has imported torch; with NCCL each has a GPU."""
+
+    def __init__(self, size: int, folder: Path, backend: str = "gloo") -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["rank_pool"])  # torch is imported once
+        self._pipes, self._ranks = [], []
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # before Python 3.13 the server has no other
+        with mock.patch.dict(os.environ, path):
+            for rank in range(size):
+                ours, theirs = context.Pipe()
+                arguments = rank, size, str(folder / "store"), backend, theirs
+                process = context.Process(target=_serve, args=arguments, daemon=True)
+                process.start()
+                self._pipes.append(ours)
+                self._ranks.append(process)
+
+    def run(self, name: str, *arguments: Any) -> list[Any]:
+        """What a function of this module returns on each rank; the first error is raised."""
+        for pipe in self._pipes:
+            pipe.send((name, arguments))
+        answers = []
+        for rank, pipe in enumerate(self._pipes):
+            assert pipe.poll(120), f"rank {rank} does not answer"
+            answers.append(pipe.recv())
+        for rank, (error, _) in enumerate(answers):
+            assert not error, f"rank {rank}: {error}"
+        return [result for _, result in answers]
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._ranks:
+            process.join(20)
+            process.kill()
+
+
+def _serve(rank: int, size: int, store: str, backend: str, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
+    while (task := pipe.recv()) is not None:
+        name, arguments = task
+        try:
+            pipe.send(("", globals()[name](*arguments)))
+        except Exception:
+            pipe.send((traceback.format_exc(), None))
+    dist.destroy_process_group()
+
+
+# ---- what ranks do ---------------------------------------------------------------------------------------------------
+
+
+def on_own_device(array: Any) -> Any:
+    """A NumPy array as a tensor of this rank."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def random_scans(size: int, seed: int, count: int) -> None:
+    """Random scans on the first ranks of the pool against the whole, gradients too. On GPUs nothing waits."""
+    group = dist.new_group(range(size))  # all ranks take part in that
+    rng, rank = np.random.default_rng([seed, size]), dist.get_rank()
+    for _ in range(count):
+        sample = draw_sample(rng, [size], ["float64"] if rng.random() < 0.5 else ())
+        if rank >= size:
+            continue
+        values = [on_own_device(array) for array in sample.values_of(rank)]
+        beside = {name: on_own_device(array) for name, array in sample.beside_of(rank).items()}
+        keywords = sample.keywords_of(on_own_device)
+        followed = values[-1].is_floating_point() and rng.random() < 0.5
+        for value in values if followed else ():
+            value.requires_grad_()
+        function = functools.partial(sample.function(cuscan.distributed), *values, **beside, **keywords, group=group)
+        results = function()
+        if values[0].is_cuda:  # now that kernels are loaded
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+                torch.cuda.set_sync_debug_mode("error")
+                results = function()
+                torch.cuda.set_sync_debug_mode("default")
+            torch.cuda.synchronize()
+        results = results if isinstance(results, tuple) else (results,)
+        whole = sample.whole()
+        expected = [sample.result_piece(part, rank) for part in whole]
+        agree([[result.detach().cpu() for result in results]], expected, sample.axis)
+        if followed:
+            results[0].sum().backward()
+            for number, expected in enumerate(_gradients(sample)):
+                assert_close(
+                    values[number].grad.cpu(), sample.piece(expected, rank), rtol=1e-4, atol=1e-4, check_dtype=False
+                )
+
+
+def _gradients(sample: Any) -> list[Any]:
+    """Those of the sum of the whole's results."""
+    leaves = [torch.from_numpy(array).requires_grad_() for array in sample.values.values()]
+    beside = {name: torch.from_numpy(array) for name, array in sample.beside.items()}
+    whole = sample.function(cuscan)(*leaves, **beside, **sample.keywords_of(torch.from_numpy))
+    (whole[0] if isinstance(whole, tuple) else whole).sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def every_dtype() -> None:
+    """Carries and edges of every dtype travel."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    mine = (slice(None), slice(4 * rank, 4 * rank + 4))
+    for name in DTYPES:
+        numbers = torch.arange(8 * size, device=device).reshape(2, -1) % 3
+        x = numbers.to(getattr(torch, name))
+        calls = [(cuscan.cumsum, cuscan.distributed.cumsum, {}, {})]
+        if name != "complex64":
+            flags = {"return_indices": True, "reverse": True}
+            calls.append((cuscan.cummax, cuscan.distributed.cummax, flags, {}))
+            calls.append((cuscan.cumsum, cuscan.distributed.cumsum, {}, {"keys": x}))
+            calls.append((cuscan.cummin, cuscan.distributed.cummin, {"initial": 1}, {"reset": numbers == 2}))
+        for one, other, flags, beside in calls:
+            expected = one(x, **flags, **beside)
+            found = other(x[mine], **flags, **{key: array[mine] for key, array in beside.items()}, validate=True)
+            for whole, part in zip(expected, found, strict=True) if isinstance(found, tuple) else [(expected, found)]:
+                assert part.dtype == whole.dtype
+                assert torch.equal(part.to(torch.complex128), whole[mine].to(torch.complex128))
+
+
+def one_rank_differs() -> str:
+    """The error where ranks differ, after which the next call works."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    shard = on_own_device(np.ones(3, np.float64 if last else np.float32))
+    with pytest.raises(cuscan.ScanValueError) as raised:
+        cuscan.distributed.cumsum(shard, validate=True)
+    assert cuscan.distributed.cumsum(shard.new_ones(2))[1] == 2 * dist.get_rank() + 2
+    return str(raised.value)
+
+
+def a_tensor_on_the_cpu() -> None:
+    """NCCL takes none; the next call works."""
+    with pytest.raises(cuscan.ScanValueError, match="x is on cpu, and the group exchanges"):
+        cuscan.distributed.cumsum(torch.ones(3))
+    assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
+
+
+def one_rank_is_missing() -> None:
+    """The others end in the transport's own timeout, and a new group works."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    if not last:
+        with pytest.raises(RuntimeError, match=r"(?i)time|closed|reset"):
+            cuscan.distributed.cumsum(torch.ones(3), group=group)
+    again = dist.new_group()
+    assert cuscan.distributed.cumsum(torch.ones(3), group=again)[-1] == 3 * dist.get_rank() + 3
+
+
+def a_rank_without_a_part() -> None:
+    """A group has other ranks than those that call."""
+    group = dist.new_group([0])
+    if dist.get_rank():
+        with pytest.raises(cuscan.ScanValueError, match="this process is not part of group"):
+            cuscan.distributed.cumsum(torch.ones(3), group=group)
+
+
+def dtensors() -> None:
+    """Sharded along the axis, along another one, and nowhere; an argument that is broadcast; gradients."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(0)
+    x, a, weights = torch.randn(7, 6), torch.rand(7, 1), torch.randn(7, 6)
+    for placement in (Shard(0), Shard(1), Replicate()):
+        for axis in (0, 1):
+            ours = [distribute_tensor(x, mesh, [placement]).requires_grad_()]
+            ours.append(distribute_tensor(a, mesh, [Replicate()]).requires_grad_())
+            mask = distribute_tensor(x > 0, mesh, [Shard(0)])  # moves to where x is
+            sums = cuscan.distributed.cumsum(ours[0], axis=axis, mask=mask)
+            assert_close(sums.full_tensor(), cuscan.cumsum(x, axis=axis, mask=x > 0))
+            h = cuscan.distributed.linear_recurrence(ours[1], ours[0], axis=axis)
+            assert h.placements == ours[0].placements
+            (h * distribute_tensor(weights, mesh, [placement])).sum().backward()
+            theirs = [x.clone().requires_grad_(), a.clone().requires_grad_()]
+            expected = cuscan.linear_recurrence(theirs[1], theirs[0], axis=axis)
+            (expected * weights).sum().backward()
+            assert_close(h.full_tensor(), expected)
+            for one, other in zip(ours, theirs, strict=True):
+                assert_close(one.grad.full_tensor(), other.grad)
+
+
+def snippets(texts: list[str]) -> None:
+    """Python that finds its rank in torch.distributed."""
+    for text in texts:
+        exec(compile(text, "docs/distributed.md", "exec"), {"rank": dist.get_rank()})
+
+
+def what_does_not_go_through_ranks() -> None:
+    """Forward derivatives and torch.func raise; they are not dropped."""
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level(), pytest.raises(cuscan.ScanTypeError, match=r"only backward\(\) goes through ranks"):
+        cuscan.distributed.cumsum(forward_ad.make_dual(torch.ones(2), torch.ones(2)))
+    with pytest.raises(cuscan.ScanTypeError, match=r"only backward\(\) goes through ranks"):
+        torch.func.vmap(cuscan.distributed.cumsum)(torch.ones(2, 2))
+    with pytest.raises(cuscan.ScanTypeError, match="out= has no derivative"):
+        cuscan.distributed.cumsum(torch.ones(2, requires_grad=True), out=torch.empty(2))
+    out = torch.empty(2)
+    assert cuscan.distributed.cumsum(torch.ones(2), out=out) is out
+    assert out[1] == 2 * dist.get_rank() + 2
+
+
+def compiled() -> None:
+    """A graph of torch.compile breaks at the call and goes on behind it."""
+
+    @torch.compile(backend="eager")
+    def step(x: Any) -> Any:
+        return cuscan.distributed.cumsum(x * 2) + 1
+
+    assert step(torch.ones(2))[0] == 4 * dist.get_rank() + 3
