@@ -740,6 +740,20 @@ def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
     assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "panels"
 
 
+@pytest.mark.parametrize("columns, width", [(28, 32), (32, 64), (64, 64)])
+def test_a_strip_is_at_most_twice_as_wide_as_the_columns(columns, width):
+    x = view((4096, 1024, columns), strides=(1024 * (columns + 8), columns + 8, 1))
+    made = planned(x, axis=1)
+    assert (made.config.family, dict(made.config.constants)["Columns"]) == ("strips", width)
+
+
+@pytest.mark.parametrize("rows, parts", [(9216, 8), (9216 + 256, 16)])
+def test_groups_of_whole_rows_are_small_while_one_window_has_them_all(rows, parts):
+    """Lanes look at eight groups, and nobody at the last one: nine groups of eight parts of 128 rows."""
+    made = planned(view((rows, 37)), axis=0)
+    assert (made.config.family, dict(made.config.constants)["GroupParts"]) == ("whole_rows", parts)
+
+
 def test_whole_rows_fit_their_block():
     seen = set()
     for columns, rows, dtype in itertools.product(

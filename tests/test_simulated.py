@@ -573,6 +573,17 @@ def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
     assert_same(simulation.run(columns), expected)
 
 
+def test_small_units_of_one_size_are_not_those_of_another() -> None:
+    """A like call is kept with its units; under others it must not be taken for the same."""
+    x = np.random.default_rng(0).standard_normal((3, 1700)).astype(np.float32)
+    with small_units(2, 2):
+        one = cuscan.scan(x)
+    with small_units(2, 1):
+        other = cuscan.scan(x)
+        assert_same(simulate(x), other)
+    assert (one != other).any()
+
+
 # ---- the workspace -------------------------------------------------------------------------------
 
 

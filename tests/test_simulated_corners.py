@@ -194,3 +194,40 @@ def test_fractions_to_bool(dtype: str) -> None:
     )
     value = draw.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     assert_same(planned(value, "max", dtype="bool").run(1), np.maximum.accumulate(draw != 0, -1))
+
+
+# ---- several batch dimensions --------------------------------------------------------------------
+
+# Shape and scanned axis, with two or three other axes that lie too far apart to be one.
+BATCHES = {
+    "rows": ((3, 2, 4, 100), -1, 0),
+    "cluster": ((3, 2, 1300), -1, 16),
+    "tiles": ((2, 3, 2, 1300), -1, 0),
+    "columns": ((3, 2, 4, 50, 9), 3, 0),
+    "strips": ((3, 2, 700, 12), 2, 0),
+    "whole_rows": ((3, 2, 700, 37), 2, 0),
+}
+
+
+def batches(name: str) -> tuple[Simulation, Array]:
+    """A scan of every axis's first elements: in memory each batch axis has one more."""
+    shape, axis, cluster = BATCHES[name]
+    lengths = tuple(n + (a < axis % len(shape)) for a, n in enumerate(shape))
+    value = integers(lengths)[tuple(slice(n) for n in shape)]
+    return planned(value, dtype="int32", axis=axis, cluster=cluster), np.cumsum(value, axis, dtype=np.int32)
+
+
+@pytest.mark.parametrize("name", often(BATCHES, "rows", "columns"))
+def test_batch_axes_that_are_apart(name: str) -> None:
+    simulation, expected = batches(name)
+    assert simulation.plan.config.family == name
+    assert simulation.plan.config.batch_dims > 1
+    assert_same(simulation.run(1), expected)
+
+
+@pytest.mark.parametrize("name", often(BATCHES, "rows"))
+def test_a_row_of_the_wrong_batch(name: str) -> None:
+    simulation, expected = batches(name)
+    code = CODE.broken("geometry.cuh", "int64(row % uint64(", "int64(row / uint64(")
+    with pytest.raises(AssertionError):
+        assert_same(simulation.run(1, code=code), expected)
