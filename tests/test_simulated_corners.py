@@ -203,7 +203,7 @@ BATCHES = {
     "rows": ((3, 2, 4, 100), -1, 0),
     "cluster": ((3, 2, 1300), -1, 16),
     "tiles": ((2, 3, 2, 1300), -1, 0),
-    "columns": ((3, 2, 4, 50, 9), 3, 0),
+    "panels": ((3, 2, 4, 50, 9), 3, 0),
     "strips": ((3, 2, 700, 12), 2, 0),
     "whole_rows": ((3, 2, 700, 37), 2, 0),
 }
@@ -217,7 +217,7 @@ def batches(name: str) -> tuple[Simulation, Array]:
     return planned(value, dtype="int32", axis=axis, cluster=cluster), np.cumsum(value, axis, dtype=np.int32)
 
 
-@pytest.mark.parametrize("name", often(BATCHES, "rows", "columns"))
+@pytest.mark.parametrize("name", often(BATCHES, "rows", "panels"))
 def test_batch_axes_that_are_apart(name: str) -> None:
     simulation, expected = batches(name)
     assert simulation.plan.config.family == name
