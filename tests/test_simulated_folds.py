@@ -25,4 +25,4 @@ def states(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple
 @pytest.mark.parametrize("op, ties", [("max", "last"), pytest.param("min", "first", marks=pytest.mark.full)])
 def test_totals_with_positions(op: str, ties: str) -> None:
     joined = joining(INDEXED[op, ties], DTYPES["float32"])
-    of_family("columns-shared", f"{op}-{ties}", joined, draw=states, carry="out", segments="reset").check()
+    of_family("panels-shared", f"{op}-{ties}", joined, draw=states, carry="out", segments="reset").check()
