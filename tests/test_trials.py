@@ -196,6 +196,12 @@ def test_compile_finds_syntax_errors_and_shows_the_line():
         assert broken._made_of["combine"] in str(caught.value)
 
 
+@pytest.mark.parametrize("arch", ["sm_90", 9.0, 5])
+def test_compile_wants_the_number_of_an_architecture(arch):
+    with pytest.raises(ScanValueError, match="arch must be an integer such as 90"):
+        MODULAR_PRODUCT.operator().compile(arch=arch)
+
+
 def test_compile_needs_cupy(monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("cupy", "cuscan.compile"))]:
         monkeypatch.delitem(sys.modules, name)
