@@ -43,8 +43,8 @@ def main() -> int:
     facts = environment()
     facts["commit"] = options.commit or facts["commit"]
     if options.group == [CPU]:
-        folder = options.results or cpu.PATH.parent
-        return cpu.run(facts, shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]), folder / cpu.PATH.name)
+        path = (options.results or store.RESULTS) / cpu.FILE
+        return cpu.run(facts, shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]), path)
     on_gpu = facts["gpu"] is not None
     if not on_gpu and not options.quick:
         print("No CUDA GPU found: the whole matrix needs one; `python -m benchmarks --quick` measures NumPy.")

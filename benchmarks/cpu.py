@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cuscan
+from benchmarks import store
 from benchmarks.distribution import markdown
-from benchmarks.store import RESULTS
 from cuscan.bench.environment import version
 from cuscan.bench.report import duration
 
 Array = np.ndarray[Any, Any]
 Call = Callable[..., Array]
 
-PATH = RESULTS / "numpy" / "ratios.json"
+FILE = Path("numpy", "ratios.json")  # of the folder of results
 SMALL, LARGE = 100, 10**6  # elements
 SECONDS = 1.0  # that a cell is timed for
 SHARE = 0.01  # of elements at which a segment starts
@@ -199,8 +199,9 @@ def table(records: list[dict[str, Any]]) -> str:
     return markdown([head, ["---", "---:", "---:", "---:", "---:", "---:"], *rows])
 
 
-def section(path: Path = PATH) -> str:
+def section(path: Path | None = None) -> str:
     """The page's section; empty where nothing was measured."""
+    path = path or store.RESULTS / FILE
     if not path.exists():
         return ""
     results = json.loads(path.read_text())
@@ -215,7 +216,7 @@ def section(path: Path = PATH) -> str:
     return "\n\n".join(["## NumPy arrays on the CPU", about, table(records)])
 
 
-def run(facts: dict[str, Any], command: str, path: Path = PATH, seconds: float = SECONDS) -> int:
+def run(facts: dict[str, Any], command: str, path: Path, seconds: float = SECONDS) -> int:
     """Measure all cells, write the result file, and print the table; 1 where a cell is over its limit."""
     load, records = [], []
     for cell in cells():

@@ -108,7 +108,8 @@ def results_of(
             op = OPERATORS[op.on_bool]
         if first.kind not in op.kinds:
             allowed = ", ".join(sorted(kind.value for kind in op.kinds))
-            raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}")
+            advice = "; pass dtype='float64', or another such" if first.kind in EXACT and Kind.FLOAT in op.kinds else ""
+            raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}{advice}")
         op.identity(first)  # a user's may not fit
     for name, view in zip(op.inputs, values, strict=True):
         check_real(name, view, first)
@@ -178,7 +179,7 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
 def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
     """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
     if view.dtype.kind is not Kind.BOOL:
-        raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}")
+        raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}; pass {name} != 0")
     if not lies_along(view.shape, shape, axis):
         return broadcast(name, view, main, shape)
     if view.shape[0] == shape[-1]:

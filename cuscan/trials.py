@@ -22,9 +22,13 @@ _ELEMENTS = 2**16  # of the array that a kernel is compiled for
 _MOST_TRIPLES = 2**16
 _ROUNDINGS = 64  # that two associations of three elements may differ by
 
+OLDEST_ARCH = 75
+
 
 def compile_operator(op: Monoid, arch: int, dtype: str) -> None:
     """Compile the kernel of a scan along a contiguous axis; see `Operator.compile`."""
+    if not isinstance(arch, int) or arch < OLDEST_ARCH:
+        raise ScanValueError(f"arch must be an integer such as 90, for sm_90, and {OLDEST_ARCH} at least; got {arch!r}")
     values = tuple(adopt(np.empty(_ELEMENTS, name), "x") for name in op.dtypes or (dtype,))
     request = make_request(Flags(op), Operands(values, op.inputs), has_initial=False)
     config = make_plan(request, Target(arch=arch, sm_count=132)).config

@@ -215,7 +215,7 @@ def test_complex_numbers_do_not_become_real(dtype):
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
 def test_mask_is_not_bool(dtype):
-    refused(ScanTypeError, "^mask must have dtype bool", dtype, mask=np.ones(6, dtype))
+    refused(ScanTypeError, "^mask must have dtype bool", dtype, "; pass mask != 0", mask=np.ones(6, dtype))
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 6), (1, 6), (7, 1), (0,)])
@@ -561,6 +561,15 @@ def test_torch_errors_name_torch_dtypes(torch):
     refused(ScanTypeError, "^mask must have dtype bool", "uint8", x=torch.ones(3), mask=mask)
     refused(ScanTypeError, "^initial must be a scalar", "Tensor", x=torch.ones(3), initial=torch.ones(3))
     refused(ScanValueError, "^out overlaps itself", x=torch.ones(2, 3), out=torch.ones(3).expand(2, 3))
+
+
+def test_integers_where_floating_point_is_needed():
+    for call in (cuscan.logcumsumexp, lambda x: cuscan.linear_recurrence(0.5, x)):
+        with pytest.raises(ScanTypeError, match="; pass dtype='float64'"):
+            call(np.arange(3))
+    assert cuscan.linear_recurrence(0.5, np.arange(3), dtype="float64").tolist() == [0, 1, 2.5]
+    with pytest.raises(ScanTypeError, match="result here has dtype complex64 "):
+        cuscan.logcumsumexp(np.ones(3, "complex64"))
 
 
 # ---- versions ------------------------------------------------------------------------------------------

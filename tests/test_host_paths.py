@@ -84,6 +84,16 @@ def test_exact_operators_accumulate(op, dtype):
         cuscan.scan(x, op, axis=axis, reverse=reverse, exclusive=exclusive, mask=x > 50, initial=1)
 
 
+@pytest.mark.usefixtures("no_order")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+def test_short_lines_take_kept_calls(dtype):
+    x = np.ones((3, 100), dtype)
+    for array, call in ((x, {}), (x[0], {"op": "mul"}), (x, {"reverse": True})):
+        cuscan.scan(array, **call)
+    with pytest.raises(TypeError):  # longer than what a warp holds
+        cuscan.scan(np.ones(5000, dtype))
+
+
 DTYPES = {
     "bool": ["add", "mul", "min", "xor"],
     "int8": ["add", "mul", "max", "xor"],

@@ -10,9 +10,12 @@ import sys
 import numpy as np
 import pytest
 from operator_examples import AFFINE, EXAMPLES, MODULAR_PRODUCT
+from views import operands, view
 
 import cuscan
 from cuscan import ScanError, ScanTypeError, ScanValueError
+from cuscan.call import Flags
+from cuscan.request import make_request
 
 
 def refused(kind, *texts, x, op, **call):
@@ -30,6 +33,8 @@ def test_an_identity_that_does_not_fit_the_dtype_is_an_error():
     refused(ScanValueError, "identity=inf", x=np.ones(3), op=smallest, dtype="int32")
     large = cuscan.Operator("large", "earlier", 1e30, numpy=lambda earlier, later: earlier)
     refused(ScanValueError, "identity=1e+30 does not fit dtype float16", x=np.ones(3, "f2"), op=large)
+    with pytest.raises(ScanValueError, match="identity=inf does not fit dtype int64"):  # before any kernel compiles
+        make_request(Flags(smallest), operands(view((3,), "int64")), has_initial=False)
 
 
 STATE = {"count": "int32", "total": "float32"}
@@ -189,6 +194,12 @@ def test_compile_finds_syntax_errors_and_shows_the_line():
         with pytest.raises(cuscan.CompileError, match=rf'"?combine of {broken.name}"?\(1\): error') as caught:
             broken.compile(arch=90)
         assert broken._made_of["combine"] in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", 9.0, 5])
+def test_compile_wants_the_number_of_an_architecture(arch):
+    with pytest.raises(ScanValueError, match="arch must be an integer such as 90"):
+        MODULAR_PRODUCT.operator().compile(arch=arch)
 
 
 def test_compile_needs_cupy(monkeypatch):

@@ -156,7 +156,7 @@ def evaluate(
 
 
 _NOTHING: Array = np.empty(0)
-_ANY = Order(items=8, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
+_ANY = Order(items=16, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
 
 
 def _scan_in_order(
