@@ -79,11 +79,14 @@ class _Array(NamedTuple):
 _DIRECT = _Array(-1, 0, 0, 0)
 
 
-def narrower(shape: Shape) -> Shape:
-    """A tile of fewer columns."""
+def smaller(shape: Shape) -> Shape:
+    """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
     if shape.outers > 1:
         return replace(shape, outers=shape.outers * 3 // 4)
-    return replace(shape, columns=max(shape.columns * 3 // 4, 1))
+    if shape.rows > 1:
+        return replace(shape, rows=shape.rows // 2)
+    assert shape.columns > 1, "no GPU has so little shared memory"
+    return replace(shape, columns=shape.columns * 3 // 4)
 
 
 def tile_words(

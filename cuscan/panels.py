@@ -8,7 +8,7 @@ from cuscan.assemble import batch_of, index_dtype, product, round_up, state_byte
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
-from cuscan.panel_tile import PanelScan, Shape, narrower, table_words, tile_words
+from cuscan.panel_tile import PanelScan, Shape, smaller, table_words, tile_words
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
@@ -68,15 +68,15 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, shared: bool
 ) -> Panels:
-    """Panels of tiles of a shape, or a narrower one if that takes too much shared memory."""
+    """Panels of tiles of a shape, or a smaller one if that takes too much shared memory."""
     blocks_per_sm = BLOCKS_PER_SM - scan.wide
     room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
-    chain = "shared" if shared else "kept" if scan.length > shape.height else ""
     while True:
+        chain = "shared" if shared else "kept" if scan.length > shape.height else ""
         words, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
-        shape = narrower(shape)
+        shape = smaller(shape)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
     number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share

@@ -102,7 +102,7 @@ SPILLS = {
     ("panels-grid", 2): 48,  # masked, as in the next
     ("panels-grid", 4): 48,
     ("strips-shared", 2): 60,  # of those who look
-    ("strips-two", 8): 20,  # misaligned: the columns family
+    ("strips-two", 8): 20,  # misaligned: panels
     ("strips-three", 8): 24,  # the same, and masked
 }
 # The same for sm_100, of what is masked and of what is not.

@@ -145,3 +145,15 @@ def test_wide_states_take_fewer_threads():
     wide = planned(of_shape((3000, 2**20), *["float64"] * 2), state_of("float64", "float64"), axis=0)
     if narrow.config.family == wide.config.family == "panels":
         assert wide.config.blocks_per_sm < narrow.config.blocks_per_sm
+
+
+def test_many_fields_fit_little_shared_memory():
+    """Tiles get smaller until they fit: of few steps first, then of few columns."""
+    fields = ["int8"] * 16
+    for target in (CONSUMER, Target(75, 68, shared_bytes=64 * 1024)):
+        for shape in ((3000, 2**20), (200, 2**20), (3000, 5)):
+            made = make_plan(request(of_shape(shape, *fields), state_of(*fields), axis=0), target)
+            assert made.config.family == "panels"
+            assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
+            assert beside(made)[1][1] <= made.config.shared_bytes
+            assert (made.config.grid or constants(made, "Kept")[0]) == (shape[0] > height(made))
