@@ -48,7 +48,8 @@ def layout_of(request: ScanRequest) -> Layout:
     if request.reverse:
         last = size - 1
         is_result = range(first, first + len(request.results))
-        offsets = tuple([(last + extra if i in is_result else last) * s for i, s in enumerate(steps)])
+        # An array without elements may have no address to count back from.
+        offsets = tuple([max(last + extra if i in is_result else last, 0) * s for i, s in enumerate(steps)])
         steps = tuple([-s for s in steps])
     axis = Dimension(size + extra, steps)
     others = [d for d in dims if d.size > 1]

@@ -12,9 +12,14 @@ from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 
 RUN = COLUMNS.items  # steps
+FINDERS = 32  # threads: the last warp of a block finds the tiles
+MOST_RUNS = 4
 PIECE = 16  # bytes that move at a time
-HEADER = LINE_BYTES  # struct PanelShared
-WIDE_STATE = 8  # bytes, beyond which a block takes twice the registers
+STORED_FROM = 32  # bytes: pieces of results begin with sectors
+RECIPROCAL_BITS = 20
+THREADS = 288  # of a block, of which two have registers enough
+WIDE_STATE = 8  # bytes, beyond which there is one of more threads
+WIDE_THREADS = 448
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
 
@@ -37,6 +42,10 @@ class Shape:
     def width(self) -> int:
         return self.columns * self.outers
 
+    @property
+    def units(self) -> int:
+        return max(self.height // COLUMNS.unit, 1)
+
 
 @dataclass(frozen=True)
 class PanelScan:
@@ -56,24 +65,29 @@ class PanelScan:
         return self.state > WIDE_STATE
 
     @property
+    def threads(self) -> int:
+        """Of a block, beside those that find tiles."""
+        return WIDE_THREADS if self.wide else THREADS
+
+    @property
     def share(self) -> tuple[int, int, int]:
         """Of a thread: steps of a run, runs, and columns; as many as it has registers for."""
-        elements = 16 if self.widest >= 4 else 32
-        if self.wide or self.values >= 8:
-            elements = 8
+        elements = 8 if self.wide else 16 if max(self.widest, self.values) >= 8 else 32
         steps = min(power_of_two(self.length), RUN)
-        runs = 1 if self.length <= RUN or elements <= RUN else 2
+        runs = min(power_of_two(-(-self.length // steps)), elements // steps)
+        runs = min(runs, MOST_RUNS)
         return steps, runs, 1 if self.counts else max(elements // (steps * runs), 1)
 
 
 class _Array(NamedTuple):
-    """How an array of a tile lies in shared memory: the words of `PanelArray`, and its bytes."""
+    """How an array of a tile lies in shared memory: the words of `PanelArray` up to `flat`, its bytes, those of a piece."""
 
     region: int
     pitch: int
     outer_pitch: int
     flat: int
     nbytes: int = 0
+    segment: int = 0
 
 
 _DIRECT = _Array(-1, 0, 0, 0)
@@ -91,27 +105,31 @@ def smaller(shape: Shape) -> Shape:
 
 def tile_words(
     request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
-) -> tuple[tuple[int, ...], int]:
-    """The words that say where things are in shared memory, and the bytes of all.
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """The words that say where things are in shared memory, those of each array, and the bytes of all.
 
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
-    at = HEADER
+    tiled = len(request.values) + len(request.results) + 2
+    at = round_up(256 + 3 * (8 * len(layout.arrays) + 40 * tiled), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
-    for i in range(len(request.values) + len(request.results) + 2):
+    for i in range(tiled):
         array = _array(request, layout, scan, shape, i)
         words += array._replace(region=at if array.nbytes else -1)[:4]
+        words += _pieces(request, layout, i, array, scan.threads)
         at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES) if array.nbytes else 0
     exchange, levels = at, 0
     if shape.rows > 1 or chain == "shared":
         at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
     carries = at
+    parts, units = (max(ratio, 1).bit_length() - 1 for ratio in (COLUMNS.unit // shape.height, shape.units))
     if chain:
-        units = -(-scan.length // COLUMNS.unit)
-        levels = SECTION_LEVELS if chain == "shared" else min(units, PAIRED_SECTION - 1).bit_length()
-        parts = (COLUMNS.unit // shape.height).bit_length() - 1
-        at += shape.width * ((2 + levels) * scan.carry + parts * scan.state)
-    return (exchange, carries, levels, *words), at
+        blocks = -(-scan.length // max(COLUMNS.unit, shape.height))
+        levels = SECTION_LEVELS - units
+        if chain == "kept":
+            levels = min(blocks.bit_length(), levels)
+        at += shape.width * ((1 + levels + (1 << units)) * scan.carry + parts * scan.state)
+    return (exchange, carries, levels, parts, units), tuple(words), at
 
 
 def table_words(scan: PanelScan, panels: int, slots: int) -> int:
@@ -131,14 +149,26 @@ def _array(request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, 
     steps, row = min(shape.height, length), shape.columns * spec.dtype.itemsize
     dense = shape.columns == scan.column.size and abs(along) == row
     if dense and shape.outers > 1 and across == length * row:
-        return _Array(0, along, across, 2, shape.outers * steps * row)
+        return _Array(0, along, across, 2, shape.outers * steps * row, shape.outers * steps * row)
     if dense and across >= 0:
         outer = _pitch(across, steps * row)
-        return _Array(0, along, outer, 1, (shape.outers - 1) * outer + steps * row)
+        return _Array(0, along, outer, 1, (shape.outers - 1) * outer + steps * row, steps * row)
     if shape.outers == 1 and along != 0:
         pitch = _pitch(abs(along), row)
-        return _Array(0, pitch if along > 0 else -pitch, 0, 0, (steps - 1) * pitch + row)
+        return _Array(0, pitch if along > 0 else -pitch, 0, 0, (steps - 1) * pitch + row, row)
     return _DIRECT
+
+
+def _pieces(
+    request: ScanRequest, layout: Layout, number: int, array: _Array, threads: int
+) -> tuple[int, int, int, int]:
+    """Bytes of an element; threads side by side, segments at once, and the reciprocal of the former (struct Pieces)."""
+    spec, behind = layout.arrays[number], len(request.values)
+    begins = STORED_FROM if behind <= number < behind + len(request.results) else PIECE
+    across = min((array.segment + 2 * begins - 2) // begins * (begins // PIECE), threads)
+    if spec is None or across == 0:
+        return 0, 0, 0, 0
+    return spec.dtype.itemsize, across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)
 
 
 def _pitch(stride: int, nbytes: int) -> int:

@@ -8,17 +8,18 @@ from cuscan.assemble import batch_of, index_dtype, product, round_up, state_byte
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
-from cuscan.panel_tile import PanelScan, Shape, smaller, table_words, tile_words
+from cuscan.panel_tile import FINDERS, PanelScan, Shape, smaller, table_words, tile_words
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
-THREADS = 320  # of a block
-BLOCKS_PER_SM = 2  # that have registers enough; of wide states one
+THREADS = 320
+BLOCKS_PER_SM = 2
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
-SHARED_BYTES = 256  # of a row of one that blocks share
-WHOLE_BYTES = 512  # of a row that is not divided then
+SHARED_BYTES = 128  # of a row of one that blocks share
+WHOLE_BYTES = 256  # of a row that is not divided then
+MOST_ROWS = 32  # of threads: a warp has the rows of a column
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
 
@@ -72,21 +73,27 @@ def _panels(
     blocks_per_sm = BLOCKS_PER_SM - scan.wide
     room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     while True:
-        chain = "shared" if shared else "kept" if scan.length > shape.height else ""
-        words, nbytes = tile_words(request, layout, scan, shape, chain)
+        chain = "shared" if shared else "kept" if scan.length > min(shape.height, COLUMNS.unit) else ""
+        places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
         shape = smaller(shape)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
     number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
-    constants = {"Threads": THREADS, "Steps": steps, "Runs": runs, "Slots": slots, "Kept": int(chain == "kept")}
+    constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
+    constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1)}
     return Panels(
         scan.batch,
         scan.column,
         constants,
-        (shape.columns, shape.outers, panels, row_blocks, shape.rows, *words),
-        THREADS,
+        (
+            *(shape.columns, shape.outers, panels, row_blocks, shape.rows),
+            *places,
+            *((shape.rows - 1).bit_length(), number, tiles),
+            *arrays,
+        ),
+        scan.threads + FINDERS,
         blocks_per_sm,
         room,
         number,
@@ -98,15 +105,13 @@ def _panels(
 def _own_shape(scan: PanelScan, blocks: int) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
     steps, runs, slots = scan.share
-    most, outer, size = THREADS * slots, product(scan.batch), scan.column.size
+    most, outer, size = scan.threads * slots, product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = max(waves * blocks // outer, 1)
     columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
     columns = min(_whole_sectors(scan, columns), most, size)
-    rows = 1
-    while 2 * rows * steps * runs <= COLUMNS.unit and 2 * rows * columns <= most and rows * steps * runs < scan.length:
-        rows *= 2
+    rows = _rows(scan, columns)
     outers = 1
     if columns == size and scan.length <= rows * steps * runs:
         outers = max(min(most // rows // columns, scan.batch[0].size, -(-outer // blocks)), 1)
@@ -116,15 +121,22 @@ def _own_shape(scan: PanelScan, blocks: int) -> Shape:
 def _shared_shape(scan: PanelScan) -> Shape:
     """A tile as high as may be of rows that are just wide enough."""
     steps, runs, slots = scan.share
-    most, size = THREADS * slots, scan.column.size
+    most, size = scan.threads * slots, scan.column.size
     columns = min(size, most)
     if size * scan.widest > WHOLE_BYTES:
         panels = -(-size * scan.widest // SHARED_BYTES)
         columns = min(_whole_sectors(scan, -(-size // panels)), most)
-    rows = 1
-    while 2 * rows * steps * runs <= COLUMNS.unit and 2 * rows * columns <= most:
-        rows *= 2
+    rows = _rows(scan, columns)
     return Shape(steps, runs, slots, rows, columns, 1)
+
+
+def _rows(scan: PanelScan, columns: int) -> int:
+    """As many rows of threads as fit: a power of two; beyond a unit, as many as a warp has lanes."""
+    steps, runs, slots = scan.share
+    rows = 1
+    while 2 * rows * columns <= scan.threads * slots and rows * steps * runs < scan.length and 2 * rows <= MOST_ROWS:
+        rows *= 2
+    return rows
 
 
 def _whole_sectors(scan: PanelScan, columns: int) -> int:

@@ -16,6 +16,7 @@ from cuscan.backends import cuda, graphs, kernel, workspace
 from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
+from cuscan.specs import dense_strides
 
 
 class GpuArray(np.ndarray):
@@ -43,15 +44,17 @@ class Gpu(NumPyLibrary):
 
     # ---- what the library does
     def pointer(self, array):
-        return int(array.ctypes.data)
+        return int(array.ctypes.data) if array.nbytes else 0  # no memory: as CuPy and torch have it
 
     def written(self, array):
         self.writes.append(array)
 
     def adopt(self, array, name):
-        view = of_another_kind(super().adopt(array, name), device=Device("cuda", array.device))
+        view = super().adopt(array, name)
+        strides = view.strides if array.size else dense_strides(array.shape, (0,) * array.ndim)  # as of torch
+        view = of_another_kind(view, device=Device("cuda", array.device), strides=strides)
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
-        return dataclasses.replace(view, kind=self.kinds.setdefault(told, view.kind))
+        return dataclasses.replace(view, pointer=self.pointer(array), kind=self.kinds.setdefault(told, view.kind))
 
     def look(self, arrays):
         if {type(array) for array in arrays} != {GpuArray}:

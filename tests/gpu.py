@@ -27,7 +27,7 @@ from cuscan import backends, tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
 from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
-from cuscan.config import Config, Target  # noqa: E402
+from cuscan.config import Config, StartsConfig, Target  # noqa: E402
 from cuscan.order import Order  # noqa: E402
 from cuscan.plan import make_plan, order_of  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
@@ -37,9 +37,12 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX take
 
 Array = Any
 View = Callable[[Any], Any]
+Configs = set[Config | StartsConfig]
+Table = tuple[Callable[..., Configs], Iterable[tuple[Any, ...]]]  # see `compile_ahead`
 
 LIBRARIES = ("cupy", "torch")
 H200 = Target(90, 132)
+MOST_ELEMENTS = 2**25  # of a shape that is looked for
 
 _HOLD = r"""
 extern "C" __global__ void cuscan_test_hold(long long nanoseconds) {
@@ -346,25 +349,41 @@ def config_of(x: Any, op: Any = "add", *, target: Target | None = None, **call: 
     return make_plan(request_of(cuscan.scan, x, op, **call), target or H200).config
 
 
-def compile_all(requests: Iterable[ScanRequest]) -> None:
-    """Compile the kernels of many requests side by side. A plan is made while its request is drawn."""
+def configs_of(*requests: ScanRequest) -> Configs:
+    """What some requests are compiled to for the GPU at hand."""
     target = cuda._target(0)
-    plans = (make(request, target) for request in requests for make in (plan_starts, make_plan))
-    configs = {plan.config for plan in plans if plan is not None}
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda config: load_kernel(config, target.arch), configs))
+    plans = [make(request, target) for request in requests for make in (plan_starts, make_plan)]
+    return {plan.config for plan in plans if plan is not None}
 
 
-def compile_ahead(request: pytest.FixtureRequest, calls: dict[str, Callable[[], Iterable[ScanRequest]]]) -> None:
-    """Compile the kernels of the tests that were chosen side by side, by test: what they ask for."""
+def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> None:
+    """Compile the kernels of the tests that were chosen side by side: a function of a test's parameters says which.
+
+    Each process plans and compiles a share, and finds the others' kernels in the folder. What goes wrong here goes
+    wrong in the test itself, too, and in that one alone.
+    """
     chosen = {getattr(item, "originalname", None) for item in request.session.items}
-    compile_all(asked for test in calls if test in chosen for asked in calls[test]())
+    cases = [(configs, case) for test, (configs, table) in tables.items() if test in chosen for case in table]
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = cases[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    arch, found = cuda._target(0).arch, Configs()
+    for configs, case in share:
+        with contextlib.suppress(Exception):
+            found |= configs(*case)
+
+    def compile_one(config: Config | StartsConfig) -> None:
+        with contextlib.suppress(Exception):
+            load_kernel(config, arch)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compile_one, found))
 
 
 def way_of(config: Config) -> str:
     """The kernel family, and how its blocks share the work out."""
     own = config.levels and config.family != "cluster"
-    return config.family + ("-shared" if config.grid else "-own" if own else "")
+    kept = dict(config.constants).get("Kept")
+    return config.family + ("-shared" if config.grid else "-own" if own else "-kept" if kept else "")
 
 
 class Way(NamedTuple):
@@ -375,8 +394,8 @@ class Way(NamedTuple):
 
 
 # Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many
-# that each is one block's own; tiles too many, or rows too long, for clusters; clusters "in turn" are more than fit at
-# once.
+# that each is one block's own, and panels of "-kept", of several tiles each; tiles too many, or rows too long, for
+# clusters; clusters "in turn" are more than fit at once.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
@@ -395,7 +414,7 @@ WAYS = {
     "panels one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "panels wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
     "panels-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 13), 1),
-    "panels-kept": lambda order, columns: Way((H200.sm_count, columns.unit + 3, 3), 1),
+    "panels-kept": lambda order, columns: Way((2 * H200.sm_count, columns.unit + 3, 3), 1),
     "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),
     "strips-shared pairs": lambda order, columns: Way((37 * columns.unit + 8, 2), 0),
     "strips-shared wide": lambda order, columns: Way((2, 9 * columns.unit + 8, 336), 1),
@@ -419,14 +438,33 @@ def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
 
 
 def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Way:
-    """A way of `WAYS`, for what `ask` asks for with a shape and an axis."""
-    found = WAYS[name](order_of(ask((8,), 0)), tuning.COLUMNS)
-    end = "-own" if "-own" in name else "tiles-shared" if name.startswith("tiles") else ""
-    for _ in range(40):  # times the SMs, so that the rows divide evenly among them
-        if way_of(make_plan(ask(*found), H200).config).endswith(end):
+    """A way of `WAYS` for what `ask` asks for with a shape and an axis: that shape, or the next that leads there."""
+    for found in _sizes_of(name, WAYS[name](order_of(ask((8,), 0)), tuning.COLUMNS)):
+        if leads_to(name, make_plan(ask(*found), H200).config):
             return found
-        found = Way((found.shape[0] + H200.sm_count, *found.shape[1:]), found.axis)
-    raise AssertionError("no number of rows is enough")
+    raise AssertionError(f"no size leads to {name}")
+
+
+def leads_to(name: str, config: Config) -> bool:
+    """Whether a call goes the way of that name, as far as it can: not all kernels have a mask, or segments."""
+    taken, wanted = way_of(config), name.split(maxsplit=1)[0]
+    if wanted == "strips-own":  # what strips cannot do is done in panels
+        return taken in (wanted, "panels-kept")
+    if wanted.startswith(("panels", "tiles")) and wanted != "panels-shared":
+        return taken == wanted
+    return taken.endswith("-shared") or "-shared" not in wanted
+
+
+def _sizes_of(name: str, way: Way) -> Iterator[Way]:
+    """A way, then the same of more rows, which divide evenly among the SMs, and of other lengths."""
+    lengths = {"panels": (1, 1 / 2, 1 / 4), "panels-shared": (1, 2, 4), "panels-kept": (1, 2, 4)}
+    wanted = name.split(maxsplit=1)[0]
+    for times in lengths.get(wanted, (1,)):
+        for more in (0,) if wanted in ("panels", "panels-shared") else (0, 1, 2, 4, 8, 16, 32):
+            shape = [int(size * times) if axis == way.axis else size for axis, size in enumerate(way.shape)]
+            shape[0] += more * H200.sm_count
+            if not more or np.prod(shape) <= MOST_ELEMENTS:
+                yield Way(tuple(shape), way.axis)
 
 
 @contextlib.contextmanager

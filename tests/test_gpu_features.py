@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,11 +27,13 @@ from gpu import (
     LIBRARIES,
     WAYS,
     Call,
+    Configs,
     Placement,
     Seen,
     assert_same,
     check_call,
     compile_ahead,
+    configs_of,
     cupy,
     hold,
     need,
@@ -49,7 +52,6 @@ from cuscan import CompileError, ScanTypeError, ScanValueError, tuning
 from cuscan.backends import cuda, kernel
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import OPERATORS
-from cuscan.request import ScanRequest
 
 pytestmark = pytest.mark.gpu
 
@@ -147,26 +149,20 @@ LOGS = through_some_ways(LOG_SUMS, 4) | through_some_ways(
 def compiled(request):
     """The kernels of the long tables, compiled side by side."""
 
-    def of(cases: dict[str, tuple[Feature, str]]) -> Iterator[ScanRequest]:
+    def of(feature: Feature, kind: str) -> Configs:
         with small_units():
-            for feature, kind in cases.values():
-                yield call_for(feature, kind).request()
+            return configs_of(call_for(feature, kind).request())
 
-    def of_calls(calls: dict[str, Call]) -> Iterator[ScanRequest]:
-        for call in calls.values():
-            yield call.request()
-
-    def of_ways(calls: Callable[[str], Iterator[Call]]) -> Iterator[ScanRequest]:
+    def of_ways(calls: Callable[[str], Iterator[Call]], kind: str) -> Configs:
         with small_units():
-            for kind in WAYS:
-                yield from (call.request() for call in calls(kind))
+            return configs_of(*(call.request() for call in calls(kind)))
 
     tables = {
-        "test_tuples_of_results": lambda: of_ways(with_outs),
-        "test_in_place": lambda: of_ways(in_place),
-        "test_the_bits_of_the_twin": lambda: of(EVERYTHING),
-        "test_log_sums_are_close_to_exact_ones": lambda: of(LOGS),
-        "test_replays_with_other_arrays": lambda: of_calls(FREQUENT),
+        "test_tuples_of_results": (functools.partial(of_ways, with_outs), zip(WAYS)),
+        "test_in_place": (functools.partial(of_ways, in_place), zip(WAYS)),
+        "test_the_bits_of_the_twin": (of, EVERYTHING.values()),
+        "test_log_sums_are_close_to_exact_ones": (of, LOGS.values()),
+        "test_replays_with_other_arrays": (lambda call: configs_of(call.request()), zip(FREQUENT.values())),
     }
     compile_ahead(request, tables)
 
@@ -964,8 +960,8 @@ def test_a_second_call_is_a_lookup(name, what, monkeypatch):
     library, (one, other) = need(name), several(what, 2)
     one.placed(Placement(library.device))()
     run, expected = other.placed(Placement(library.device)), other.expected(library)
-    for step in ("make_request", "make_plan", "Kernel"):
-        monkeypatch.setattr(cuda, step, forbidden)
+    for module, step in ((cuda, "make_request"), (cuda, "make_plan"), (kernel, "Kernel")):
+        monkeypatch.setattr(module, step, forbidden)
     for got, twin in zip(run(), expected, strict=True):
         assert_same(got, twin)
 

@@ -15,6 +15,7 @@ from gpu import (
     check,
     compile_ahead,
     config_of,
+    configs_of,
     cupy,
     need,
     numbers,
@@ -51,14 +52,15 @@ FLAGS = {
 def compiled(request):
     """The kernels of the longest table, compiled side by side."""
 
-    def intervals():
-        for kind, (reverse, exclusive, masked, initial) in itertools.product(WAYS, FLAGS.values()):
-            shape, axis = way(kind, "uint64")
-            call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "initial": 7 if initial else None}
-            call["mask"] = np.empty(shape, bool) if masked else None
-            yield request_of(cuscan.scan, np.empty(shape, np.uint64), INTERVAL, **call)
+    def configs(kind, flags):
+        reverse, exclusive, masked, initial = flags
+        shape, axis = way(kind, "uint64")
+        call = {"axis": axis, "reverse": reverse, "exclusive": exclusive, "initial": 7 if initial else None}
+        call["mask"] = np.empty(shape, bool) if masked else None
+        return configs_of(request_of(cuscan.scan, np.empty(shape, np.uint64), INTERVAL, **call))
 
-    compile_ahead(request, {"test_intervals_through_every_kernel": intervals})
+    cases = itertools.product(WAYS, FLAGS.values())
+    compile_ahead(request, {"test_intervals_through_every_kernel": (configs, cases)})
 
 
 def assert_intervals(shape: tuple[int, ...], axis: int, flags: tuple[bool, ...], rounds: int = 1) -> None:

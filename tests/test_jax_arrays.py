@@ -76,6 +76,17 @@ def test_every_function_eagerly(case: Case) -> None:
     assert_same(case.call(*map(jnp.asarray, arrays)), case.call(*arrays))
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_carries_lose_what_types_of_32_bits_do_not_hold(wide: bool) -> None:
+    first, second = np.random.default_rng(0).standard_normal((2, 3, 35_000)).astype(np.float32)
+    _, carry = cuscan.cumsum(first, return_carry=True)
+    exact, rounded = (cuscan.cumsum(second, carry=c) for c in (carry, carry.astype(np.float32).astype(np.float64)))
+    with wide_types(wide):
+        _, carry = cuscan.cumsum(jnp.asarray(first), return_carry=True)
+        np.testing.assert_array_equal(cuscan.cumsum(jnp.asarray(second), carry=carry), exact if wide else rounded)
+    assert (exact != rounded).any()
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "complex64"])
 def test_dtypes_are_jax_s(dtype: str) -> None:
     host = np.arange(40).astype(jnp.dtype(dtype))

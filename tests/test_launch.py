@@ -297,6 +297,16 @@ def test_no_launch_without_elements(gpu):
     assert gpu.launches == []
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape, axis", [((0,), 0), ((3, 0), 1), ((0, 40), 0)])
+def test_the_one_result_of_no_elements(gpu, shape, axis, reverse):
+    """Arrays without elements have no address to count from."""
+    flags = {"axis": axis, "reverse": reverse, "include_initial": True, "initial": 3}
+    for beside in ({}, {"mask": np.zeros(shape, bool)}, {"reset": np.zeros(shape, bool)}, {"keys": np.zeros(0, int)}):
+        check(gpu, np.zeros(shape, np.float32), **flags, **beside)
+    assert len(gpu.launches) == 4
+
+
 def test_out_is_written_and_returned(gpu):
     array = values((3, 2500))
     x, out = on_gpu(array), on_gpu(np.zeros((3, 5000), np.float32)[:, ::2])

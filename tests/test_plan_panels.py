@@ -19,10 +19,10 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The family's own words: of the tile, and of each of its arrays."""
     arrays = len(made.config.ports) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(8 + 4 * arrays) :]
+    words = made.geometry[-(13 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows)
-    return tile, (exchange, kept, levels), [words[i : i + 4] for i in range(8, len(words), 4)]
+    return tile, (exchange, kept, levels), [words[i : i + 4] for i in range(13, len(words), 8)]
 
 
 def height(made):
@@ -44,9 +44,9 @@ def test_blocks_keep_panels_where_there_are_enough_and_share_few():
 def test_short_axes_take_short_runs_of_many_columns():
     shapes = {
         length: constants(planned(view((length, 2**22 + 1)), axis=0), "Steps", "Runs", "Slots")
-        for length in (2, 3, 8, 9)
+        for length in (2, 3, 8, 9, 17)
     }
-    assert shapes == {2: (2, 1, 8), 3: (4, 1, 4), 8: (8, 1, 2), 9: (8, 2, 1)}
+    assert shapes == {2: (2, 1, 16), 3: (4, 1, 8), 8: (8, 1, 4), 9: (8, 2, 2), 17: (8, 4, 1)}
 
 
 def test_narrow_rows_of_a_batch_share_a_tile():
@@ -96,11 +96,13 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     tile, (exchange, kept, _), arrays = beside(made)
     threads, slots = constants(made, "Threads", "Slots")
     length, width = x.shape[1] + made.config.includes_initial, tile["columns"] * tile["outers"]
-    assert width <= threads // tile["rows"] * slots and threads == made.config.block
-    assert (made.config.grid or constants(made, "Kept")[0]) == (length > height(made))
-    assert not (made.config.grid or constants(made, "Kept")[0]) or (256 % height(made) == 0 and tile["outers"] == 1)
+    assert width <= (threads - 32) // tile["rows"] * slots and threads == made.config.block
+    assert (made.config.grid or constants(made, "Kept")[0]) == (length > min(height(made), 256))
+    if made.config.grid or constants(made, "Kept")[0]:
+        assert 256 % height(made) == 0 or height(made) % 256 == 0
+        assert tile["outers"] == 1
     assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
-    end = 128
+    end = 256
     results = (1,)  # number of the array
     for i, ((region, pitch, outer, flat), array) in enumerate(
         zip(arrays, (x, x, flags.get("mask"), None), strict=True)
@@ -121,7 +123,7 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
 
 def test_pitches_are_as_far_from_multiples_of_16_as_strides():
     for gap, dtype in itertools.product(range(17), ("uint8", "bfloat16", "float32")):
-        made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype)
+        made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype, target=OLDER)
         size = view((1,), dtype).dtype.itemsize
         _, pitch, _, flat = beside(made)[2][0]
         assert flat or (pitch - (2**20 + gap) * size) % 16 == 0

@@ -26,13 +26,13 @@ Array = np.ndarray[Any, Any]
 # threads; panels of a block's own; panels that blocks share, of whole rows and of parts.
 WAYS = {
     "whole": ((5, 1031), 0, 2),
-    "whole-tall": ((60, 301), 0, 2),
+    "whole-tall": ((60, 61), 0, 2),
     "whole-batch": ((37, 21, 13), 1, 2),
     "kept": ((70, 2051), 0, 1),
     "kept-tall": ((600, 131), 0, 1),
     "kept-batch": ((9, 700, 9), 1, 1),
-    "shared": ((2, 700, 9), 1, 4),
-    "shared-parts": ((900, 301), 0, 8),
+    "shared": ((2, 2700, 9), 1, 4),
+    "shared-parts": ((900, 301), 0, 32),
 }
 
 # How the columns of an array come to lie in memory.

@@ -21,6 +21,7 @@ LEAST = {
     "tests/test_mistakes.py::test_mistake_is_noticed": (40, 260),
     "tests/test_jax": (120, 150),
     "tests/test_gpu_jax": (160, 160),
+    "tests/test_gpu_ways": (150, 190),
 }
 
 

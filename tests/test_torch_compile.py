@@ -256,6 +256,6 @@ def test_captures_anew_for_every_size_keep_nothing() -> None:
         torch.cuda.empty_cache()
         return int(torch.cuda.memory_reserved())
 
-    with config.patch("triton.cudagraph_dynamic_shape_warn_limit", None):
+    with config.patch({"triton.cudagraph_dynamic_shape_warn_limit": None}):
         before = check(range(8980, 9000))
         assert check(range(8880, 8980)) <= before + (2 << 20)

@@ -1,7 +1,8 @@
 // What precedes the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units; totals are combined in
 // pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to
 // right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number
-// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of.
+// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles of
+// few columns have several units: then the smallest block is a tile.
 //
 // KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a
 // panel: each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number
@@ -16,14 +17,12 @@ namespace cuscan {
 
 // The numbers of tiles, and of the levels of blocks that they make.
 struct PanelTree {
-    static constexpr int kUnitSteps = 256, kSectionLevels = 12;
+    static constexpr int kSectionLevels = 12;
 
     int part_levels;  // of tiles in a unit
+    int unit_levels;  // of units in a tile
 
-    CUSCAN_DEVICE explicit PanelTree(int tile_steps) : part_levels(0) {
-        while (tile_steps << part_levels < kUnitSteps) ++part_levels;
-    }
-    CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels; }
+    CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels - unit_levels; }
     CUSCAN_DEVICE uint32 section(uint32 number) const { return number >> levels(); }
     // Tiles before it in its unit, units before it in its section: blocks, by level.
     CUSCAN_DEVICE bool is_part(uint32 number, int level) const { return number >> level & 1; }
@@ -45,18 +44,19 @@ struct PanelCarry : Elements<Config> {
     using typename Elements<Config>::CarryOp;
 
     const PanelTree tree;
-    Carry* const carries;  // of each column: before its unit, before its section, and one for each level of units
+    Carry* const carries;  // of each column: before its section, one for each level of units, and before each unit of a tile
     State* const parts;    // one for each level of tiles
-    const int columns;
+    const int columns, levels;
 
-    CUSCAN_DEVICE PanelCarry(char* memory, int columns, int unit_levels, int tile_steps)
-        : tree(tile_steps),
+    CUSCAN_DEVICE PanelCarry(char* memory, int columns, int levels, const PanelTree& tree)
+        : tree(tree),
           carries((Carry*)memory),
-          parts((State*)(carries + (2 + unit_levels) * columns)),
-          columns(columns) {}
+          parts((State*)(carries + (1 + levels + (1 << tree.unit_levels)) * columns)),
+          columns(columns),
+          levels(levels) {}
 
-    // What precedes the unit of the present tile, and what lies to the left of that in it; whether there is anything.
-    CUSCAN_DEVICE Carry& before(int column) const { return carries[column]; }
+    // What precedes a unit of the present tile, and what lies to the left of that in it; whether there is anything.
+    CUSCAN_DEVICE Carry& before(int column, int unit = 0) const { return carries[(1 + levels + unit) * columns + column]; }
     CUSCAN_DEVICE bool has_before(uint32 number) const { return Config::kHasInitial || tree.has_units(number); }
     CUSCAN_DEVICE State left(uint32 number, int column) const {
         State left{};
@@ -71,9 +71,9 @@ struct PanelCarry : Elements<Config> {
     }
 
 protected:
-    CUSCAN_DEVICE Carry& section(int column) const { return carries[columns + column]; }
+    CUSCAN_DEVICE Carry& section(int column) const { return carries[column]; }
     CUSCAN_DEVICE Carry& unit(int level, int column) const {
-        return carries[(2 + level - tree.part_levels) * columns + column];
+        return carries[(1 + level - tree.part_levels) * columns + column];
     }
     CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
 
@@ -89,16 +89,17 @@ protected:
         }
         before(column) = all;
     }
-    // From a tile's total to the largest block that ends with it: calls of_parts(level, block) if that is less than a unit,
-    // or of_units(level, block), for a whole section with all before it.
+    // From a tile's total, or that of its units, to the largest block that ends with it: calls of_parts(level, block) if that
+    // is less than a unit, or of_units(level, block), for a whole section with all before it.
     template <class OfParts, class OfUnits>
-    CUSCAN_DEVICE void climb(uint32 number, int column, State total, OfParts of_parts, OfUnits of_units) const {
+    CUSCAN_DEVICE void climb(uint32 number, int column, State total, const Carry& units, OfParts of_parts,
+                             OfUnits of_units) const {
         const int top = tree.complete(number);
         int level = 0;
         CUSCAN_NO_UNROLL
         for (; level < top && level < tree.part_levels; ++level) total = Op::combine(part(level, column), total);
         if (level < tree.part_levels) return of_parts(level, total);
-        Carry block = convert<Carry>(total);
+        Carry block = tree.part_levels > 0 ? convert<Carry>(total) : units;
         CUSCAN_NO_UNROLL
         for (; level < top; ++level) block = CarryOp::combine(unit(level, column), block);
         if (level == tree.levels())
@@ -122,9 +123,9 @@ struct KeptCarry : PanelCarry<Config> {
         if (number == 0) this->section(column) = start();
         if (!tree.has_parts(number)) this->fold(number, column);
     }
-    CUSCAN_DEVICE void close(uint32 number, int column, const State& total) const {
+    CUSCAN_DEVICE void close(uint32 number, int column, const State& total, const Carry& units) const {
         this->climb(
-            number, column, total, [&](int level, const State& block) { this->part(level, column) = block; },
+            number, column, total, units, [&](int level, const State& block) { this->part(level, column) = block; },
             [&](int level, const Carry& block) {
                 (level < tree.levels() ? this->unit(level, column) : this->section(column)) = block;
             });
@@ -167,7 +168,7 @@ struct LookedUpCarry : PanelCarry<Config> {
     // precedes it found.
     template <class Start>
     CUSCAN_DEVICE void find(uint32 number, uint64 first_column, int column, int lane, int lanes, bool exists,
-                            const State& total, Start start) const {
+                            const State& total, const Carry& units, Start start) const {
         const int complete = tree.complete(number), all = tree.levels() + 1;
         const int needed = complete == tree.levels() ? all : complete;  // for what is published
         if (exists) look_up(number, first_column, column, lane, needed, lanes, start);
@@ -175,7 +176,7 @@ struct LookedUpCarry : PanelCarry<Config> {
         if (exists && lane == 0) {
             uint64* const slot = table.slot(number, first_column + column);
             this->climb(
-                number, column, total, [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
+                number, column, total, units, [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
                 [&](int, const Carry& block) { Tagged<Carry>::publish(slot, block, table.tag); });
         }
         if (exists) look_up(number, first_column, column, needed + lane, all, lanes, start);

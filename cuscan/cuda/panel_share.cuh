@@ -11,6 +11,7 @@ struct PanelShare {
     static constexpr int kLong = kRuns * kSteps;  // steps of a thread
     using Tile = PanelTile<Config>;
     using Place = PanelPlace<Config>;
+    using Turn = PanelTurn<Config>;
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Op = typename Element::Op;
@@ -18,25 +19,27 @@ struct PanelShare {
     using Runs = PairedFold<Op, levels_of(kRuns), State>;
 
     const Tile& tile;
+    const Turn& turn;
     const Place& place;
-    const int row;     // of threads
-    const int column;  // the first one; the others lie `apart` from each other
+    const int row;               // of threads
+    const int column;            // the first one; the others lie `apart` from each other
     const int apart;
-    const int64 first;         // the position of the first step
-    const int steps, results;  // how many exist, as elements and as results
+    const int steps, results;    // how many exist, as elements and as results
     Items<Config, kLong, kSlots> items;
 
-    CUSCAN_DEVICE PanelShare(const Tile& tile, const Place& place, int row, int column, int apart)
+    CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
-          place(place),
+          turn(turn),
+          place(turn.place),
           row(row),
           column(column),
           apart(apart),
-          first(place.position + row * kLong),
-          steps(clamp(tile.geometry.elements() - first, kLong)),
-          results(clamp(tile.geometry.axis.size - first, kLong)) {}
+          steps(clamp(place.steps - row * kLong, kLong)),
+          results(clamp(place.results - row * kLong, kLong)) {}
 
     CUSCAN_DEVICE bool exists(int slot) const { return column + slot * apart < place.width(); }
+    // The position of the first step.
+    CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
     // The row of the batch and the column of a slot, within the tile.
     struct Within {
         int outer, column;
@@ -46,21 +49,14 @@ struct PanelShare {
         if (tile.geometry.outers == 1) return {0, at};
         return {at / int(tile.geometry.columns), at % int(tile.geometry.columns)};
     }
-    // The arrays where the column of a slot begins in the tile.
-    CUSCAN_DEVICE Row<Config> row_of(int slot) const {
-        Row<Config> here = place.first;
-        const Within at = exists(slot) ? within(slot) : Within{0, 0};
-        here.advance(tile.geometry.batch[0], at.outer);
-        here.advance(tile.geometry.column, at.column);
-        return here;
-    }
 
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
         const auto& geometry = tile.geometry;
-        items.clear(geometry, first, initial);
+        items.clear(geometry, first(), initial);
+        if (steps < kLong) items.raw = {};
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
             static_assert(kSlots == 1, "each column counts its own elements");
-            items.index += Element::counted(row_of(0));
+            items.index += Element::counted(tile.row(place, column));
         }
         for_each_value<Config>([&](auto k, auto port) {
             auto& vectors = items.raw.at(k).vector;
@@ -97,7 +93,7 @@ struct PanelShare {
     // there, behind `left`).
     template <class AtEnd>
     CUSCAN_DEVICE void sum_to_end(int slot, bool has_left, const State& left, AtEnd at_end) const {
-        const int64 last = tile.geometry.elements() - 1 - first;
+        const int64 last = tile.geometry.elements() - 1 - first();
         if (last < 0 || last >= kLong || !exists(slot)) return;
         Runs runs;
         CUSCAN_UNROLL
@@ -120,44 +116,58 @@ private:
         for (int s = run * kSteps + 1; s < (run + 1) * kSteps; ++s) total = Op::combine(total, items.get(s, slot, s));
         return total;
     }
-    // Where the first step of a slot is, of an array in the tile with so many steps; and from there to the next step.
-    struct Where {
+    // Where the first step of a slot is, of an array in shared memory; and from there to the next step.
+    struct Staged {
+        char* at;
+        int step;
+    };
+    template <int kArray, class Port>
+    CUSCAN_DEVICE Staged staged(Port, int slot) const {
+        const PanelArray& in_tile = tile.geometry.tile[kArray];
+        const Within at = within(slot);
+        const int pitch = int(in_tile.pitch);
+        return {tile.shared + turn.pieces[kArray].first + at.outer * int(in_tile.outer_pitch) +
+                    at.column * int(sizeof(typename Port::Type)) + row * kLong * pitch,
+                pitch};
+    }
+    // The same of an array that is not.
+    struct Direct {
         char* at;
         int64 step;
     };
-    template <class T>
-    CUSCAN_DEVICE Where staged(int array, char* first_of_tile, int slot) const {
-        const PanelArray& in_tile = tile.geometry.tile[array];
-        const Within at = within(slot);
-        return {first_of_tile + at.outer * int(in_tile.outer_pitch) + at.column * int(sizeof(T)) +
-                    row * kLong * int(in_tile.pitch),
-                in_tile.pitch};
-    }
-    CUSCAN_DEVICE Where direct(int array, int slot) const {
+    CUSCAN_DEVICE Direct direct(int array, int slot) const {
         const auto& geometry = tile.geometry;
         const Within at = within(slot);
         return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] +
                     at.column * geometry.column.stride[array] + row * kLong * geometry.axis.stride[array],
                 geometry.axis.stride[array]};
     }
-    // Calls take(step, slot, element) for each element of array kArray; for those that are not there, with zero.
-    template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void read_each(Port, Take take) const {
-        using T = typename Port::Type;
-        auto read_slots = [&](auto where) {
+    // Calls visit(step) for the first `count` of kCount steps: where these are all, without a question for each.
+    template <int kCount, class Visit>
+    static CUSCAN_DEVICE void each_step(int count, Visit visit) {
+        if (count >= kCount) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; ++i) {
-                const int count = exists(i) ? steps : 0;
-                const Where from = where(i);
-                CUSCAN_UNROLL
-                for (int s = 0; s < kLong; ++s) take(s, i, s < count ? *(const T*)(from.at + s * from.step) : T{});
-            }
-        };
-        if (tile.is_staged(kArray)) {
-            char* const first_of_tile = tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.elements()));
-            read_slots([&](int i) { return staged<T>(kArray, first_of_tile, i); });
+            for (int s = 0; s < kCount; ++s) visit(s);
         } else {
-            read_slots([&](int i) { return direct(kArray, i); });
+            CUSCAN_UNROLL
+            for (int s = 0; s < kCount; ++s)
+                if (s < count) visit(s);
+        }
+    }
+    // Calls take(step, slot, element) for each element of array kArray that there is.
+    template <int kArray, class Port, class Take>
+    CUSCAN_DEVICE void read_each(Port port, Take take) const {
+        using T = typename Port::Type;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; ++i) {
+            if (!exists(i)) continue;
+            auto read = [&](const auto& from) {
+                each_step<kLong>(steps, [&](int s) { take(s, i, *(const T*)(from.at + s * from.step)); });
+            };
+            if (tile.is_staged(kArray))
+                read(staged<kArray>(port, i));
+            else
+                read(direct(kArray, i));
         }
     }
     CUSCAN_DEVICE void read_segments() {
@@ -174,7 +184,7 @@ private:
                     if (exists(i)) before[i] = key_before(i);
             }
             read_each<Numbers::kSegments>(Port(), [&](int s, int i, const Key& key) {
-                const bool is_first = first + s == 0;  // a segment starts there only where another one came in
+                const bool is_first = first() + s == 0;  // a segment starts there only where another one came in
                 const bool change = arithmetic(key) != arithmetic(before[i]) && (!is_first || Element::kCarriesIn);
                 items.restarts.set(s * kSlots + i, change && s < steps);
                 before[i] = key;
@@ -183,6 +193,7 @@ private:
         if constexpr (Config::kSegments == Segments::kBits) {
             static_assert(32 % kLong == 0, "the bits of a share are in one word");
             const uint32* const words = (const uint32*)place.first.array[Numbers::kSegments];
+            const int64 first = this->first();
             const uint32 bits = steps > 0 ? words[first / 32] >> first % 32 : 0;
             CUSCAN_UNROLL
             for (int s = 0; s < kLong; ++s) {
@@ -194,12 +205,12 @@ private:
     // The key of the element before the share's first one.
     CUSCAN_DEVICE auto key_before(int slot) const {
         using Key = typename Config::SegmentPort::Type;
-        if (first > 0) {
-            const Where here = direct(Numbers::kSegments, slot);
+        if (first() > 0) {
+            const Direct here = direct(Numbers::kSegments, slot);
             return *(const Key*)(here.at - here.step);
         }
         if constexpr (Element::kCarriesIn)
-            return *(const Key*)row_of(slot).array[Numbers::kCarryOut - 1];
+            return *(const Key*)tile.row(place, column + slot * apart).array[Numbers::kCarryOut - 1];
         else
             return Key{};
     }
@@ -208,7 +219,7 @@ private:
         typename Port::Type item[kSteps];
     };
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config>& running) {
-        const int begin = run * kSteps, count = exists(slot) ? results - begin : 0;
+        const int begin = run * kSteps, count = results - begin;
         Pack<Output, typename Config::Results> output;
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
@@ -216,21 +227,20 @@ private:
             for_each_result<Config>([&](auto k, auto port) {
                 output.at(k).item[s] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
             });
-            if (s < count && first + begin + s == tile.geometry.axis.size - 1) store_last(row_of(slot), state);
+            if constexpr (Config::Last::kAccess != Access::kNone)
+                if (s < count && first() + begin + s == tile.geometry.axis.size - 1)
+                    store_last(tile.row(place, column + slot * apart), state);
         }
         for_each_result<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            auto store_all = [&](const Where& to) {
-                CUSCAN_UNROLL
-                for (int s = 0; s < kSteps; ++s)
-                    if (s < count) *(T*)(to.at + (begin + s) * to.step) = output.at(k).item[s];
+            auto store = [&](const auto& to) {
+                each_step<kSteps>(count, [&](int s) { *(T*)(to.at + (begin + s) * to.step) = output.at(k).item[s]; });
             };
             if (tile.is_staged(kArray))
-                store_all(
-                    staged<T>(kArray, tile.first(place, kArray, tile.steps(place, kArray, tile.geometry.axis.size)), slot));
+                store(staged<kArray>(port, slot));
             else
-                store_all(direct(kArray, slot));
+                store(direct(kArray, slot));
         });
     }
 };

@@ -14,11 +14,15 @@
 
 namespace cuscan {
 
+template <class Config>
 struct PanelShared {
+    static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
     target::Barrier arrived;
-    Turn turn;
     uint32 tag;  // of the launch, where blocks share panels
+    PanelTurn<Config> turns[kTurns];
 };
+// The bytes that panel_tile.py leaves for it.
+constexpr int panel_header(int arrays, int tiled) { return 256 + 3 * (8 * arrays + 40 * tiled); }
 
 template <class Config>
 struct Panels {
@@ -26,15 +30,18 @@ struct Panels {
     using State = typename Element::State;
     using Carry = typename Element::Carry;
     using Op = typename Element::Op;
+    using CarryOp = typename Element::CarryOp;
     using Share = PanelShare<Config>;
     using Place = PanelPlace<Config>;
     using Kept = KeptCarry<Config>;
     using LookedUp = LookedUpCarry<Config>;
-    static constexpr int kThreads = Config::kThreads, kSlots = Config::kSlots;
+    static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots;
+    // Threads above each other that have a unit, of 256 steps, where tiles have several.
+    static constexpr int kUnitRows = Config::kUnits ? 256 / Share::kLong : target::kWarp;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles precede tiles
 
     char* const memory;
-    PanelShared& shared;
+    PanelShared<Config>& shared;
     const PanelGeometry<Config>& geometry;
     const Row<Config>& origin;
     const typename Element::Initial& initial;
@@ -47,7 +54,7 @@ struct Panels {
     CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const Row<Config>& origin,
                          const typename Element::Initial& initial, Workspace* workspace)
         : memory(memory),
-          shared(*(PanelShared*)memory),
+          shared(*(PanelShared<Config>*)memory),
           geometry(geometry),
           origin(origin),
           initial(initial),
@@ -61,31 +68,18 @@ struct Panels {
 
     CUSCAN_DEVICE int width() const { return int(geometry.columns * geometry.outers); }  // of a whole tile
     CUSCAN_DEVICE int height() const { return rows * Share::kLong; }
-    CUSCAN_DEVICE uint64 panels() const {
-        return geometry.rows / uint64(geometry.batch[0].size) * uint64(geometry.blocks) * uint64(geometry.panels);
-    }
-    CUSCAN_DEVICE uint32 tiles() const { return uint32((geometry.axis.size + height() - 1) / height()); }  // of a panel
     CUSCAN_DEVICE PanelCarry<Config> carry() const {
-        return {memory + geometry.kept, width(), int(geometry.levels), height()};
+        return {memory + geometry.kept, width(), int(geometry.levels),
+                PanelTree{int(geometry.part_levels), int(geometry.unit_levels)}};
     }
 
-    CUSCAN_DEVICE Place place(const Turn& turn) const {
-        const uint64 block = turn.strip / uint64(geometry.panels), panel = turn.strip % uint64(geometry.panels);
-        const int64 outer = int64(block % uint64(geometry.blocks)) * geometry.outers;
-        const int64 at = int64(panel) * geometry.columns, position = int64(turn.unit) * height();
-        Row<Config> first = origin.at(geometry, block / uint64(geometry.blocks) * uint64(geometry.batch[0].size) + outer);
-        first.advance(geometry.column, at);
-        first.advance(geometry.axis, position);
-        return {first, position, clamp(geometry.column.size - at, int(geometry.columns)),
-                clamp(geometry.batch[0].size - outer, int(geometry.outers))};
-    }
-    CUSCAN_DEVICE void load(const Place& place) {
+    CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
         using Numbers = Arrays<Config>;
         auto& arrived = shared.arrived;
-        for_each_value<Config>([&](auto k, auto port) { tile.template load<decltype(k)::value>(port, place, arrived); });
-        if constexpr (Element::kMasked) tile.template load<Numbers::kMask>(typename Config::Mask(), place, arrived);
+        for_each_value<Config>([&](auto k, auto port) { tile.template load<decltype(k)::value>(port, turn, arrived); });
+        if constexpr (Element::kMasked) tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
-            tile.template load<Numbers::kSegments>(typename Config::SegmentPort(), place, arrived);
+            tile.template load<Numbers::kSegments>(typename Config::SegmentPort(), turn, arrived);
         arrived.arrive_loaded();
         arrived.arrive();  // for the elements that it has stored itself
     }
@@ -96,32 +90,28 @@ struct Panels {
     }
     // What the columns of a tile start from.
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
-        return Element::start(geometry, row_at(place, of_column), initial);
+        return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    CUSCAN_DEVICE Row<Config> row_at(const Place& place, int of_column) const {
-        Row<Config> here = place.first;
-        here.advance(geometry.batch[0], of_column / int(geometry.columns));
-        here.advance(geometry.column, of_column % int(geometry.columns));
-        return here;
-    }
-
     // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit. As many lanes as
     // there are rows of threads, or more, have a column.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
-        int lanes = 1;
-        while (lanes < rows) lanes *= 2;
+        const int levels = int(geometry.lanes), lanes = 1 << levels;
         const int columns = place.width(), all = (columns * lanes + target::kWarp - 1) / target::kWarp * target::kWarp;
         CUSCAN_NO_UNROLL
         for (int at = target::thread_index(); at < all; at += kThreads) {
-            const int of_row = at % lanes, of_column = at / lanes;
+            const int of_row = at & (lanes - 1), of_column = at >> levels;
             const bool exists = of_row < rows && of_column < columns;
             State own{}, left{};
             if (exists) own = total(of_row, of_column);
-            const PairedLanes<Op, target::kWarp, State> paired(own, of_row, lanes);
+            const PairedLanes<Op, kUnitRows, State> paired(own, of_row % kUnitRows, lanes < kUnitRows ? lanes : kUnitRows);
+            // The lanes of a tile's units, where it has several.
+            const int unit = of_row / kUnitRows;
+            const PairedLanes<CarryOp, target::kWarp / kUnitRows, Carry, kUnitRows> units(convert<Carry>(paired.total), unit,
+                                                                                         lanes / kUnitRows);
             auto start = [&] { return this->start(place, of_column); };
             if constexpr (Config::kGrid) {
                 const LookedUp before(carry(), table());
-                before.find(now.unit, now.strip * width(), of_column, of_row, lanes, exists, paired.total, start);
+                before.find(now.unit, now.strip * width(), of_column, of_row, lanes, exists, paired.total, units.total, start);
                 if (exists) left = before.left(now.unit, of_column);
             } else if constexpr (Config::kKept) {
                 const Kept before(carry());
@@ -129,14 +119,21 @@ struct Panels {
                 target::sync_warp();
                 if (exists && of_row == 0) {
                     before.open(now.unit, of_column, start);
-                    before.close(now.unit, of_column, paired.total);
+                    before.close(now.unit, of_column, paired.total, units.total);
                 }
             }
-            if (exists) total(of_row, of_column) = paired.left.before(of_row, has_left(now), left);
+            if constexpr (Config::kUnits) {
+                const PanelCarry<Config> carry(this->carry());
+                target::sync_warp();
+                if (exists && unit > 0 && of_row % kUnitRows == 0)
+                    carry.before(of_column, unit) =
+                        units.left.before(unit, carry.has_before(now.unit), carry.before(of_column));
+            }
+            if (exists) total(of_row, of_column) = paired.left.before(of_row % kUnitRows, has_left(now), left);
         }
     }
     CUSCAN_DEVICE PanelTable<State, Carry> table() const {
-        const uint64 panels = this->panels();
+        const uint64 panels = geometry.number;
         return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.tag};
     }
     CUSCAN_DEVICE bool has_left(const Turn& now) const { return kChain && carry().tree.has_parts(now.unit); }
@@ -146,7 +143,8 @@ struct Panels {
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         const int of_column = column + slot * apart;
         if (of_column >= place.width()) return;
-        const bool has_left = row > 0 || this->has_left(now);
+        const int unit = row / kUnitRows;
+        const bool has_left = row % kUnitRows > 0 || this->has_left(now);
         bool has_before = Config::kHasInitial;
         Carry before{};
         State left{};
@@ -156,83 +154,129 @@ struct Panels {
             if (!exchanges()) {
                 left = carry.left(now.unit, of_column);
                 carry.open(now.unit, of_column, [&] { return start(place, of_column); });
-                carry.close(now.unit, of_column, share.total(slot));
+                const State total = share.total(slot);
+                carry.close(now.unit, of_column, total, convert<Carry>(total));
             }
-            before = carry.before(of_column);
-            has_before = carry.has_before(now.unit);
+            before = carry.before(of_column, unit);
+            has_before = unit > 0 || carry.has_before(now.unit);
         } else if constexpr (Config::kHasInitial) {
             before = start(place, of_column);
         }
         if constexpr (Element::kCarriesOut)
             share.sum_to_end(slot, has_left, left, [&](const State& of_unit) {
-                Element::store_carry(geometry, row_at(place, of_column), place.position, has_before, before, of_unit);
+                Element::store_carry(geometry, tile.row(place, of_column), place.position, has_before, before, of_unit);
             });
         if constexpr (Element::kStores) share.store(slot, has_before, convert<State>(before), has_left, left);
     }
 
-    // `schedule` says which tile comes first, and next.
+    // `schedule` says which tile comes first, and next. The last warp finds them, two ahead, and meets the others once a tile.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
-        Turn now = schedule.first();
-        if (now.exists) load(place(now));
-        for (uint32 k = 0; now.exists; ++k) {
-            const Place here = place(now);
-            Share share(tile, here, row, column, apart);
-            shared.arrived.wait(k);
-            if (is_in) share.read(initial);
-            target::sync_block();  // all have read: the next tile may come
-            Turn next;
-            if constexpr (!Config::kGrid) {
-                next = schedule.next();
-                if (next.exists) load(place(next));
-            }
-            if (exchanges()) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kSlots; ++i)
-                    if (is_in && share.exists(i)) total(row, column + i * apart) = share.total(i);
+        const bool finds = target::thread_index() >= kThreads;
+        auto& turns = shared.turns;
+        if (finds) {
+            find(turns[0], [&] { return schedule.first(); });
+            find_after(turns[0], turns[1], schedule);
+        }
+        target::sync_block();
+        if (!finds && turns[0].turn.exists) load(turns[0]);
+        int now = 0;
+        for (uint32 k = 0; turns[now].turn.exists; ++k) {
+            const int next = now == 2 ? 0 : now + 1, after = next == 2 ? 0 : next + 1;
+            if (finds) {
                 target::sync_block();
-                scan_rows(now, here);
-                target::sync_block();
+                find_after(turns[next], turns[after], schedule);
+            } else {
+                take(turns[now], turns[next], k);
             }
-            // Not before what precedes this one is found: a tile that is only waiting would hold up all that come after it.
-            if constexpr (Config::kGrid) {
-                next = schedule.next();
-                if (next.exists) load(place(next));
-            }
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; ++i)
-                if (is_in) finish(share, now, here, i);
-            target::sync_block();  // all results are there
-            for_each_result<Config>([&](auto k, auto port) {
-                if constexpr (Element::kStores)
-                    tile.template store<Arrays<Config>::kResults + decltype(k)::value>(port, here);
-            });
             now = next;
         }
     }
+    // By all other warps: from a tile that is on its way to its results, while the next one comes.
+    CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
+        Share share(tile, here, row, column, apart);
+        shared.arrived.wait(k);
+        if (is_in) share.read(initial);
+        target::sync_block();  // all have read, and stored the tile before: the next one may come
+        if (next.turn.exists) load(next);
+        if (exchanges()) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; ++i)
+                if (is_in && share.exists(i)) total(row, column + i * apart) = share.total(i);
+            sync_workers();
+            scan_rows(here.turn, here.place);
+            sync_workers();
+        }
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; ++i)
+            if (is_in) finish(share, here.turn, here.place, i);
+        sync_workers();  // all results are there
+        for_each_result<Config>([&](auto k, auto port) {
+            if constexpr (Element::kStores) tile.template store<Arrays<Config>::kResults + decltype(k)::value>(port, here);
+        });
+    }
+    static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
+
+    // By one warp: one lane takes a turn; then each lane finds where an array is, and how it moves.
+    template <class Which>
+    CUSCAN_DEVICE void find(PanelTurn<Config>& found, Which which) const {
+        using Numbers = Arrays<Config>;
+        static_assert(Numbers::kInitial <= target::kWarp, "a lane for each array that moves");
+        const int lane = target::thread_index() % target::kWarp;
+        if (lane == 0) found.turn = which();
+        target::sync_warp();
+        if (!found.turn.exists) return;
+        const Divided panel(found.turn.strip, geometry.panels), block(panel.whole, geometry.blocks);
+        const int64 outer = block.rest * geometry.outers, at = panel.rest * geometry.columns;
+        const int64 position = int64(found.turn.unit) * height();
+        for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
+            char* first = origin.array[a] + outer * geometry.batch[0].stride[a] + at * geometry.column.stride[a] +
+                          position * geometry.axis.stride[a];
+            uint64 rest = block.whole;
+            CUSCAN_UNROLL
+            for (int d = 1; d < Config::kBatchDims; ++d) {
+                const Divided of(rest, geometry.batch[d].size);
+                first += of.rest * geometry.batch[d].stride[a];
+                rest = of.whole;
+            }
+            found.place.first.array[a] = first;
+        }
+        if (lane == 0) {
+            found.place.position = position;
+            found.place.columns = clamp(geometry.column.size - at, int(geometry.columns));
+            found.place.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
+            found.place.steps = clamp(geometry.elements() - position, height());
+            found.place.results = clamp(geometry.axis.size - position, height());
+        }
+        target::sync_warp();
+        if (lane < Numbers::kInitial && tile.is_staged(lane)) found.pieces[lane] = tile.pieces(found.place, lane);
+    }
+    // After the last tile nobody asks for more.
+    template <class Schedule>
+    CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
+        find(found, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
+    }
+    // Numbers are small, nearly always.
+    struct Divided {
+        uint64 whole, rest;
+
+        CUSCAN_DEVICE Divided(uint64 number, uint64 by) {
+            whole = (number | by) >> 32 ? number / by : uint32(number) / uint32(by);
+            rest = number - whole * by;
+        }
+    };
 
     // Panels of the block's own.
     struct Own {
-        Schedule schedule;
-        uint32 number;
+        uint64 panels;
+        uint32 tiles;  // of a panel
+        Turn turn;
 
-        CUSCAN_DEVICE Turn first() { return schedule.turn(0); }
-        CUSCAN_DEVICE Turn next() { return schedule.turn(++number); }
-    };
-    // Panels that blocks share: one thread takes tickets for all.
-    struct Tickets {
-        PanelShared& shared;
-        SharedStrips strips;
-
-        static CUSCAN_DEVICE bool is_taker() { return target::thread_index() == 0; }
-        CUSCAN_DEVICE Turn first() { return of_all(is_taker() ? strips.first() : Turn{}); }
-        CUSCAN_DEVICE Turn next() { return of_all(is_taker() ? strips.next() : Turn{}); }
-
-    private:
-        CUSCAN_DEVICE Turn of_all(const Turn& turn) {
-            if (is_taker()) shared.turn = turn;
-            target::sync_block();
-            return shared.turn;
+        CUSCAN_DEVICE Turn first() { return turn = {target::block_index() < panels, target::block_index(), 0}; }
+        CUSCAN_DEVICE Turn next() {
+            if (++turn.unit < tiles) return turn;
+            const uint64 strip = turn.strip + target::block_count();
+            return turn = {strip < panels, strip, 0};
         }
     };
 };
@@ -241,31 +285,31 @@ template <class Config>
 CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                           const PanelGeometry<Config>& geometry) {
     using Kernel = Panels<Config>;
+    static_assert(sizeof(PanelShared<Config>) <= panel_header(Arrays<Config>::kCount, Arrays<Config>::kInitial));
     struct alignas(target::kLine) Shared {
         char bytes[Config::kSharedBytes];
     };
     Kernel kernel(target::shared_memory<Shared>().bytes, geometry, origin, initial, workspace);
-    PanelShared& shared = kernel.shared;
+    auto& shared = kernel.shared;
     target::await_predecessors();
     if (target::thread_index() == 0) {
-        shared.arrived.init(2 * Config::kThreads);
+        shared.arrived.init(2 * Kernel::kThreads);
         target::fence_after_init();
     }
     if constexpr (Config::kGrid) {
-        typename Kernel::Tickets tickets{shared,
-                                         SharedStrips(workspace, kernel.panels(), kernel.tiles(), geometry.workspace_words)};
-        if (tickets.is_taker()) {
-            tickets.strips.open();
-            shared.tag = tickets.strips.tag();
+        SharedStrips strips(workspace, geometry.number, uint32(geometry.tiles), geometry.workspace_words);
+        if (target::thread_index() == Kernel::kThreads) {
+            strips.open();
+            shared.tag = strips.tag();
         }
         target::sync_block();
-        kernel.run(tickets);
+        kernel.run(strips);
         workspace->admit_successor(shared.tag);
         workspace->leave(shared.tag, geometry.workspace_words);
     } else {
         target::admit_successor();
         target::sync_block();
-        kernel.run(typename Kernel::Own{{kernel.panels(), kernel.tiles()}, 0});
+        kernel.run(typename Kernel::Own{geometry.number, uint32(geometry.tiles), {}});
     }
 }
 
