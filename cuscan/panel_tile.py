@@ -13,8 +13,8 @@ from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads: the last warp of a block finds the tiles
-MOST_RUNS = 4
 PIECE = 16  # bytes that move at a time
+WORD = 4  # bytes that threads take at a time, of narrow columns
 STORED_FROM = 32  # bytes: pieces of results begin with sectors
 RECIPROCAL_BITS = 20
 THREADS = 288  # of a block, of which two have registers enough
@@ -59,6 +59,7 @@ class PanelScan:
     widest: int
     values: int
     counts: bool  # each column has positions of its own
+    pack: int  # columns that a thread may take as a vector
 
     @property
     def wide(self) -> bool:
@@ -74,13 +75,12 @@ class PanelScan:
         """Of a thread: steps of a run, runs, and columns; as many as it has registers for."""
         elements = 8 if self.wide else 16 if max(self.widest, self.values) >= 8 else 32
         steps = min(power_of_two(self.length), RUN)
-        runs = min(power_of_two(-(-self.length // steps)), elements // steps)
-        runs = min(runs, MOST_RUNS)
+        runs = max(min(power_of_two(-(-self.length // steps)), elements // steps // self.pack), 1)
         return steps, runs, 1 if self.counts else max(elements // (steps * runs), 1)
 
 
 class _Array(NamedTuple):
-    """How an array of a tile lies in shared memory: the words of `PanelArray` up to `flat`, its bytes, those of a piece."""
+    """How an array of a tile lies in shared memory: the first words of `PanelArray`; bytes, of all and of a segment."""
 
     region: int
     pitch: int
@@ -93,14 +93,14 @@ class _Array(NamedTuple):
 _DIRECT = _Array(-1, 0, 0, 0)
 
 
-def smaller(shape: Shape) -> Shape:
+def smaller(shape: Shape, pack: int) -> Shape:
     """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
     if shape.outers > 1:
         return replace(shape, outers=shape.outers * 3 // 4)
     if shape.rows > 1:
         return replace(shape, rows=shape.rows // 2)
-    assert shape.columns > 1, "no GPU has so little shared memory"
-    return replace(shape, columns=shape.columns * 3 // 4)
+    assert shape.columns > pack, "no GPU has so little shared memory"
+    return replace(shape, columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
 
 
 def tile_words(
@@ -130,6 +130,30 @@ def tile_words(
             levels = min(blocks.bit_length(), levels)
         at += shape.width * ((1 + levels + (1 << units)) * scan.carry + parts * scan.state)
     return (exchange, carries, levels, parts, units), tuple(words), at
+
+
+def packed(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], *, alone: bool) -> int:
+    """Columns side by side that threads take as one vector: as many as the arrays are aligned to, or one `alone`."""
+    tiled = layout.arrays[: len(request.values) + len(request.results) + 2]
+    narrow = min(spec.dtype.itemsize for spec in request.values)
+    widest = max(spec.dtype.itemsize for spec in tiled if spec)
+    pack = 1 if alone else min(max(WORD // narrow, 1), max(PIECE // widest, 1))
+    while pack > 1 and not _aligned(request, layout, batch, pack):
+        pack //= 2
+    return pack
+
+
+def _aligned(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], pack: int) -> bool:
+    """Whether every column whose number is a multiple of `pack` begins at a multiple of so many elements."""
+    column = layout.others[0]
+    for number, spec in enumerate(layout.arrays[: len(request.values) + len(request.results) + 2]):
+        if spec is None or column.strides[number] != spec.dtype.itemsize:
+            continue
+        strides = (dimension.strides[number] for dimension in (layout.axis, *batch))
+        steps = (spec.address, layout.offsets[number], *strides)
+        if any(step % (pack * spec.dtype.itemsize) for step in steps):
+            return False
+    return column.size % pack == 0
 
 
 def table_words(scan: PanelScan, panels: int, slots: int) -> int:

@@ -8,7 +8,7 @@ from cuscan.assemble import batch_of, index_dtype, product, round_up, state_byte
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
-from cuscan.panel_tile import FINDERS, PanelScan, Shape, smaller, table_words, tile_words
+from cuscan.panel_tile import FINDERS, WIDE_STATE, PanelScan, Shape, packed, smaller, table_words, tile_words
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
@@ -49,15 +49,18 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         state_bytes(request, DTYPES[of], DTYPES[index_dtype(request)])
         for of in (request.result.dtype.accumulator, request.carry)
     )
+    batch = batch_of(layout, layout.others[1:])
+    counts = request.op.indexed and bool(request.carry_in) and not request.reverse
     scan = PanelScan(
         layout.axis.size,
         layout.others[0],
-        batch_of(layout, layout.others[1:]),
+        batch,
         state,
         carry,
         max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
         sum(spec.dtype.itemsize for spec in request.values),
-        request.op.indexed and bool(request.carry_in) and not request.reverse,
+        counts,
+        packed(request, layout, batch, alone=counts or state > WIDE_STATE),
     )
     blocks = target.sm_count * (BLOCKS_PER_SM - scan.wide)
     own, shared = _own_shape(scan, blocks), _shared_shape(scan)
@@ -77,12 +80,12 @@ def _panels(
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
-        shape = smaller(shape)
+        shape = smaller(shape, scan.pack)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
     number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
     constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
-    constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1)}
+    constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1), "Pack": scan.pack}
     return Panels(
         scan.batch,
         scan.column,

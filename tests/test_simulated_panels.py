@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 Array = np.ndarray[Any, Any]
 
 # Shape, axis and SMs for each way: tiles of all steps, of one row of the batch and of many; of few and many rows of
-# threads; panels of a block's own; panels that blocks share, of whole rows and of parts.
+# threads; panels of a block's own; panels that blocks share, of whole rows and of parts; narrow columns in vectors.
 WAYS = {
     "whole": ((5, 1031), 0, 2),
     "whole-tall": ((60, 61), 0, 2),
@@ -33,6 +33,9 @@ WAYS = {
     "kept-batch": ((9, 700, 9), 1, 1),
     "shared": ((2, 2700, 9), 1, 4),
     "shared-parts": ((900, 301), 0, 32),
+    "whole-packed": ((5, 1032), 0, 2),
+    "kept-packed": ((600, 132), 0, 1),
+    "shared-packed": ((2, 2700, 12), 1, 4),
 }
 
 # How the columns of an array come to lie in memory.

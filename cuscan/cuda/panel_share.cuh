@@ -1,5 +1,6 @@
 // A thread's share of a tile of panels: kSlots columns, kRuns runs of kSteps elements each, in registers from the time when
-// the tile is there until its results are. Arrays that are not in shared memory are accessed where they are.
+// the tile is there until its results are. kPack columns lie side by side, and move between shared memory and registers as a
+// vector, where the arrays are aligned to that. Arrays that are not in shared memory are accessed where they are.
 #pragma once
 #include "panel_tile.cuh"
 
@@ -8,6 +9,7 @@ namespace cuscan {
 template <class Config>
 struct PanelShare {
     static constexpr int kSlots = Config::kSlots, kRuns = Config::kRuns, kSteps = Config::kSteps;
+    static constexpr int kPack = Config::kPack;
     static constexpr int kLong = kRuns * kSteps;  // steps of a thread
     using Tile = PanelTile<Config>;
     using Place = PanelPlace<Config>;
@@ -22,7 +24,7 @@ struct PanelShare {
     const Turn& turn;
     const Place& place;
     const int row;               // of threads
-    const int column;            // the first one; the others lie `apart` from each other
+    const int column;            // among threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;    // how many exist, as elements and as results
     Items<Config, kLong, kSlots> items;
@@ -37,7 +39,9 @@ struct PanelShare {
           steps(clamp(place.steps - row * kLong, kLong)),
           results(clamp(place.results - row * kLong, kLong)) {}
 
-    CUSCAN_DEVICE bool exists(int slot) const { return column + slot * apart < place.width(); }
+    // The column of a slot in the tile.
+    CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
+    CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < place.width(); }
     // The position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
     // The row of the batch and the column of a slot, within the tile.
@@ -45,7 +49,7 @@ struct PanelShare {
         int outer, column;
     };
     CUSCAN_DEVICE Within within(int slot) const {
-        const int at = column + slot * apart;
+        const int at = column_of(slot);
         if (tile.geometry.outers == 1) return {0, at};
         return {at / int(tile.geometry.columns), at % int(tile.geometry.columns)};
     }
@@ -56,15 +60,16 @@ struct PanelShare {
         if (steps < kLong) items.raw = {};
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
             static_assert(kSlots == 1, "each column counts its own elements");
-            items.index += Element::counted(tile.row(place, column));
+            items.index += Element::counted(tile.row(place, column_of(0)));
         }
         for_each_value<Config>([&](auto k, auto port) {
             auto& vectors = items.raw.at(k).vector;
-            read_each<decltype(k)::value>(port, [&](int s, int i, auto item) { vectors[s].item[i] = item; });
+            read_each<decltype(k)::value>(port, [&](int s, int i, const auto& pack) { put(vectors[s], i, pack); });
         });
         if constexpr (Element::kMasked)
-            read_each<Numbers::kMask>(typename Config::Mask(),
-                                      [&](int s, int i, boolean kept) { items.keep.set(s * kSlots + i, kept.bits != 0); });
+            read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, const auto& pack) {
+                each(pack, [&](int j, boolean kept) { items.keep.set(s * kSlots + i + j, kept.bits != 0); });
+            });
         read_segments();
     }
     // What the steps of a slot add up to.
@@ -75,17 +80,21 @@ struct PanelShare {
         for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
         return all;
     }
-    // Results of a slot. `before`, if there is anything, precedes the runs `left`, if there are any, which precede the
-    // thread's.
-    CUSCAN_DEVICE void store(int slot, bool has_before, const State& before, bool has_left, const State& left) {
-        Runs runs;
+    // Results of the slots from `slot` on that are side by side. `before`, if there is anything, precedes the runs `left`, if
+    // there are any, which precede the thread's.
+    CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
+                             const State (&left)[kPack]) {
+        Runs runs[kPack];
         CUSCAN_UNROLL
         for (int run = 0; run < kRuns; ++run) {
-            Running<Config> running;
-            const State inner = runs.before(run, has_left, left);
-            running.present = has_before || has_left || run > 0;
-            running.value = has_left || run > 0 ? join<Op>(has_before, before, inner) : before;
-            if (run + 1 < kRuns) runs.push(run, of_run(slot, run));
+            Running<Config> running[kPack];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kPack; ++j) {
+                const State inner = runs[j].before(run, has_left, left[j]);
+                running[j].present = has_before || has_left || run > 0;
+                running[j].value = has_left || run > 0 ? join<Op>(has_before, before[j], inner) : before[j];
+                if (run + 1 < kRuns) runs[j].push(run, of_run(slot + j, run));
+            }
             store_run(slot, run, running);
         }
     }
@@ -154,27 +163,51 @@ private:
                 if (s < count) visit(s);
         }
     }
-    // Calls take(step, slot, element) for each element of array kArray that there is.
+    // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
     template <int kArray, class Port, class Take>
     CUSCAN_DEVICE void read_each(Port port, Take take) const {
         using T = typename Port::Type;
         CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; ++i) {
+        for (int i = 0; i < kSlots; i += kPack) {
             if (!exists(i)) continue;
-            auto read = [&](const auto& from) {
-                each_step<kLong>(steps, [&](int s) { take(s, i, *(const T*)(from.at + s * from.step)); });
-            };
-            if (tile.is_staged(kArray))
-                read(staged<kArray>(port, i));
-            else
-                read(direct(kArray, i));
+            if (tile.is_staged(kArray)) {
+                const Staged from = staged<kArray>(port, i);
+                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(from.at + s * from.step)); });
+            } else {
+                each_step<kLong>(steps, [&](int s) {
+                    Vector<T, kPack> pack;
+                    CUSCAN_UNROLL
+                    for (int j = 0; j < kPack; ++j) {
+                        const Direct from = direct(kArray, i + j);
+                        pack.item[j] = *(const T*)(from.at + s * from.step);
+                    }
+                    take(s, i, pack);
+                });
+            }
+        }
+    }
+    template <class T, class Visit>
+    static CUSCAN_DEVICE void each(const Vector<T, kPack>& pack, Visit visit) {
+        CUSCAN_UNROLL
+        for (int j = 0; j < kPack; ++j) visit(j, pack.item[j]);
+    }
+    // Items of a vector, from number i on; as words, if they are some.
+    template <class T>
+    static CUSCAN_DEVICE void put(Vector<T, kSlots>& all, int i, const Vector<T, kPack>& pack) {
+        constexpr int kBytes = sizeof(T) * kPack;
+        if constexpr (sizeof(T) < 4 && kBytes % 4 == 0) {
+            CUSCAN_UNROLL
+            for (int w = 0; w < kBytes / 4; ++w) all.word[i * int(sizeof(T)) / 4 + w] = pack.word[w];
+        } else {
+            each(pack, [&](int j, const T& item) { all.item[i + j] = item; });
         }
     }
     CUSCAN_DEVICE void read_segments() {
         using Port = typename Config::SegmentPort;
         if constexpr (Config::kSegments == Segments::kReset)
-            read_each<Numbers::kSegments>(
-                Port(), [&](int s, int i, boolean reset) { items.restarts.set(s * kSlots + i, reset.bits != 0); });
+            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const auto& pack) {
+                each(pack, [&](int j, boolean reset) { items.restarts.set(s * kSlots + i + j, reset.bits != 0); });
+            });
         if constexpr (Config::kSegments == Segments::kKeys) {
             using Key = typename Port::Type;
             Key before[kSlots] = {};
@@ -183,11 +216,13 @@ private:
                 for (int i = 0; i < kSlots; ++i)
                     if (exists(i)) before[i] = key_before(i);
             }
-            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const Key& key) {
+            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const auto& pack) {
                 const bool is_first = first() + s == 0;  // a segment starts there only where another one came in
-                const bool change = arithmetic(key) != arithmetic(before[i]) && (!is_first || Element::kCarriesIn);
-                items.restarts.set(s * kSlots + i, change && s < steps);
-                before[i] = key;
+                each(pack, [&](int j, const Key& key) {
+                    const bool change = arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
+                    items.restarts.set(s * kSlots + i + j, change && s < steps);
+                    before[i + j] = key;
+                });
             });
         }
         if constexpr (Config::kSegments == Segments::kBits) {
@@ -210,37 +245,44 @@ private:
             return *(const Key*)(here.at - here.step);
         }
         if constexpr (Element::kCarriesIn)
-            return *(const Key*)tile.row(place, column + slot * apart).array[Numbers::kCarryOut - 1];
+            return *(const Key*)tile.row(place, column_of(slot)).array[Numbers::kCarryOut - 1];
         else
             return Key{};
     }
     template <class Port>
     struct Output {
-        typename Port::Type item[kSteps];
+        Vector<typename Port::Type, kPack> step[kSteps];
     };
-    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config>& running) {
+    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack]) {
         const int begin = run * kSteps, count = results - begin;
         Pack<Output, typename Config::Results> output;
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
-            const auto state = running.step(items.get(begin + s, slot, begin + s), items.segment_started);
-            for_each_result<Config>([&](auto k, auto port) {
-                output.at(k).item[s] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
-            });
-            if constexpr (Config::Last::kAccess != Access::kNone)
-                if (s < count && first() + begin + s == tile.geometry.axis.size - 1)
-                    store_last(tile.row(place, column + slot * apart), state);
+            CUSCAN_UNROLL
+            for (int j = 0; j < kPack; ++j) {
+                const auto state = running[j].step(items.get(begin + s, slot + j, begin + s), items.segment_started);
+                for_each_result<Config>([&](auto k, auto port) {
+                    output.at(k).step[s].item[j] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                });
+                if constexpr (Config::Last::kAccess != Access::kNone)
+                    if (s < count && first() + begin + s == tile.geometry.axis.size - 1)
+                        store_last(tile.row(place, column_of(slot + j)), state);
+            }
         }
         for_each_result<Config>([&](auto k, auto port) {
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            auto store = [&](const auto& to) {
-                each_step<kSteps>(count, [&](int s) { *(T*)(to.at + (begin + s) * to.step) = output.at(k).item[s]; });
-            };
-            if (tile.is_staged(kArray))
-                store(staged<kArray>(port, slot));
-            else
-                store(direct(kArray, slot));
+            const auto& steps = output.at(k).step;
+            if (tile.is_staged(kArray)) {
+                const Staged to = staged<kArray>(port, slot);
+                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(to.at + (begin + s) * to.step) = steps[s]; });
+            } else {
+                CUSCAN_UNROLL
+                for (int j = 0; j < kPack; ++j) {
+                    const Direct to = direct(kArray, slot + j);
+                    each_step<kSteps>(count, [&](int s) { *(T*)(to.at + (begin + s) * to.step) = steps[s].item[j]; });
+                }
+            }
         });
     }
 };

@@ -35,7 +35,7 @@ struct Panels {
     using Place = PanelPlace<Config>;
     using Kept = KeptCarry<Config>;
     using LookedUp = LookedUpCarry<Config>;
-    static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots;
+    static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
     // Threads above each other that have a unit, of 256 steps, where tiles have several.
     static constexpr int kUnitRows = Config::kUnits ? 256 / Share::kLong : target::kWarp;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles precede tiles
@@ -139,34 +139,37 @@ struct Panels {
     CUSCAN_DEVICE bool has_left(const Turn& now) const { return kChain && carry().tree.has_parts(now.unit); }
     CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
 
-    // Results of a thread's column.
+    // Results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
-        const int of_column = column + slot * apart;
-        if (of_column >= place.width()) return;
+        if (!share.exists(slot)) return;
         const int unit = row / kUnitRows;
         const bool has_left = row % kUnitRows > 0 || this->has_left(now);
-        bool has_before = Config::kHasInitial;
-        Carry before{};
-        State left{};
-        if (exchanges() && has_left) left = total(row, of_column);
-        if constexpr (kChain) {
-            const Kept carry(this->carry());
-            if (!exchanges()) {
-                left = carry.left(now.unit, of_column);
-                carry.open(now.unit, of_column, [&] { return start(place, of_column); });
-                const State total = share.total(slot);
-                carry.close(now.unit, of_column, total, convert<Carry>(total));
+        const bool has_before = Config::kHasInitial || (kChain && (unit > 0 || carry().has_before(now.unit)));
+        State before[kPack]{}, left[kPack]{};
+        CUSCAN_UNROLL
+        for (int j = 0; j < kPack; ++j) {
+            const int of_column = share.column_of(slot + j);
+            Carry of_unit{};
+            if (exchanges() && has_left) left[j] = total(row, of_column);
+            if constexpr (kChain) {
+                const Kept carry(this->carry());
+                if (!exchanges()) {
+                    left[j] = carry.left(now.unit, of_column);
+                    carry.open(now.unit, of_column, [&] { return start(place, of_column); });
+                    const State total = share.total(slot + j);
+                    carry.close(now.unit, of_column, total, convert<Carry>(total));
+                }
+                of_unit = carry.before(of_column, unit);
+            } else if constexpr (Config::kHasInitial) {
+                of_unit = start(place, of_column);
             }
-            before = carry.before(of_column, unit);
-            has_before = unit > 0 || carry.has_before(now.unit);
-        } else if constexpr (Config::kHasInitial) {
-            before = start(place, of_column);
+            if constexpr (Element::kCarriesOut)
+                share.sum_to_end(slot + j, has_left, left[j], [&](const State& rest) {
+                    Element::store_carry(geometry, tile.row(place, of_column), place.position, has_before, of_unit, rest);
+                });
+            before[j] = convert<State>(of_unit);
         }
-        if constexpr (Element::kCarriesOut)
-            share.sum_to_end(slot, has_left, left, [&](const State& of_unit) {
-                Element::store_carry(geometry, tile.row(place, of_column), place.position, has_before, before, of_unit);
-            });
-        if constexpr (Element::kStores) share.store(slot, has_before, convert<State>(before), has_left, left);
+        if constexpr (Element::kStores) share.store(slot, has_before, before, has_left, left);
     }
 
     // `schedule` says which tile comes first, and next. The last warp finds them, two ahead, and meets the others once a tile.
@@ -202,13 +205,13 @@ struct Panels {
         if (exchanges()) {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
-                if (is_in && share.exists(i)) total(row, column + i * apart) = share.total(i);
+                if (is_in && share.exists(i)) total(row, share.column_of(i)) = share.total(i);
             sync_workers();
             scan_rows(here.turn, here.place);
             sync_workers();
         }
         CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; ++i)
+        for (int i = 0; i < kSlots; i += kPack)
             if (is_in) finish(share, here.turn, here.place, i);
         sync_workers();  // all results are there
         for_each_result<Config>([&](auto k, auto port) {
