@@ -115,7 +115,7 @@ def test_simulated(case: Case) -> None:
     simulation = prepare(value, target=Target(90, WAYS[case.way][2], cluster=0), **keywords)
     if case.layout != "turned":
         config = simulation.plan.config
-        way = "shared" if config.grid else "kept" if dict(config.constants)["Kept"] else "whole"
+        way = "shared" if config.grid else "kept" if dict(config.constants).get("Kept") else "whole"
         assert config.family in ("panels", "strips", "whole_rows")
         assert config.family != "panels" or case.way.startswith(way)
     expected = arrays_of(cuscan.scan(value, **keywords))
