@@ -14,12 +14,9 @@ from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads: the last warp of a block finds the tiles
 PIECE = 16  # bytes that move at a time
-WORD = 4  # bytes that threads take at a time, of narrow columns
 STORED_FROM = 32  # bytes: pieces of results begin with sectors
 RECIPROCAL_BITS = 20
-THREADS = 288  # of a block, of which two have registers enough
-WIDE_STATE = 8  # bytes, beyond which there is one of more threads
-WIDE_THREADS = 448
+WIDE_STATE = 8  # bytes, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
 
@@ -59,16 +56,13 @@ class PanelScan:
     widest: int
     values: int
     counts: bool  # each column has positions of its own
-    pack: int  # columns that a thread may take as a vector
+    pack: int  # columns that a thread takes as a vector
+    per_sm: int  # blocks
+    threads: int  # of a block, beside those that find tiles
 
     @property
     def wide(self) -> bool:
         return self.state > WIDE_STATE
-
-    @property
-    def threads(self) -> int:
-        """Of a block, beside those that find tiles."""
-        return WIDE_THREADS if self.wide else THREADS
 
     @property
     def share(self) -> tuple[int, int, int]:
@@ -132,12 +126,12 @@ def tile_words(
     return (exchange, carries, levels, parts, units), tuple(words), at
 
 
-def packed(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], *, alone: bool) -> int:
-    """Columns side by side that threads take as one vector: as many as the arrays are aligned to, or one `alone`."""
+def packed(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], nbytes: int) -> int:
+    """Columns side by side that a thread takes as one vector: of so many bytes, where arrays are aligned to that."""
     tiled = layout.arrays[: len(request.values) + len(request.results) + 2]
     narrow = min(spec.dtype.itemsize for spec in request.values)
     widest = max(spec.dtype.itemsize for spec in tiled if spec)
-    pack = 1 if alone else min(max(WORD // narrow, 1), max(PIECE // widest, 1))
+    pack = min(max(nbytes // narrow, 1), max(PIECE // widest, 1))
     while pack > 1 and not _aligned(request, layout, batch, pack):
         pack //= 2
     return pack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cuscan.assemble import batch_of, index_dtype, product, round_up, state_bytes
 from cuscan.config import Target
@@ -12,8 +13,19 @@ from cuscan.panel_tile import FINDERS, WIDE_STATE, PanelScan, Shape, packed, sma
 from cuscan.request import ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
-THREADS = 320
-BLOCKS_PER_SM = 2
+
+class Blocks(NamedTuple):
+    """Of an SM; threads of each, beside those that find tiles; bytes that a thread takes at a time."""
+
+    per_sm: int
+    threads: int
+    vector: int
+
+
+MANY = Blocks(2, 288, 8)  # of panels that have one tile
+LARGE = Blocks(1, 576, 4)  # of panels that one block has all tiles of: memory is the faster, the wider rows are
+SHARING = Blocks(2, 288, 4)  # of panels that blocks share: the higher tiles are, the less is looked up
+WIDE = Blocks(1, 448, 8)  # where states take twice the registers
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
@@ -51,32 +63,45 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     )
     batch = batch_of(layout, layout.others[1:])
     counts = request.op.indexed and bool(request.carry_in) and not request.reverse
-    scan = PanelScan(
-        layout.axis.size,
-        layout.others[0],
-        batch,
-        state,
-        carry,
-        max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
-        sum(spec.dtype.itemsize for spec in request.values),
-        counts,
-        packed(request, layout, batch, alone=counts or state > WIDE_STATE),
-    )
-    blocks = target.sm_count * (BLOCKS_PER_SM - scan.wide)
-    own, shared = _own_shape(scan, blocks), _shared_shape(scan)
-    number = -(-scan.column.size // own.columns) * product(scan.batch)
-    shares = number < IDLE * blocks and scan.length > max(own.height, shared.height)
-    return _panels(request, layout, target, scan, shared if shares else own, shares)
+    alone = counts or state > WIDE_STATE
+
+    def scan_of(blocks: Blocks) -> PanelScan:
+        of = WIDE if state > WIDE_STATE else blocks
+        return PanelScan(
+            layout.axis.size,
+            layout.others[0],
+            batch,
+            state,
+            carry,
+            max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
+            sum(spec.dtype.itemsize for spec in request.values),
+            counts,
+            1 if alone else packed(request, layout, batch, of.vector),
+            of.per_sm,
+            of.threads,
+        )
+
+    scan = scan_of(MANY)
+    shape = _own_shape(scan, target)
+    if scan.length <= min(shape.height, COLUMNS.unit):
+        return _panels(request, layout, target, scan, shape)
+    scan = scan_of(LARGE)
+    shape = _own_shape(scan, target)
+    number = -(-scan.column.size // shape.columns) * product(scan.batch)
+    sharing = scan_of(SHARING)
+    shared = _shared_shape(sharing)
+    if number < IDLE * target.sm_count * scan.per_sm and scan.length > max(shape.height, shared.height):
+        return _panels(request, layout, target, sharing, shared, shares=True)
+    return _panels(request, layout, target, scan, shape)
 
 
 def _panels(
-    request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, shared: bool
+    request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
     """Panels of tiles of a shape, or a smaller one if that takes too much shared memory."""
-    blocks_per_sm = BLOCKS_PER_SM - scan.wide
-    room = (target.shared_bytes // blocks_per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
+    room = (target.shared_bytes // scan.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     while True:
-        chain = "shared" if shared else "kept" if scan.length > min(shape.height, COLUMNS.unit) else ""
+        chain = "shared" if shares else "kept" if scan.length > min(shape.height, COLUMNS.unit) else ""
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
@@ -97,17 +122,17 @@ def _panels(
             *arrays,
         ),
         scan.threads + FINDERS,
-        blocks_per_sm,
+        scan.per_sm,
         room,
         number,
         tiles,
-        table_words(scan, number, number * shape.width * tiles) if shared else 0,
+        table_words(scan, number, number * shape.width * tiles) if shares else 0,
     )
 
 
-def _own_shape(scan: PanelScan, blocks: int) -> Shape:
+def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
-    steps, runs, slots = scan.share
+    (steps, runs, slots), blocks = scan.share, target.sm_count * scan.per_sm
     most, outer, size = scan.threads * slots, product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)

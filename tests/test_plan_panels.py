@@ -32,11 +32,11 @@ def height(made):
 
 def test_blocks_keep_panels_where_there_are_enough_and_share_few():
     chains = {}
-    for width in (100, 5000, 2**20):
+    for width in (100, 3000, 5000):
         made = planned(view((3000, width + 1)), axis=0, target=OLDER)
         chains[width] = (constants(made, "Kept")[0], made.config.grid)
         assert made.config.family == "panels"
-    assert chains == {100: (0, True), 5000: (0, True), 2**20: (1, False)}
+    assert chains == {100: (0, True), 3000: (0, True), 5000: (1, False)}
     whole = planned(view((5, 2**20 + 1)), axis=0)
     assert constants(whole, "Kept", "Steps", "Runs") == (0, 8, 1) and not whole.config.grid
 
@@ -139,7 +139,7 @@ def test_few_kernels_serve_all_columns_of_a_kind():
         made = make_plan(request(x, axis=0), OLDER)
         if made.config.family == "panels":
             configs.add(made.config)
-    assert 4 <= len(configs) <= 8
+    assert 8 <= len(configs) <= 14
 
 
 def test_wide_states_take_fewer_threads():
