@@ -37,8 +37,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiles-alone": {"shape": (18, 1700), "sms": 1},
     "tiles-older": {"shape": (3, 1700), "arch": 80},
     "panels": {"shape": (4, 50, 9), "axis": 1},
-    "panels-shared": {"shape": (2, 700, 9), "axis": 1},
-    "panels-kept": {"shape": (12, 700, 9), "axis": 1, "sms": 1},
+    "panels-shared": {"shape": (2, 2100, 9), "axis": 1},
+    "panels-kept": {"shape": (3, 2100, 9), "axis": 1, "sms": 1},
 }
 SHORT = ("rows", "cluster", "tiles-shared", "panels-shared")  # one of each family
 

@@ -34,8 +34,10 @@ SHAPES = {
     "panels": ((2, 35 * 256 + 9, 5), 1, GPU),
     "panels-kept": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
     "panels-whole": ((70, 9, 5), 1, GPU),
-    "panels-misaligned": ((2, 70, 45), 1, GPU),
+    "panels-misaligned": ((4, 70, 45), 1, GPU),
     "panels-wide": ((2, 300, 257), 1, ONE_SM),
+    "panels-parts": ((1, 700, 31), 1, GPU),
+    "panels-apart": ((3, 3, 2, 70, 5), 3, GPU),
     "strips": ((37 * 256 + 8, 12), 0, GPU),
     "strips-spans": ((282 * 256, 12), 0, GPU),
     "strips-own": ((3 * 256 + 9, 98), 0, ONE_SM),
@@ -44,12 +46,15 @@ SHAPES = {
     "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
     "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
+# Axes along which the array is part of a larger one: axes of the batch cannot be joined, or rows have gaps.
+GAPS = {"panels-apart": (1, 2), "panels-parts": (2,)}
 # Sums of float32, of 4 bytes a state, which intervals are not: tickets of tiles are taken ahead, threads of strips hold
 # their values, and a part of whole rows is two units.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, ONE_SM),
     "panels-slots": ((5, 2111), 0, ONE_SM),
+    "panels-narrow": ((300, 33), 0, ONE_SM),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
@@ -994,7 +999,7 @@ MISTAKES = (
     Mistake(
         "a-strip-begins-with-its-second-unit",
         Kind.PLACE,
-        "panels-kept",
+        "strips-own",
         "schedule.cuh",
         "number % units}",
         "(number + 1) % units}",
@@ -1032,6 +1037,9 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     if family.endswith("-misaligned"):
         for example in examples:
             example.value = _misaligned(example.value)
+    if family in GAPS:
+        for example in examples:
+            example.value = _apart(example.value, GAPS[family])
     with small_units(2, 2):
         return [
             (
@@ -1045,6 +1053,14 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
 def _misaligned(array: np.ndarray) -> np.ndarray:
     """A copy that begins 8 bytes behind a multiple of 16."""
     copy = Memory.empty(array.shape, array.strides, array.dtype, 8).array
+    copy[...] = array
+    return copy
+
+
+def _apart(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """A copy in an array that has more along some axes."""
+    more = np.zeros([n + (a in axes) for a, n in enumerate(array.shape)], array.dtype)
+    copy = more[tuple(slice(n) for n in array.shape)]
     copy[...] = array
     return copy
 

@@ -2,79 +2,130 @@
 
 from __future__ import annotations
 
-from mistakes import Check, Kind, Mistake
+from dataclasses import replace
 
-CASES: dict[str, Check] = {}  # those of kernels.py
+from feature_cases import Case, of_family
+
+from mistakes import Kind, Mistake
+
+# Beside the cases of kernels.py: rows of arrays are upside down; one more result than elements, a tile's first.
+CALLS: dict[str, Case] = {
+    "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
+    "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
+}
 
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
-MISTAKES = (
+# The order of work, and who waits for whom.
+WAITS = (
     Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(k);", ""),
+    Mistake(
+        "half-of-the-arrivals-are-enough",
+        Kind.WAIT,
+        "panels-kept",
+        KERNEL,
+        "arrived.init(2 * Kernel::kThreads)",
+        "arrived.init(Kernel::kThreads)",
+    ),
     Mistake(
         "the-next-tile-comes-too-early",
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "target::sync_block();  // all have read: the next tile may come",
-        "",
+        "if (is_in) share.read(initial);\n"
+        "        target::sync_block();  // all have read, and stored the tile before: the next one may come\n",
+        "target::sync_block();\n        if (is_in) share.read(initial);\n",
     ),
     Mistake(
         "rows-of-threads-scanned-too-early",
         Kind.WAIT,
         "panels",
         KERNEL,
-        "target::sync_block();\n                scan_rows(now, here);",
-        "scan_rows(now, here);",
+        "sync_workers();\n            scan_rows(here.turn, here.place);",
+        "scan_rows(here.turn, here.place);",
     ),
     Mistake(
         "finished-before-rows-are-scanned",
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "scan_rows(now, here);\n                target::sync_block();",
-        "scan_rows(now, here);",
+        "scan_rows(here.turn, here.place);\n            sync_workers();",
+        "scan_rows(here.turn, here.place);",
     ),
     Mistake(
-        "results-stored-too-early",
+        "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are there", ""
+    ),
+    Mistake(
+        "workers-meet-where-the-finder-does",
         Kind.WAIT,
-        "panels-whole",
+        "panels-kept",
         KERNEL,
-        "target::sync_block();  // all results are there",
-        "",
+        "target::barrier_sync<1>(kThreads)",
+        "target::barrier_sync<0>(kThreads)",
     ),
     Mistake(
         "a-turn-before-it-is-there",
         Kind.WAIT,
         "panels",
         KERNEL,
-        "shared.turn = turn;\n            target::sync_block();",
-        "shared.turn = turn;",
+        "target::sync_block();\n        if (!finds && turns[0].turn.exists) load(turns[0]);",
+        "if (!finds && turns[0].turn.exists) load(turns[0]);",
     ),
     Mistake(
-        "rows-before-forgotten",
-        Kind.LOST,
+        "a-turn-found-while-it-is-taken",
+        Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "row > 0 || this->has_left(now)",
-        "this->has_left(now)",
+        "target::sync_block();\n                find_after(turns[next], turns[after], schedule);",
+        "find_after(turns[next], turns[after], schedule);\n                target::sync_block();",
     ),
-    Mistake("tiles-before-forgotten", Kind.LOST, "panels-wide", KERNEL, "row > 0 || this->has_left(now)", "row > 0"),
     Mistake(
-        "the-first-row-of-the-batch",
-        Kind.PLACE,
+        "the-finder-does-not-meet-the-others",
+        Kind.WAIT,
+        "panels-kept",
+        KERNEL,
+        "target::sync_block();\n                find_after(turns[next], turns[after], schedule);",
+        "find_after(turns[next], turns[after], schedule);",
+    ),
+    Mistake(
+        "two-turns-are-too-few",
+        Kind.STALE,
+        "panels-kept",
+        KERNEL,
+        "next = now == 2 ? 0 : now + 1, after = next == 2 ? 0 : next + 1",
+        "next = now == 1 ? 0 : now + 1, after = next == 1 ? 0 : next + 1",
+    ),
+    Mistake(
+        "a-turn-that-only-one-lane-has",
+        Kind.WAIT,
         "panels",
         KERNEL,
-        "uint64(geometry.batch[0].size) + outer)",
-        "uint64(geometry.batch[0].size))",
+        "target::sync_warp();\n        if (!found.turn.exists) return;",
+        "if (!found.turn.exists) return;",
     ),
     Mistake(
-        "a-panel-begins-with-the-next",
-        Kind.PLACE,
-        "panels-wide",
+        "pieces-of-a-place-that-is-not-there",
+        Kind.WAIT,
+        "panels-kept",
         KERNEL,
-        "int64(panel) * geometry.columns",
-        "int64(panel + 1) * geometry.columns",
+        "target::sync_warp();\n        if (lane < Numbers::kInitial && tile.is_staged(lane))",
+        "if (lane < Numbers::kInitial && tile.is_staged(lane))",
     ),
-    Mistake("columns-of-another-panel-published", Kind.PLACE, "panels", KERNEL, "now.strip * width()", "0"),
+    Mistake(
+        "asked-for-more-after-the-last-tile",
+        Kind.STALE,
+        "panels-parts",
+        KERNEL,
+        "before.turn.exists ? schedule.next() : Turn{}",
+        "schedule.next()",
+    ),
+    Mistake(
+        "units-before-the-tile-is-opened",
+        Kind.WAIT,
+        "panels-kept",
+        KERNEL,
+        "target::sync_warp();\n                if (exists && unit > 0 && of_row % kUnitRows == 0)",
+        "if (exists && unit > 0 && of_row % kUnitRows == 0)",
+    ),
     Mistake(
         "published-before-it-is-complete",
         Kind.WAIT,
@@ -99,6 +150,185 @@ MISTAKES = (
         "target::sync_warp();\n        if (exists && lane == 0) {",
         "if (exists && lane == 0) {",
     ),
+    Mistake("blocks-not-waited-for", Kind.WAIT, "panels", CARRY, "while (!Tagged<T>::ready(", "if (!Tagged<T>::ready("),
+)
+# Which tile, and where it is.
+PLACES = (
+    Mistake(
+        "the-first-row-of-the-batch", Kind.PLACE, "panels", KERNEL, "outer * geometry.batch[0].stride[a] + at", "at"
+    ),
+    Mistake(
+        "a-panel-begins-with-the-next",
+        Kind.PLACE,
+        "panels-misaligned",
+        KERNEL,
+        "at = panel.rest * geometry.columns",
+        "at = (panel.rest + 1) * geometry.columns",
+    ),
+    Mistake(
+        "every-tile-is-the-first",
+        Kind.PLACE,
+        "panels-kept",
+        KERNEL,
+        "position * geometry.axis.stride[a];",
+        "0;",
+    ),
+    Mistake(
+        "nothing-is-left-over", Kind.PLACE, "panels-misaligned", KERNEL, "rest = number - whole * by;", "rest = 0;"
+    ),
+    Mistake(
+        "rows-of-the-batch-counted-by-panels",
+        Kind.PLACE,
+        "panels-misaligned",
+        KERNEL,
+        "block(panel.whole, geometry.blocks)",
+        "block(found.turn.strip, geometry.blocks)",
+    ),
+    Mistake("batch-axes-not-divided", Kind.PLACE, "panels-apart", KERNEL, "first += of.rest * ", "first += rest * "),
+    Mistake("every-batch-axis-is-the-first", Kind.PLACE, "panels-apart", KERNEL, "rest = of.whole;", ""),
+    Mistake(
+        "columns-beyond-the-last",
+        Kind.BOUND,
+        "panels-misaligned",
+        KERNEL,
+        "clamp(geometry.column.size - at, int(geometry.columns))",
+        "int(geometry.columns)",
+    ),
+    Mistake(
+        "rows-of-the-batch-beyond-the-last",
+        Kind.BOUND,
+        "panels-whole",
+        KERNEL,
+        "clamp(geometry.batch[0].size - outer, int(geometry.outers))",
+        "int(geometry.outers)",
+    ),
+    Mistake(
+        "steps-beyond-the-last",
+        Kind.BOUND,
+        "panels",
+        KERNEL,
+        "clamp(geometry.elements() - position, height())",
+        "height()",
+    ),
+    Mistake(
+        "as-many-elements-as-results",
+        Kind.BOUND,
+        "panels-leading",
+        KERNEL,
+        "clamp(geometry.elements() - position, height())",
+        "clamp(geometry.axis.size - position, height())",
+    ),
+    Mistake("a-tile-too-few", Kind.BOUND, "panels-kept", KERNEL, "++turn.unit < tiles", "++turn.unit < tiles - 1"),
+    Mistake(
+        "every-other-panel",
+        Kind.LOST,
+        "panels-kept",
+        KERNEL,
+        "turn.strip + target::block_count()",
+        "turn.strip + 2 * target::block_count()",
+    ),
+    Mistake("columns-of-another-panel-published", Kind.PLACE, "panels", KERNEL, "now.strip * width()", "0"),
+    Mistake(
+        "totals-of-the-row-before",
+        Kind.PLACE,
+        "panels-kept",
+        KERNEL,
+        "[of_row * (width() | 1) + of_column]",
+        "[of_row * (width() - 1) + of_column]",
+    ),
+    Mistake("the-tile-of-an-earlier-turn", Kind.STALE, "panels-kept", KERNEL, "arrived.wait(k);", "arrived.wait(0);"),
+)
+# What precedes threads, units and tiles.
+CARRIES = (
+    Mistake(
+        "rows-before-forgotten",
+        Kind.LOST,
+        "panels-kept",
+        KERNEL,
+        "row % kUnitRows > 0 || this->has_left(now)",
+        "this->has_left(now)",
+    ),
+    Mistake(
+        "tiles-before-forgotten",
+        Kind.LOST,
+        "panels-wide",
+        KERNEL,
+        "row % kUnitRows > 0 || this->has_left(now)",
+        "row % kUnitRows > 0",
+    ),
+    Mistake(
+        "units-to-the-left-of-a-unit",
+        Kind.MEANING,
+        "panels-kept",
+        KERNEL,
+        "row % kUnitRows > 0 || this->has_left(now)",
+        "row > 0 || this->has_left(now)",
+    ),
+    Mistake(
+        "a-unit-begins-within",
+        Kind.MEANING,
+        "panels-kept",
+        KERNEL,
+        "paired.left.before(of_row % kUnitRows, has_left(now), left)",
+        "paired.left.before(of_row, has_left(now), left)",
+    ),
+    Mistake(
+        "units-of-the-tile-forgotten",
+        Kind.LOST,
+        "panels",
+        KERNEL,
+        "before = carry.before(of_column, unit);",
+        "before = carry.before(of_column);",
+    ),
+    Mistake(
+        "a-unit-precedes-the-tile",
+        Kind.PLACE,
+        "panels",
+        KERNEL,
+        "carry.before(of_column, unit) =\n",
+        "carry.before(of_column) =\n",
+    ),
+    Mistake(
+        "nothing-precedes-units-of-the-first-tile",
+        Kind.LOST,
+        "panels",
+        KERNEL,
+        "has_before = unit > 0 || carry.has_before(now.unit);",
+        "has_before = carry.has_before(now.unit);",
+    ),
+    Mistake(
+        "something-precedes-the-first-unit",
+        Kind.MEANING,
+        "panels",
+        KERNEL,
+        "units.left.before(unit, carry.has_before(now.unit), carry.before(of_column))",
+        "units.left.before(unit, true, carry.before(of_column))",
+    ),
+    Mistake("units-not-combined", Kind.LOST, "panels", KERNEL, "lanes / kUnitRows);", "1);"),
+    Mistake(
+        "a-tile-ends-with-its-first-unit",
+        Kind.LOST,
+        "panels",
+        CARRY,
+        "tree.part_levels > 0 ? convert<Carry>(total) : units",
+        "convert<Carry>(total)",
+    ),
+    Mistake(
+        "the-largest-block-lies-before-the-tile",
+        Kind.PLACE,
+        "panels-kept",
+        CARRY,
+        "carries[(1 + levels + unit) * columns + column]",
+        "carries[(levels + unit) * columns + column]",
+    ),
+    Mistake(
+        "tiles-of-a-unit-lie-before-it",
+        Kind.PLACE,
+        "panels-wide",
+        CARRY,
+        "(1 + levels + (1 << tree.unit_levels)) * columns",
+        "(levels + (1 << tree.unit_levels)) * columns",
+    ),
     Mistake(
         "published-without-what-it-ends",
         Kind.LOST,
@@ -115,7 +345,6 @@ MISTAKES = (
         "begin + (1u << level) - 1",
         "begin + (1u << level) - 2",
     ),
-    Mistake("blocks-not-waited-for", Kind.WAIT, "panels", CARRY, "while (!Tagged<T>::ready(", "if (!Tagged<T>::ready("),
     Mistake(
         "units-folded-once",
         Kind.LOST,
@@ -141,6 +370,17 @@ MISTAKES = (
         "total = Op::combine(total, part(level, column));",
     ),
     Mistake(
+        "parts-looked-up-as-units",
+        Kind.PLACE,
+        "panels-parts",
+        CARRY,
+        "if (level < tree.part_levels)\n",
+        "if (false)\n",
+    ),
+)
+# How arrays move, and a thread's share.
+PIECES = (
+    Mistake(
         "loads-beyond-the-array",
         Kind.BOUND,
         "panels-misaligned",
@@ -149,27 +389,161 @@ MISTAKES = (
         "if (true)",
     ),
     Mistake(
+        "all-pieces-are-taken-to-be-inside",
+        Kind.BOUND,
+        "panels-misaligned",
+        TILE,
+        "all.inside = low - 15 >= lowest && low",
+        "all.inside = low",
+    ),
+    Mistake(
+        "only-the-first-segment-is-inside",
+        Kind.BOUND,
+        "panels-misaligned",
+        TILE,
+        "low + (all.segments - 1) * all.stride + all.bytes + 15 <= end",
+        "low + all.bytes + 15 <= end",
+    ),
+    Mistake(
         "stores-beyond-the-row",
         Kind.BOUND,
         "panels-sums",
         TILE,
-        "if (at >= begin && at + 16 <= begin + pieces.bytes)",
-        "if (true)",
+        "if (behind < 0 || behind + 16 > pieces.bytes) return;",
+        "",
     ),
+    Mistake("stores-before-the-row", Kind.BOUND, "panels-sums", TILE, "behind < 0 || behind + 16 >", "behind + 16 >"),
     Mistake(
         "the-last-pieces-forgotten",
         Kind.BOUND,
+        "panels-sums",
+        TILE,
+        "if (at < bytes) visit",
+        "if (at + 16 <= bytes) visit",
+    ),
+    Mistake(
+        "pieces-of-the-first-row", Kind.PLACE, "panels-sums", TILE, "begin = low + row * this->stride;", "begin = low;"
+    ),
+    Mistake("rows-in-one-place", Kind.PLACE, "panels-sums", TILE, "there = place + row * pitch;", "there = place;"),
+    Mistake(
+        "the-next-segment-only",
+        Kind.PLACE,
+        "panels-sums",
+        TILE,
+        "begin += further, there",
+        "begin += stride, there",
+    ),
+    Mistake(
+        "threads-of-no-segment",
+        Kind.BOUND,
+        "panels-slots",
+        TILE,
+        "if (row >= at_once) return;",
+        "",
+    ),
+    Mistake(
+        "one-segment-again-and-again",
+        Kind.PLACE,
+        "panels-slots",
+        TILE,
+        "begin += stride, there += pitch",
+        "there += pitch",
+    ),
+    Mistake(
+        "segments-in-one-place", Kind.PLACE, "panels-slots", TILE, "begin += stride, there += pitch", "begin += stride"
+    ),
+    Mistake(
+        "a-piece-of-each-thread",
+        Kind.LOST,
         "panels-wide",
         TILE,
-        "(bytes + 2 * kLine - 2) / kLine * kOfLine",
-        "bytes / kLine * kOfLine",
+        "for (int at = column - beyond(); at < bytes; at += across * kPiece) visit",
+        "if (int at = column - beyond(); at < bytes) visit",
     ),
     Mistake(
-        "pieces-of-the-first-row", Kind.PLACE, "panels-sums", TILE, "int(beyond) + int(segment) * pitch", "int(beyond)"
+        "every-row-begins-with-a-piece",
+        Kind.PLACE,
+        "panels-misaligned",
+        TILE,
+        "return int(reinterpret_cast<uint64>(begin) % kFrom);",
+        "return 0;",
     ),
-    Mistake("every-row-begins-with-a-piece", Kind.PLACE, "panels-misaligned", TILE, "% 16 - back", "* 0 - back"),
     Mistake(
-        "results-beyond-the-end", Kind.BOUND, "panels-whole", SHARE, "exists(slot) ? results - begin : 0;", "kSteps;"
+        "first-edges-forgotten", Kind.LOST, "panels-sums", TILE, "|| beyond == 0 : beyond > 0", "|| beyond == 0 : false"
+    ),
+    Mistake("last-edges-forgotten", Kind.LOST, "panels-sums", TILE, "is_last ? last > 0 ||", "is_last ? false &&"),
+    Mistake(
+        "no-edge-where-a-piece-begins",
+        Kind.LOST,
+        "panels-narrow",
+        TILE,
+        "is_last ? last > 0 || beyond == 0 :",
+        "is_last ? last > 0 :",
+    ),
+    Mistake("edges-beyond-the-row", Kind.BOUND, "panels-sums", TILE, "at >= 0 && at < bytes)", "at >= 0)"),
+    Mistake("edges-before-the-row", Kind.BOUND, "panels-sums", TILE, "at >= 0 && at < bytes)", "at < bytes)"),
+    Mistake(
+        "edges-of-the-first-row", Kind.PLACE, "panels-sums", TILE, "begin = low + segment * stride;", "begin = low;"
+    ),
+    Mistake(
+        "rows-without-edges",
+        Kind.LOST,
+        "panels-sums",
+        TILE,
+        "(reinterpret_cast<uint64>(low) | uint64(stride) | uint64(bytes)) % kPiece == 0",
+        "(reinterpret_cast<uint64>(low) | uint64(bytes)) % kPiece == 0",
+    ),
+    Mistake(
+        "upside-down-from-its-first-step",
+        Kind.PLACE,
+        "panels-backwards",
+        TILE,
+        "place.first.array[array] + (along < 0 ? (steps - 1) * along : 0);",
+        "place.first.array[array];",
+    ),
+    Mistake(
+        "the-first-step-lies-first",
+        Kind.PLACE,
+        "panels-backwards",
+        TILE,
+        "all.first = there - (along < 0 ? (steps - 1) * pitch : 0);",
+        "all.first = there;",
+    ),
+    Mistake(
+        "rows-of-the-batch-one-upon-the-other",
+        Kind.PLACE,
+        "panels-whole",
+        SHARE,
+        "+ at.outer * int(in_tile.outer_pitch) +",
+        "+",
+    ),
+    Mistake(
+        "rows-of-threads-side-by-side",
+        Kind.PLACE,
+        "panels-kept",
+        SHARE,
+        "row * kLong * pitch,",
+        "row * pitch,",
+    ),
+    Mistake(
+        "results-of-all-rows",
+        Kind.BOUND,
+        "panels-misaligned",
+        SHARE,
+        "clamp(place.results - row * kLong, kLong)",
+        "clamp(place.results, kLong)",
+    ),
+    Mistake("results-beyond-the-end", Kind.BOUND, "panels-whole", SHARE, "count = results - begin;", "count = kSteps;"),
+    Mistake(
+        "columns-of-idle-threads",
+        Kind.BOUND,
+        "panels-kept",
+        KERNEL,
+        "if (is_in && share.exists(i)) total",
+        "if (is_in) total",
+    ),
+    Mistake(
+        "results-of-idle-threads", Kind.BOUND, "panels-kept", KERNEL, "if (of_column >= place.width()) return;", ""
     ),
     Mistake(
         "the-first-run-forgotten",
@@ -188,3 +562,6 @@ MISTAKES = (
         "const int at = column + slot;",
     ),
 )
+MISTAKES = (*WAITS, *PLACES, *CARRIES, *PIECES)
+
+CASES = {name: replace(case, seeds=4).check for name, case in CALLS.items()}
