@@ -60,7 +60,7 @@ struct PanelShare {
         if (steps < kLong) items.raw = {};
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
             static_assert(kSlots == 1, "each column counts its own elements");
-            items.index += Element::counted(tile.row(place, column_of(0)));
+            if (exists(0)) items.index += Element::counted(tile.row(place, column_of(0)));
         }
         for_each_value<Config>([&](auto k, auto port) {
             auto& vectors = items.raw.at(k).vector;
