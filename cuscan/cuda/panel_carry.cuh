@@ -1,8 +1,8 @@
 // What precedes the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units; totals are combined in
 // pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to
 // right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number
-// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles of
-// few columns have several units: then the smallest block is a tile.
+// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles
+// of few columns have several units: then the smallest block is a tile.
 //
 // KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a
 // panel: each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number
@@ -89,8 +89,8 @@ protected:
         }
         before(column) = all;
     }
-    // From a tile's total, or that of its units, to the largest block that ends with it: calls of_parts(level, block) if that
-    // is less than a unit, or of_units(level, block), for a whole section with all before it.
+    // From a tile's total, or that of its units, to the largest block that ends with it: calls of_parts(level, block) if
+    // that is less than a unit, or of_units(level, block), for a whole section with all before it.
     template <class OfParts, class OfUnits>
     CUSCAN_DEVICE void climb(uint32 number, int column, State total, const Carry& units, OfParts of_parts,
                              OfUnits of_units) const {
@@ -176,7 +176,8 @@ struct LookedUpCarry : PanelCarry<Config> {
         if (exists && lane == 0) {
             uint64* const slot = table.slot(number, first_column + column);
             this->climb(
-                number, column, total, units, [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
+                number, column, total, units,
+                [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
                 [&](int, const Carry& block) { Tagged<Carry>::publish(slot, block, table.tag); });
         }
         if (exists) look_up(number, first_column, column, needed + lane, all, lanes, start);

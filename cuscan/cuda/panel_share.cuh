@@ -23,10 +23,10 @@ struct PanelShare {
     const Tile& tile;
     const Turn& turn;
     const Place& place;
-    const int row;               // of threads
-    const int column;            // among threads side by side, of which there are `apart`
+    const int row;     // of threads
+    const int column;  // among threads side by side, of which there are `apart`
     const int apart;
-    const int steps, results;    // how many exist, as elements and as results
+    const int steps, results;  // how many exist, as elements and as results
     Items<Config, kLong, kSlots> items;
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
@@ -80,8 +80,8 @@ struct PanelShare {
         for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
         return all;
     }
-    // Results of the slots from `slot` on that are side by side. `before`, if there is anything, precedes the runs `left`, if
-    // there are any, which precede the thread's.
+    // Results of the slots from `slot` on that are side by side. `before`, if there is anything, precedes the runs `left`,
+    // if there are any, which precede the thread's.
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];

@@ -36,16 +36,16 @@ struct PanelGeometry : Geometry<Config> {
 // The place of a tile in the scan.
 template <class Config>
 struct PanelPlace {
-    Row<Config> first;   // its first step, column and row of the batch
-    int64 position;      // of its first step
+    Row<Config> first;  // its first step, column and row of the batch
+    int64 position;     // of its first step
     int columns, outers;
     int steps, results;  // that it has, of elements and of results
 
     CUSCAN_DEVICE int width() const { return columns * outers; }
 };
 
-// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `segments` of `bytes` each, from
-// `low` on.
+// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `segments` of `bytes` each,
+// from `low` on.
 struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
@@ -55,8 +55,8 @@ struct Pieces {
     int pitch;     // between segments there
     int segments;
     int bytes;
-    int first;     // in shared memory, of the first step
-    bool inside;   // all pieces lie between the ends of the array
+    int first;    // in shared memory, of the first step
+    bool inside;  // all pieces lie between the ends of the array
 
     // Calls visit(address, place in shared memory, and how far behind the segment's first byte) for each piece. Threads side
     // by side take a segment from the multiple of kFrom before it on, those behind them the next one.
@@ -156,9 +156,8 @@ struct PanelTile {
         if (!is_staged(kArray)) return;
         const Pieces pieces = turn.pieces[kArray];
         if (pieces.inside) {
-            pieces.each<16>(geometry.tile[kArray], [&](char* at, int place, int) {
-                arrived.load((Piece*)(shared + place), (const Piece*)at);
-            });
+            pieces.each<16>(geometry.tile[kArray],
+                            [&](char* at, int place, int) { arrived.load((Piece*)(shared + place), (const Piece*)at); });
         } else {
             const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
             const char* const end = origin.array[kArray] + geometry.span[kArray].end;

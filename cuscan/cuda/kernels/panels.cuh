@@ -107,11 +107,12 @@ struct Panels {
             // The lanes of a tile's units, where it has several.
             const int unit = of_row / kUnitRows;
             const PairedLanes<CarryOp, target::kWarp / kUnitRows, Carry, kUnitRows> units(convert<Carry>(paired.total), unit,
-                                                                                         lanes / kUnitRows);
+                                                                                          lanes / kUnitRows);
             auto start = [&] { return this->start(place, of_column); };
             if constexpr (Config::kGrid) {
                 const LookedUp before(carry(), table());
-                before.find(now.unit, now.strip * width(), of_column, of_row, lanes, exists, paired.total, units.total, start);
+                before.find(now.unit, now.strip * width(), of_column, of_row, lanes, exists, paired.total, units.total,
+                            start);
                 if (exists) left = before.left(now.unit, of_column);
             } else if constexpr (Config::kKept) {
                 const Kept before(carry());
@@ -172,7 +173,8 @@ struct Panels {
         if constexpr (Element::kStores) share.store(slot, has_before, before, has_left, left);
     }
 
-    // `schedule` says which tile comes first, and next. The last warp finds them, two ahead, and meets the others once a tile.
+    // `schedule` says which tile comes first, and next. The last warp finds them, two ahead, and meets the others once a
+    // tile.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
