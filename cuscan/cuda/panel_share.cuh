@@ -174,13 +174,14 @@ private:
                 const Staged from = staged<kArray>(port, i);
                 each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(from.at + s * from.step)); });
             } else {
+                const char* from[kPack];
+                CUSCAN_UNROLL
+                for (int j = 0; j < kPack; ++j) from[j] = direct(kArray, i + j).at;
+                const int64 step = tile.geometry.axis.stride[kArray];
                 each_step<kLong>(steps, [&](int s) {
                     Vector<T, kPack> pack;
                     CUSCAN_UNROLL
-                    for (int j = 0; j < kPack; ++j) {
-                        const Direct from = direct(kArray, i + j);
-                        pack.item[j] = *(const T*)(from.at + s * from.step);
-                    }
+                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(from[j] + s * step);
                     take(s, i, pack);
                 });
             }
