@@ -225,9 +225,14 @@ def test_batch_axes_that_are_apart(name: str) -> None:
     assert_same(simulation.run(1), expected)
 
 
-@pytest.mark.parametrize("name", often(BATCHES, "rows"))
+# What places rows of the batch: all families but panels have Row::at.
+ROW_AT = ("geometry.cuh", "int64(row % uint64(", "int64(row / uint64(")
+PANEL_AT = ("kernels/panels.cuh", "first += of.rest * ", "first += of.whole * ")
+
+
+@pytest.mark.parametrize("name", often(BATCHES, "rows", "panels"))
 def test_a_row_of_the_wrong_batch(name: str) -> None:
     simulation, expected = batches(name)
-    code = CODE.broken("geometry.cuh", "int64(row % uint64(", "int64(row / uint64(")
+    code = CODE.broken(*(PANEL_AT if name == "panels" else ROW_AT))
     with pytest.raises(AssertionError):
         assert_same(simulation.run(1, code=code), expected)

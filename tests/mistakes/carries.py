@@ -88,7 +88,7 @@ MISTAKES = (
         "carry-panels-index",
         SHARE,
         "items.index += Element::counted(tile.row(place, column));",
-        "",
+        ";",
     ),
     Mistake(
         "positions-do-not-move-up",
