@@ -105,7 +105,7 @@ def tile_words(
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
     tiled = len(request.values) + len(request.results) + 2
-    at = round_up(256 + 3 * (8 * len(layout.arrays) + 40 * tiled), LINE_BYTES)  # panel_header of panels.cuh
+    at = round_up(256 + 32 * len(layout.arrays) + 120 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     for i in range(tiled):
         array = _array(request, layout, scan, shape, i)

@@ -18,11 +18,12 @@ template <class Config>
 struct PanelShared {
     static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
     target::Barrier arrived;
-    uint32 tag;  // of the launch, where blocks share panels
+    uint32 tag;          // of the launch, where blocks share panels
+    Row<Config> origin;  // lanes have an array each, which they could not choose in registers
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
-constexpr int panel_header(int arrays, int tiled) { return 256 + 3 * (8 * arrays + 40 * tiled); }
+constexpr int panel_header(int arrays, int tiled) { return 256 + 4 * 8 * arrays + 3 * 40 * tiled; }
 
 template <class Config>
 struct Panels {
@@ -51,12 +52,12 @@ struct Panels {
     const int row, column;  // this thread's
     const bool is_in;       // it has columns
 
-    CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const Row<Config>& origin,
-                         const typename Element::Initial& initial, Workspace* workspace)
+    CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const typename Element::Initial& initial,
+                         Workspace* workspace)
         : memory(memory),
           shared(*(PanelShared<Config>*)memory),
           geometry(geometry),
-          origin(origin),
+          origin(shared.origin),
           initial(initial),
           workspace(workspace),
           tile{geometry, origin, memory},
@@ -294,10 +295,11 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     struct alignas(target::kLine) Shared {
         char bytes[Config::kSharedBytes];
     };
-    Kernel kernel(target::shared_memory<Shared>().bytes, geometry, origin, initial, workspace);
+    Kernel kernel(target::shared_memory<Shared>().bytes, geometry, initial, workspace);
     auto& shared = kernel.shared;
     target::await_predecessors();
     if (target::thread_index() == 0) {
+        shared.origin = origin;
         shared.arrived.init(2 * Kernel::kThreads);
         target::fence_after_init();
     }
