@@ -970,7 +970,7 @@ MISTAKES = (
     Mistake(
         "left-half-forgotten",
         Kind.LOST,
-        "strips-own",
+        "strips-own-long",
         "scans.cuh",
         "number & 1 ? join<Op>",
         "number & 1 && kLevels > 1 ? join<Op>",
