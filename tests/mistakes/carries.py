@@ -87,7 +87,7 @@ MISTAKES = (
         Kind.LOST,
         "carry-panels-index",
         SHARE,
-        "items.index += Element::counted(tile.row(place, column));",
+        "items.index += Element::counted(tile.row(place, column_of(0)));",
         ";",
     ),
     Mistake(
@@ -143,7 +143,7 @@ MISTAKES = (
         Kind.PLACE,
         "carry-panels-keys",
         SHARE,
-        "tile.row(place, column + slot * apart).array[Numbers::kCarryOut - 1]",
+        "tile.row(place, column_of(slot)).array[Numbers::kCarryOut - 1]",
         "place.first.array[Numbers::kCarryOut - 1]",
     ),
     Mistake(

@@ -270,7 +270,7 @@ MISTAKES = (
         "Element::start(geometry, origin.at(geometry, strip), initial)",
         "Element::start(geometry, origin, initial)",
     ),
-    Mistake("keys-of-the-chunk-before", Kind.PLACE, "keys-panels", "panel_share.cuh", "before[i] = key;", ""),
+    Mistake("keys-of-the-chunk-before", Kind.PLACE, "keys-panels", "panel_share.cuh", "before[i + j] = key;", ""),
     Mistake(
         "first-key-differs",
         Kind.BOUND,

@@ -12,7 +12,7 @@ from simulator import DeviceCode, Memory, Simulation, new_workspace, prepare, sm
 from cuscan.config import Target
 from mistakes import Kind, Mistake
 
-GPU, ONE_SM = Target(90, 4, cluster=0), Target(90, 1, cluster=0)
+GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
 MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
@@ -54,7 +54,7 @@ SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, ONE_SM),
     "panels-slots": ((5, 2111), 0, ONE_SM),
-    "panels-narrow": ((300, 33), 0, ONE_SM),
+    "panels-narrow": ((300, 33), 0, TWO_SMS),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
@@ -970,7 +970,7 @@ MISTAKES = (
     Mistake(
         "left-half-forgotten",
         Kind.LOST,
-        "strips-own",
+        "strips-own-long",
         "scans.cuh",
         "number & 1 ? join<Op>",
         "number & 1 && kLevels > 1 ? join<Op>",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from draws import draws
 from feature_cases import Case, of_family
 
 from mistakes import Kind, Mistake
 
-# Beside the cases of kernels.py: rows of arrays are upside down; one more result than elements, a tile's first.
+SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
+# Beside the cases of kernels.py: rows of arrays are upside down; two columns a vector; one more result than elements, a
+# tile's first.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
+    "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
+    "panels-packed-slots": Case("", "add", (5, 2114), 0, sms=1, **SHORT),
     "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
 }
 
@@ -277,8 +283,8 @@ CARRIES = (
         Kind.LOST,
         "panels",
         KERNEL,
-        "before = carry.before(of_column, unit);",
-        "before = carry.before(of_column);",
+        "of_unit = carry.before(of_column, unit);",
+        "of_unit = carry.before(of_column);",
     ),
     Mistake(
         "a-unit-precedes-the-tile",
@@ -293,8 +299,8 @@ CARRIES = (
         Kind.LOST,
         "panels",
         KERNEL,
-        "has_before = unit > 0 || carry.has_before(now.unit);",
-        "has_before = carry.has_before(now.unit);",
+        "(kChain && (unit > 0 || carry().has_before(now.unit)));",
+        "(kChain && carry().has_before(now.unit));",
     ),
     Mistake(
         "something-precedes-the-first-unit",
@@ -542,24 +548,86 @@ PIECES = (
         "if (is_in && share.exists(i)) total",
         "if (is_in) total",
     ),
-    Mistake(
-        "results-of-idle-threads", Kind.BOUND, "panels-kept", KERNEL, "if (of_column >= place.width()) return;", ""
-    ),
+    Mistake("results-of-idle-threads", Kind.BOUND, "panels-kept", KERNEL, "if (!share.exists(slot)) return;", ""),
     Mistake(
         "the-first-run-forgotten",
         Kind.LOST,
         "panels-sums",
         SHARE,
-        "if (run + 1 < kRuns) runs.push(run, of_run(slot, run));\n            store_run",
-        "store_run",
+        "if (run + 1 < kRuns) runs[j].push(run, of_run(slot + j, run));",
+        "",
     ),
     Mistake(
         "slots-side-by-side",
         Kind.PLACE,
         "panels-slots",
         SHARE,
-        "const int at = column + slot * apart;",
-        "const int at = column + slot;",
+        "(column + slot / kPack * apart) * kPack",
+        "(column + slot / kPack) * kPack",
+    ),
+    Mistake(
+        "vectors-of-one-column",
+        Kind.PLACE,
+        "panels-packed",
+        SHARE,
+        "* apart) * kPack + slot % kPack;",
+        "* apart) * kPack;",
+    ),
+    Mistake(
+        "vectors-overlap",
+        Kind.PLACE,
+        "panels-packed",
+        SHARE,
+        "* apart) * kPack + slot % kPack;",
+        "* apart) + slot % kPack;",
+    ),
+    Mistake(
+        "a-column-for-each-slot",
+        Kind.PLACE,
+        "panels-packed-slots",
+        SHARE,
+        "(column + slot / kPack * apart) * kPack",
+        "(column + slot * apart) * kPack",
+    ),
+    Mistake(
+        "words-of-the-first-vector",
+        Kind.PLACE,
+        "panels-packed-slots",
+        SHARE,
+        "all.word[i * int(sizeof(T)) / 4 + w]",
+        "all.word[w]",
+    ),
+    Mistake(
+        "runs-of-the-first-column",
+        Kind.PLACE,
+        "panels-packed",
+        SHARE,
+        "runs[j].push(run, of_run(slot + j, run));",
+        "runs[j].push(run, of_run(slot, run));",
+    ),
+    Mistake(
+        "elements-of-the-first-column",
+        Kind.PLACE,
+        "panels-packed",
+        SHARE,
+        "running[j].step(items.get(begin + s, slot + j, begin + s)",
+        "running[j].step(items.get(begin + s, slot, begin + s)",
+    ),
+    Mistake(
+        "the-mask-of-the-first-column",
+        Kind.PLACE,
+        "panels-packed",
+        SHARE,
+        "items.keep.set(s * kSlots + i + j, kept.bits != 0)",
+        "items.keep.set(s * kSlots + i, kept.bits != 0)",
+    ),
+    Mistake(
+        "what-precedes-the-first-column",
+        Kind.PLACE,
+        "panels-packed",
+        KERNEL,
+        "left[j] = total(row, of_column);",
+        "left[j] = total(row, share.column_of(slot));",
     ),
 )
 MISTAKES = (*WAITS, *PLACES, *CARRIES, *PIECES)
