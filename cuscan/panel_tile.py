@@ -70,7 +70,7 @@ class PanelScan:
         elements = 8 if self.wide else 16 if max(self.widest, self.values) >= 8 else 32
         steps = min(power_of_two(self.length), RUN)
         runs = max(min(power_of_two(-(-self.length // steps)), elements // steps // self.pack), 1)
-        return steps, runs, 1 if self.counts else max(elements // (steps * runs), 1)
+        return steps, runs, 1 if self.counts else max(elements // (steps * runs), self.pack)
 
 
 class _Array(NamedTuple):

@@ -160,3 +160,13 @@ def test_many_fields_fit_little_shared_memory():
             assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
             assert beside(made)[1][1] <= made.config.shared_bytes
             assert (made.config.grid or constants(made, "Kept")[0]) == (shape[0] > height(made))
+
+
+def test_a_thread_has_whole_vectors_of_columns():
+    for fields in (["int8"] * 8, ["int8"] * 4, ["int16"] * 4, ["int32", *["int8"] * 4], ["uint8"]):
+        for length in (2, 5, 9, 3000):
+            x = of_shape((length, 2**20), *fields)
+            made = make_plan(request(x, state_of(*fields), axis=0), OLDER)
+            assert made.config.family == "panels"
+            slots, pack = constants(made, "Slots", "Pack")
+            assert slots % pack == 0

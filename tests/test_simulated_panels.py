@@ -14,6 +14,7 @@ from selection import covering, each, pairs
 from simulator import assert_same, prepare
 
 import cuscan
+from cuscan.assemble import round_up
 from cuscan.config import Target
 
 pytestmark = pytest.mark.skipif(
@@ -122,3 +123,18 @@ def test_simulated(case: Case) -> None:
     for seed in (1, 2):
         for got, one in zip(arrays_of(simulation.run(seed)), expected, strict=False):
             assert_same(got, one)
+
+
+@pytest.mark.parametrize("way", ["whole-packed", "kept-packed", "shared-packed"])
+@pytest.mark.parametrize("beside", ["nothing", "mask", "reset"])
+def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
+    """Results as narrow as values: vectors of columns are the longest there are."""
+    (*others, columns), axis, sms = WAYS[way]
+    rng = np.random.default_rng(5)
+    value = rng.integers(0, 100, (*others, round_up(columns, 8))).astype(np.uint8)
+    given = {} if beside == "nothing" else {beside: rng.random(value.shape) < 0.2}
+    keywords: dict[str, Any] = {"axis": axis, **given}
+    simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
+    constants = dict(simulation.plan.config.constants)
+    assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
+    assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))

@@ -223,11 +223,10 @@ struct Panels {
     }
     static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
 
-    // By one warp: one lane takes a turn; then each lane finds where an array is, and how it moves.
+    // By one warp: one lane takes a turn; then lanes find where arrays are, and how they move.
     template <class Which>
     CUSCAN_DEVICE void find(PanelTurn<Config>& found, Which which) const {
         using Numbers = Arrays<Config>;
-        static_assert(Numbers::kInitial <= target::kWarp, "a lane for each array that moves");
         const int lane = target::thread_index() % target::kWarp;
         if (lane == 0) found.turn = which();
         target::sync_warp();
@@ -255,7 +254,8 @@ struct Panels {
             found.place.results = clamp(geometry.axis.size - position, height());
         }
         target::sync_warp();
-        if (lane < Numbers::kInitial && tile.is_staged(lane)) found.pieces[lane] = tile.pieces(found.place, lane);
+        for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
+            if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
     // After the last tile nobody asks for more.
     template <class Schedule>
