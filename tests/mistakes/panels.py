@@ -113,8 +113,8 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "target::sync_warp();\n        if (lane < Numbers::kInitial && tile.is_staged(lane))",
-        "if (lane < Numbers::kInitial && tile.is_staged(lane))",
+        "target::sync_warp();\n        for (int a = lane; a < Numbers::kInitial",
+        "for (int a = lane; a < Numbers::kInitial",
     ),
     Mistake(
         "asked-for-more-after-the-last-tile",
