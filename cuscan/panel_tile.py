@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class PanelScan:
-    """What shapes depend on: the axes, bytes of states, of the widest element and of all values of an element."""
+    """What shapes depend on: the axes; bytes of states, of the widest element, of registers for an element's values."""
 
     length: int
     column: Dimension

@@ -26,6 +26,7 @@ MANY = Blocks(2, 288, 8)  # of panels that have one tile
 LARGE = Blocks(1, 576, 4)  # of panels that one block has all tiles of: memory is the faster, the wider rows are
 SHARING = Blocks(2, 288, 4)  # of panels that blocks share: the higher tiles are, the less is looked up
 WIDE = Blocks(1, 448, 8)  # where states take twice the registers
+REGISTER = 4  # bytes
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
@@ -74,7 +75,7 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
             state,
             carry,
             max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
-            sum(spec.dtype.itemsize for spec in request.values),
+            sum(max(spec.dtype.itemsize, REGISTER) for spec in request.values),
             counts,
             1 if alone else packed(request, layout, batch, of.vector),
             of.per_sm,

@@ -99,8 +99,8 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("panels-grid", 2): 48,  # masked, as in the next
-    ("panels-grid", 4): 48,
+    ("panels-block", 8): 16,  # masked, as in the next
+    ("panels-grid", 8): 96,
     ("strips-shared", 2): 60,  # of those who look
     ("strips-two", 8): 20,  # misaligned: panels
     ("strips-three", 8): 24,  # the same, and masked

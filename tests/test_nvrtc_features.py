@@ -57,15 +57,21 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
+# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most. An SM has two blocks that share panels, of 96
+# registers a thread; with fewer elements a thread tiles would be lower, and more would be looked up.
 FLOAT32_SPILLS = {
-    ("recurrence", "panels-block"): 40,
+    ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
+    ("recurrence", "panels-grid"): 64,
+    ("recurrence-scalar", "panels-grid"): 64,
+    ("reset", "panels-grid"): 96,
+    ("keys", "panels-grid"): 96,
+    ("offsets", "panels-grid"): 96,
 }
 SPILLS = {
+    ("recurrence-bfloat16", "panels-grid"): 96,
+    ("modular", "panels-grid"): 96,
     ("recurrence-complex64", "tiles-grid"): 592,
-    ("recurrence-complex64", "panels-grid"): 340,
-    ("recurrence-float64", "panels-grid"): 72,
     ("modular", "tiles-grid"): 88,
 }  # where it was not possible to have at most 32
 # The kernel of bits has no more than 32 registers, so that an SM has 2,048 threads of it: it waits for memory.
