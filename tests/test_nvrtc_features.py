@@ -57,16 +57,16 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most. An SM has two blocks that share panels, of 96
-# registers a thread; with fewer elements a thread tiles would be lower, and more would be looked up.
+# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most. Of blocks that share panels an SM has
+# two, with 96 registers a thread; with fewer elements tiles would be lower, and more would be looked up.
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
-    ("recurrence", "panels-grid"): 64,
-    ("recurrence-scalar", "panels-grid"): 64,
+    ("recurrence", "panels-grid"): 80,
+    ("recurrence-scalar", "panels-grid"): 80,
     ("reset", "panels-grid"): 96,
     ("keys", "panels-grid"): 96,
-    ("offsets", "panels-grid"): 96,
+    ("offsets", "panels-grid"): 100,
 }
 SPILLS = {
     ("recurrence-bfloat16", "panels-grid"): 96,

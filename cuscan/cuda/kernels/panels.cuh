@@ -6,7 +6,7 @@
 //
 // A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes
 // the next one (kKept); or blocks share panels, take tiles by ticket, and look up what precedes them (kGrid). The next tile
-// is on its way while the present one is finished.
+// is on its way while the present one is finished, and the last warp of the block finds where the one after it lies.
 #pragma once
 #include "../column_chain.cuh"
 #include "../panel_carry.cuh"
@@ -19,7 +19,7 @@ struct PanelShared {
     static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
     target::Barrier arrived;
     uint32 tag;          // of the launch, where blocks share panels
-    Row<Config> origin;  // lanes have an array each, which they could not choose in registers
+    Row<Config> origin;  // here a lane can choose an array by its number, in registers it cannot
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
