@@ -102,8 +102,6 @@ SPILLS = {
     ("panels-block", 8): 16,  # masked, as in the next
     ("panels-grid", 8): 96,
     ("strips-shared", 2): 60,  # of those who look
-    ("strips-two", 8): 20,  # misaligned: panels
-    ("strips-three", 8): 24,  # the same, and masked
 }
 # The same for sm_100, of what is masked and of what is not.
 SPILLS_100 = {
@@ -114,6 +112,7 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
+    ("strips-three", 8): (0, 8),
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
 }
 
@@ -161,6 +160,8 @@ def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
     registers, spilled = figures(log)
     stack = re.search(r"(\d+) bytes stack frame", log)
     assert spilled or (stack and stack[1] == "0"), "an array in local memory: unknown numbers index it"
+    if config.family == "panels":  # which do what strips and whole rows cannot
+        layout = "panels-grid" if config.grid else "panels-block"
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"

@@ -76,13 +76,16 @@ def others():
 
 
 OTHER_SPILLS = {("panels-block", "out"): 48}  # a recurrence, in strips; without a carry it spills 40
+SHARED_PANELS = 200  # at most, whatever the layout was made for: test_nvrtc_features.py says why
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout, carry, feature", list(others()))
 def test_others_hardly_spill(layout, carry, feature):
-    registers, spilled = resources(config(layout, 90, feature, carry), 90)
-    allowed = OTHER_SPILLS.get((layout, carry), 0)
+    made = config(layout, 90, feature, carry)
+    registers, spilled = resources(made, 90)
+    shares = made.family == "panels" and made.grid
+    allowed = SHARED_PANELS if shares else OTHER_SPILLS.get((layout, carry), 0)
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 
