@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class PanelScan:
-    """What shapes depend on: the axes; bytes of states, of the widest element, of registers for an element's values."""
+    """What shapes depend on: the axes; bytes of a state, the widest element, and registers for an element."""
 
     length: int
     column: Dimension
@@ -127,7 +127,7 @@ def tile_words(
 
 
 def packed(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], nbytes: int) -> int:
-    """Columns side by side that a thread takes as one vector: of so many bytes, where arrays are aligned to that."""
+    """How many neighbouring columns a thread loads as one vector: up to `nbytes`, if all arrays are aligned to it."""
     tiled = layout.arrays[: len(request.values) + len(request.results) + 2]
     narrow = min(spec.dtype.itemsize for spec in request.values)
     widest = max(spec.dtype.itemsize for spec in tiled if spec)

@@ -15,24 +15,24 @@ from cuscan.tuning import COLUMNS, LINE_BYTES
 
 
 class Blocks(NamedTuple):
-    """Of an SM; threads of each, beside those that find tiles; bytes that a thread takes at a time."""
+    """Blocks on an SM, worker threads of a block, bytes of neighbouring columns that a thread loads at once."""
 
     per_sm: int
     threads: int
     vector: int
 
 
-MANY = Blocks(2, 288, 8)  # of panels that have one tile
-LARGE = Blocks(1, 576, 4)  # of panels that one block has all tiles of: memory is the faster, the wider rows are
-SHARING = Blocks(2, 288, 4)  # of panels that blocks share: the higher tiles are, the less is looked up
-WIDE = Blocks(1, 448, 8)  # where states take twice the registers
+MANY = Blocks(2, 288, 8)  # for panels of a single tile
+LARGE = Blocks(1, 576, 4)  # where one block takes all tiles of a panel: wide rows use memory best
+SHARING = Blocks(2, 288, 4)  # where blocks share a panel: tall tiles need fewer look-ups
+WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 128  # of a row of one that blocks share
 WHOLE_BYTES = 256  # of a row that is not divided then
-MOST_ROWS = 32  # of threads: a warp has the rows of a column
+MOST_ROWS = 32  # of threads: one warp scans the totals of a column
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
 

@@ -19,7 +19,7 @@ struct PanelShared {
     static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
     target::Barrier arrived;
     uint32 tag;          // of the launch, where blocks share panels
-    Row<Config> origin;  // here a lane can choose an array by its number, in registers it cannot
+    Row<Config> origin;  // a lane indexes it at run time, which registers do not allow
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
@@ -257,12 +257,12 @@ struct Panels {
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
             if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
-    // After the last tile nobody asks for more.
+    // Takes no ticket after the last tile.
     template <class Schedule>
     CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
         find(found, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
     }
-    // Numbers are small, nearly always.
+    // Divides in 32 bits where both numbers fit, which is nearly always.
     struct Divided {
         uint64 whole, rest;
 
