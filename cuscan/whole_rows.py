@@ -73,9 +73,8 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     seekers = -(-column.size // (LANES // chain.entries))
     warps = 2 + folders + finishers + slices + seekers
 
-    behind = column.size * carry + LINE_BYTES if request.carry_out else 0
     totals = (1 + shares) * column.size * state
-    stage = round_up(rows * row_bytes + totals + behind + LINE_BYTES + _STAGE_REST, LINE_BYTES)
+    stage = round_up(rows * row_bytes + totals + LINE_BYTES + _STAGE_REST, LINE_BYTES)
     nodes = column.size * chain.node_levels * carry
     rest = _REST + (column.size + 1 if chain.long else 1) * chain.place_values * carry
     shared_bytes = {n: n * stage + -(-n // taken) * nodes + rest for n in range(STAGES[0], STAGES[1] + 1)}

@@ -53,7 +53,13 @@ struct WholeRowsLayout {
     using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // of a tile
     using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
 
-    struct Stage : Behind<Element::kCarriesOut, Carry, kColumns> {  // what precedes the tile's unit
+    // Of a part: the units of its group before it. Where a carry goes out, and a strip ends in the part: what precedes the
+    // unit that it ends in, once the others are used.
+    union Before {
+        Nodes nodes;
+        Carry last;
+    };
+    struct Stage {
         // As far from a multiple of a line as in memory.
         alignas(target::kLine) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + target::kLine];
         State column[kColumns];           // what the tile adds up to; then what precedes its unit
@@ -188,7 +194,7 @@ struct WholeRowsShared {
     static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
 
     typename Layout::Stage stages[Config::kStages];
-    typename Layout::Nodes nodes[kPartsHere][Layout::kColumns];  // of a part's group, before the part's
+    typename Layout::Before before[kPartsHere][Layout::kColumns];  // of a part
     typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
     uint32 tag;                                                                          // of the launch
 };
@@ -212,7 +218,8 @@ struct WholeRows {
     static constexpr uint32 kPartTiles = Layout::kPartTiles, kGroupParts = Layout::kGroupParts;
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr int kFolding = 2;  // the number of the folders' own barrier; all warps meet at the first
+    static constexpr uint32 kPassing = 4;  // parts
+    static constexpr int kFolding = 2;     // the number of the folders' own barrier; all warps meet at the first
     static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
@@ -223,13 +230,17 @@ struct WholeRows {
 
     CUSCAN_DEVICE Stage& stage(uint32 k) { return shared.stages[k % kStages]; }
     static CUSCAN_DEVICE uint32 phase(uint32 k) { return k / kStages; }
-    CUSCAN_DEVICE auto& nodes_before(uint32 k) { return shared.nodes[k / kBatch % shared.kPartsHere]; }
+    CUSCAN_DEVICE auto& before_part(uint32 k) { return shared.before[k / kBatch % shared.kPartsHere]; }
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
     // Of a strip.
     CUSCAN_DEVICE uint32 parts() const { return uint32((geometry.axis.size + kRows * kBatch - 1) / (kRows * kBatch)); }
     CUSCAN_DEVICE uint32 groups() const { return (parts() + kGroupParts - 1) / kGroupParts; }
+    // The tile of a strip's last element.
+    CUSCAN_DEVICE uint32 last_tile() const { return uint32((geometry.axis.size - 1) / kRows); }
+    // Whether anything is made of what precedes a part: where nothing but carries is stored, of a strip's last part alone.
+    CUSCAN_DEVICE bool needs_before(uint32 part) const { return Element::kStores || part + 1 == parts(); }
 
     // ---- a tile ----------------------------------------------------------------------------------------------------
 
@@ -442,6 +453,9 @@ struct WholeRows {
             // When the part is there, others are as well: looks before that would be in their way.
             stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
+            const bool publishes = place == kGroupParts - 1 && group + 1 < groups;
+            // Of what precedes the part.
+            const uint32 looked_at = publishes || needs_before(part) ? place : 0;
             typename Layout::Parts of_unit;
             typename Layout::Nodes nodes;
             Carry total;
@@ -451,22 +465,23 @@ struct WholeRows {
             };
             CUSCAN_UNROLL
             for (uint32 from = 0; from < kGroupParts; from += kTogether) {
-                if (from >= place) break;
+                if (from >= looked_at) break;
                 Part seen[kTogether];
                 await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0),
-                          Layout::kChains * kWords, of_parts.tag, exists ? int(place - from) : 0, seen);
+                          Layout::kChains * kWords, of_parts.tag, exists ? int(looked_at - from) : 0, seen);
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kTogether; ++i)
-                    if (from + i < place) pass(from + i, seen[i]);
+                    if (from + i < looked_at) pass(from + i, seen[i]);
             }
             if (exists) {
-                const State before = convert<State>(of_unit.before(place % kParts, false, Part{}));
-                nodes_before(k)[column] = nodes;
-                if (place == kGroupParts - 1 && group + 1 < groups) {  // first: others wait for it
+                before_part(k)[column].nodes = nodes;
+                if (publishes) {  // first: others wait for it
                     pass(place, total_of_part(k, column));
                     of_groups.publish(now.strip * groups + group, column, total);
                 }
-                put_before_shares(k, column, place % kParts > 0, before);
+                if (needs_before(part))
+                    put_before_shares(k, column, place % kParts > 0,
+                                      convert<State>(of_unit.before(place % kParts, false, Part{})));
             }
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).gathered.arrive();
@@ -514,11 +529,18 @@ struct WholeRows {
             strip = uint32(now.strip);
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
             stage(k).gathered.wait(phase(k));  // others are not ready before that, either
+            if (!needs_before(part)) {
+                CUSCAN_UNROLL
+                for (uint32 i = 0; i < kBatch; ++i) stage(k + i).sought.arrive();
+                // Lest the way to the last part is long: a part in some goes along, and holds nobody up.
+                if (Config::kLong && k / kBatch % kPassing == 0) walk.prefix(group);
+                continue;
+            }
             const auto found = walk.prefix(group);
             if (column < kColumns && found.here) {
                 const bool precedes = Config::kHasInitial || group > 0;
-                put_prefixes(k, column, Config::kHasInitial || part > 0,
-                             nodes_before(k)[column].before(place / kParts, precedes, found.carry));
+                put_prefixes(k, now, column, Config::kHasInitial || part > 0,
+                             before_part(k)[column].nodes.before(place / kParts, precedes, found.carry));
             }
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).sought.arrive();
@@ -526,7 +548,7 @@ struct WholeRows {
     }
 
     // What precedes the units of a part, from what precedes the first of them, if anything does.
-    CUSCAN_DEVICE void put_prefixes(uint32 k, int column, bool precedes, const Carry& carry) {
+    CUSCAN_DEVICE void put_prefixes(uint32 k, const Turn& now, int column, bool precedes, const Carry& carry) {
         typename Layout::Units units;
         CUSCAN_UNROLL
         for (uint32 i = 0; i < kBatch; ++i) {
@@ -535,11 +557,11 @@ struct WholeRows {
                 const Carry own = convert<Carry>(of_tile);
                 const Carry before = units.before(i, precedes, carry);
                 of_tile = convert<State>(before);
-                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = before;
+                if (Element::kCarriesOut && now.unit + i == last_tile()) before_part(k)[column].last = before;
                 units.push(i, own);
             } else {
                 of_tile = convert<State>(carry);
-                if constexpr (Element::kCarriesOut) stage(k + i).behind[column] = carry;
+                if (Element::kCarriesOut && now.unit + i == last_tile()) before_part(k)[column].last = carry;
             }
         }
     }
@@ -559,14 +581,14 @@ struct WholeRows {
                 for (; slice < kShareSlices; slice += kFinishers) {
                     const Share share = this->share(slice);
                     if (share.exists && (Element::kStores || tile.position + tile.rows == geometry.axis.size))
-                        finish(stage, tile, now.unit, share);
+                        finish(stage, tile, now.unit, share, before_part(k)[share.column].last);
                 }
                 target::fence_before_copies();
                 stage.finished.arrive();
             }
         }
     }
-    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, const Share& share) const {
+    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, const Share& share, const Carry& last) const {
         const int column = share.column;
         const bool has_prefix = Config::kHasInitial || number >= kTiles;
         const bool has_before = number % kTiles > 0 || (kShares > 1 && share.number > 0);
@@ -583,15 +605,15 @@ struct WholeRows {
             running.present = has_prefix || !is_first;
             running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_before, before));
             if constexpr (Element::kCarriesOut) {
-                const int64 last = geometry.axis.size - 1 - tile.position - share.row() - r * kSteps;
-                if (last >= 0 && last < kSteps) {
+                const int64 end = geometry.axis.size - 1 - tile.position - share.row() - r * kSteps;
+                if (end >= 0 && end < kSteps) {
                     State sum = is_first ? State{} : runs.before(r, has_before, before);
                     CUSCAN_UNROLL
                     for (int s = 0; s < kSteps; ++s)
-                        if (s <= last) sum = join<Op>(!is_first || s > 0, sum, run.get(s, 0, s));
+                        if (s <= end) sum = join<Op>(!is_first || s > 0, sum, run.get(s, 0, s));
                     Row<Config> here = tile.at;
                     here.advance(geometry.column, column);
-                    Element::store_carry(geometry, here, tile.position, has_prefix, stage.behind[column], sum);
+                    Element::store_carry(geometry, here, tile.position, has_prefix, last, sum);
                 }
             }
             if (r + 1 < Layout::kRuns) runs.push(r, total(run));
