@@ -57,6 +57,7 @@ class PanelScan:
     values: int
     counts: bool  # each column has positions of its own
     pack: int  # columns that a thread takes as a vector
+    crosses: bool  # the rows of the batch are the fastest axis of the values
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
 
@@ -73,18 +74,20 @@ class PanelScan:
         return steps, runs, 1 if self.counts else max(elements // (steps * runs), self.pack)
 
 
+STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
+
+
 class _Array(NamedTuple):
     """How an array of a tile lies in shared memory: the first words of `PanelArray`; bytes, of all and of a segment."""
 
     region: int
-    pitch: int
-    outer_pitch: int
-    flat: int
+    pitches: tuple[int, int, int]
+    order: int
     nbytes: int = 0
     segment: int = 0
 
 
-_DIRECT = _Array(-1, 0, 0, 0)
+_DIRECT = _Array(-1, (0, 0, 0), 0)
 
 
 def smaller(shape: Shape, pack: int) -> Shape:
@@ -105,12 +108,11 @@ def tile_words(
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
     tiled = len(request.values) + len(request.results) + 2
-    at = round_up(256 + 32 * len(layout.arrays) + 120 * tiled, LINE_BYTES)  # panel_header of panels.cuh
+    at = round_up(256 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     for i in range(tiled):
         array = _array(request, layout, scan, shape, i)
-        words += array._replace(region=at if array.nbytes else -1)[:4]
-        words += _pieces(request, layout, i, array, scan.threads)
+        words += at if array.nbytes else -1, *array.pitches, array.order, *_pieces(request, i, array, scan.threads)
         at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES) if array.nbytes else 0
     exchange, levels = at, 0
     if shape.rows > 1 or chain == "shared":
@@ -126,20 +128,19 @@ def tile_words(
     return (exchange, carries, levels, parts, units), tuple(words), at
 
 
-def packed(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], nbytes: int) -> int:
+def packed(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], nbytes: int) -> int:
     """How many neighbouring columns a thread loads as one vector: up to `nbytes`, if all arrays are aligned to it."""
     tiled = layout.arrays[: len(request.values) + len(request.results) + 2]
     narrow = min(spec.dtype.itemsize for spec in request.values)
     widest = max(spec.dtype.itemsize for spec in tiled if spec)
     pack = min(max(nbytes // narrow, 1), max(PIECE // widest, 1))
-    while pack > 1 and not _aligned(request, layout, batch, pack):
+    while pack > 1 and not _aligned(request, layout, column, batch, pack):
         pack //= 2
     return pack
 
 
-def _aligned(request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], pack: int) -> bool:
+def _aligned(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], pack: int) -> bool:
     """Whether every column whose number is a multiple of `pack` begins at a multiple of so many elements."""
-    column = layout.others[0]
     for number, spec in enumerate(layout.arrays[: len(request.values) + len(request.results) + 2]):
         if spec is None or column.strides[number] != spec.dtype.itemsize:
             continue
@@ -157,39 +158,62 @@ def table_words(scan: PanelScan, panels: int, slots: int) -> int:
 
 
 def _array(request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, number: int) -> _Array:
-    """A value, a result, the mask or the segments; its region is counted later."""
-    spec, behind = layout.arrays[number], len(request.values)
-    is_result = behind <= number < behind + len(request.results)
-    if spec is None or (is_result and request.only_carry) or scan.column.strides[number] != spec.dtype.itemsize:
+    """A value, a result, the mask or the segments; its region is counted later.
+
+    Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
+    """
+    spec, is_result = layout.arrays[number], _is_result(request, number)
+    if spec is None or (is_result and request.only_carry):
         return _DIRECT
-    along, across = layout.axis.strides[number], scan.batch[0].strides[number]
-    length = scan.length - (request.include_initial and not is_result)
-    steps, row = min(shape.height, length), shape.columns * spec.dtype.itemsize
-    dense = shape.columns == scan.column.size and abs(along) == row
-    if dense and shape.outers > 1 and across == length * row:
-        return _Array(0, along, across, 2, shape.outers * steps * row, shape.outers * steps * row)
-    if dense and across >= 0:
-        outer = _pitch(across, steps * row)
-        return _Array(0, along, outer, 1, (shape.outers - 1) * outer + steps * row, steps * row)
-    if shape.outers == 1 and along != 0:
-        pitch = _pitch(abs(along), row)
-        return _Array(0, pitch if along > 0 else -pitch, 0, 0, (steps - 1) * pitch + row, row)
-    return _DIRECT
+    item, axes = spec.dtype.itemsize, (layout.axis, scan.column, scan.batch[0])
+    strides = [abs(dimension.strides[number]) for dimension in axes]
+    sizes = (scan.length - (request.include_initial and not is_result), scan.column.size, scan.batch[0].size)
+    extents = (min(shape.height, sizes[STEP]), shape.columns, shape.outers)
+    fastest = next((a for a in (COLUMN, STEP, OUTER) if strides[a] == item and extents[a] > 1), COLUMN)
+    order = sorted(range(3), key=lambda a: (a != fastest, extents[a] == 1, strides[a]))
+    if strides[fastest] != item or not _can_move(axes, number, extents):
+        return _DIRECT
+    pitches, segment, end, dense = [0, 0, 0], item, item, 0  # the segment so far, and the end of what has a place
+    for i, a in enumerate(order):
+        if dense == i and strides[a] == segment and all(extents[b] == sizes[b] for b in order[:i]):
+            pitches[a], segment, dense = segment, segment * extents[a], i + 1
+            end = segment
+        else:
+            pitches[a] = _pitch(strides[a], end, sideways=fastest != COLUMN)
+            end += (extents[a] - 1) * pitches[a]
+    if fastest != COLUMN and segment < PIECE:
+        return _DIRECT
+    if axes[STEP].strides[number] < 0:
+        pitches[STEP] = -pitches[STEP]
+    word = sum(a << 2 * i for i, a in enumerate((*order, dense)))
+    return _Array(0, (pitches[0], pitches[1], pitches[2]), word, end, segment)
 
 
-def _pieces(
-    request: ScanRequest, layout: Layout, number: int, array: _Array, threads: int
-) -> tuple[int, int, int, int]:
-    """Bytes of an element; threads side by side, segments at once, and the reciprocal of the former (struct Pieces)."""
-    spec, behind = layout.arrays[number], len(request.values)
-    begins = STORED_FROM if behind <= number < behind + len(request.results) else PIECE
+def _can_move(axes: tuple[Dimension, ...], number: int, extents: tuple[int, ...]) -> bool:
+    """Whether an array's segments follow each other upwards. Steps may go down, and rows of the batch be the same."""
+    step, column, outer = (axis.strides[number] for axis in axes)
+    if step == 0 or extents[STEP] == 0:
+        return False
+    return (column > 0 or extents[COLUMN] == 1) and (outer >= 0 or extents[OUTER] == 1)
+
+
+def _is_result(request: ScanRequest, number: int) -> bool:
+    behind = len(request.values)
+    return behind <= number < behind + len(request.results)
+
+
+def _pieces(request: ScanRequest, number: int, array: _Array, threads: int) -> tuple[int, int, int]:
+    """Threads side by side, segments at once, and the reciprocal of the former (struct Pieces)."""
+    begins = STORED_FROM if _is_result(request, number) else PIECE
     across = min((array.segment + 2 * begins - 2) // begins * (begins // PIECE), threads)
-    if spec is None or across == 0:
-        return 0, 0, 0, 0
-    return spec.dtype.itemsize, across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)
+    return (across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)) if array.nbytes else (0, 0, 0)
 
 
-def _pitch(stride: int, nbytes: int) -> int:
-    """The least step in shared memory that keeps places apart, as far beyond a multiple of 16 as `stride`."""
+def _pitch(stride: int, nbytes: int, *, sideways: bool) -> int:
+    """The least step in shared memory that keeps places apart, as far beyond a multiple of 16 as `stride`.
+
+    Where threads side by side are not neighbours there, it is an odd number of pieces, so that they meet in few banks.
+    """
     least = nbytes + PIECE - 1
-    return least + (stride - least) % PIECE
+    pitch = least + (stride - least) % PIECE
+    return pitch + PIECE if sideways and pitch // PIECE % 2 == 0 else pitch

@@ -31,6 +31,7 @@ SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside i
 SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 128  # of a row of one that blocks share
+SIDE_BYTES = 128  # of a tile along the fastest axes of the results and of the values, if these are two others
 WHOLE_BYTES = 256  # of a row that is not divided then
 MOST_ROWS = 32  # of threads: one warp scans the totals of a column
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
@@ -56,13 +57,39 @@ class Panels:
         return self.words > 0
 
 
+def transposes(request: ScanRequest, layout: Layout) -> bool:
+    """Whether the axis is contiguous in the results, and another one in the values."""
+    return layout.contiguous and not _is_fast(request, layout.axis) and any(_is_fast(request, d) for d in layout.others)
+
+
+def _is_fast(request: ScanRequest, dimension: Dimension) -> bool:
+    """Whether values are neighbours along it."""
+    return abs(dimension.strides[0]) == request.values[0].dtype.itemsize
+
+
+def _by_speed(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool]:
+    """The other axes: columns, then the batch. Those along which results and values are neighbours come first.
+
+    And whether the values' one is of the batch: then a tile has many of its rows.
+    """
+    others = layout.others
+    if _is_fast(request, layout.axis):
+        return others, False
+    first = 0 if layout.contiguous else 1
+    fast = next((d for d in others[first:] if _is_fast(request, d)), None)
+    if fast is None or any(_is_fast(request, d) for d in others[:first]):
+        return others, False
+    return (*others[:first], fast, *(d for d in others[first:] if d is not fast)), first == 1
+
+
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
-    """Panels for a scan along another axis than the contiguous one."""
+    """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES[index_dtype(request)])
         for of in (request.result.dtype.accumulator, request.carry)
     )
-    batch = batch_of(layout, layout.others[1:])
+    others, crosses = _by_speed(request, layout)
+    column, batch = others[0], batch_of(layout, others[1:])
     counts = request.op.indexed and bool(request.carry_in) and not request.reverse
     alone = counts or state > WIDE_STATE
 
@@ -70,14 +97,15 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         of = WIDE if state > WIDE_STATE else blocks
         return PanelScan(
             layout.axis.size,
-            layout.others[0],
+            column,
             batch,
             state,
             carry,
             max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
             sum(max(spec.dtype.itemsize, REGISTER) for spec in request.values),
             counts,
-            1 if alone else packed(request, layout, batch, of.vector),
+            1 if alone else packed(request, layout, column, batch, of.vector),
+            crosses,
             of.per_sm,
             of.threads,
         )
@@ -88,7 +116,7 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
-    number = -(-scan.column.size // shape.columns) * product(scan.batch)
+    number = _panels_of_shape(scan, shape)
     sharing = scan_of(SHARING)
     shared = _shared_shape(sharing)
     if number < IDLE * target.sm_count * scan.per_sm and scan.length > max(shape.height, shared.height):
@@ -108,7 +136,7 @@ def _panels(
             break
         shape = smaller(shape, scan.pack)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
-    number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
+    number, tiles = _panels_of_shape(scan, shape), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
     constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
     constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1), "Pack": scan.pack}
@@ -131,9 +159,29 @@ def _panels(
     )
 
 
+def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
+    """How many panels there are."""
+    return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
+
+
+def _crossing_shape(scan: PanelScan, least: int) -> Shape:
+    """A tile of some columns and as many rows of the batch: of both, so many that memory has them in few lines."""
+    (steps, runs, slots), side = scan.share, SIDE_BYTES // scan.widest
+    most = scan.threads * slots
+    columns = min(scan.column.size, max(side, most // scan.batch[0].size // scan.pack * scan.pack))
+    outers = min(scan.batch[0].size, max(most // columns, 1))
+    shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
+    while _panels_of_shape(scan, shape) < least and shape.outers > side // 2:
+        outers = shape.outers // 2
+        shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
+    return shape
+
+
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
     (steps, runs, slots), blocks = scan.share, target.sm_count * scan.per_sm
+    if scan.crosses:
+        return _crossing_shape(scan, blocks)
     most, outer, size = scan.threads * slots, product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
@@ -149,6 +197,8 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
 
 def _shared_shape(scan: PanelScan) -> Shape:
     """A tile as high as may be of rows that are just wide enough."""
+    if scan.crosses:
+        return _crossing_shape(scan, 1)
     steps, runs, slots = scan.share
     most, size = scan.threads * slots, scan.column.size
     columns = min(size, most)

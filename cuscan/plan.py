@@ -12,7 +12,7 @@ from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
-from cuscan.panels import panels_of
+from cuscan.panels import panels_of, transposes
 from cuscan.request import CallKind, ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import (
@@ -56,7 +56,8 @@ def _itemsizes(request: ScanRequest) -> list[int]:
 
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
-    return _order_along(request.kind) if layout_of(request).contiguous else COLUMNS
+    layout = layout_of(request)
+    return _order_along(request.kind) if layout.contiguous and not transposes(request, layout) else COLUMNS
 
 
 def _order_along(kind: CallKind) -> Order:
@@ -76,6 +77,8 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     layout = layout_of(request)
     if not layout.contiguous:
         return _plan_across(request, layout, target)
+    if transposes(request, layout):
+        return _plan_panels(request, layout, target)
     order = _order_along(request.kind)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):

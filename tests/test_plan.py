@@ -35,6 +35,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.order import Order
 from cuscan.plan import make_plan, order_of
+from cuscan.tuning import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -593,11 +594,14 @@ def test_transposed_arrays_scan_their_contiguous_axis_in_rows():
     assert order_of(request(fortran, axis=2)) == Order(8, 1, 1, paired=True)
 
 
-def test_the_layout_of_the_result_decides():
+def test_an_axis_is_contiguous_in_results_and_values_or_it_is_one_of_panels():
     out = view((40, 50), strides=(1, 40))
     assert planned(view((40, 50)), axis=1, out=out).config.family == "panels"
-    assert planned(view((40, 50)), axis=0, out=out).config.family == "rows"
-    assert order_of(request(view((40, 50)), axis=0, out=out)) is ORDER4
+    assert planned(view((40, 50)), axis=0, out=out).config.family == "panels"
+    assert order_of(request(view((40, 50)), axis=0, out=out)) is COLUMNS
+    gaps = view((40, 50), strides=(200, 2))
+    assert planned(gaps, axis=1, out=view((40, 50))).config.family == "rows"
+    assert order_of(request(gaps, axis=1, out=view((40, 50)))) is ORDER4
 
 
 def test_a_reversed_scan_runs_along_negative_strides():

@@ -138,3 +138,55 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     constants = dict(simulation.plan.config.constants)
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
     assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))
+
+
+# Sizes, and SMs, so that blocks have panels of their own, whole or in parts, or share them.
+TURNED = {
+    "whole": ((37, 21, 40), 8),
+    "kept": ((1100, 20, 33), 1),
+    "shared": ((2600, 5, 7), 32),
+    "short": ((3, 50, 41), 4),
+}
+ORDERS = tuple(itertools.permutations(range(3)))
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A scan along axis 0 whose values lie in one order of axes in memory, and its results in another one."""
+
+    sizes: str
+    values: tuple[int, ...]
+    results: tuple[int, ...]
+    dtype: str
+    flag: str
+
+    def facets(self) -> Iterable[Hashable]:
+        return each(self.sizes, (self.values, self.results), self.dtype, self.flag)
+
+    def pairs(self) -> Iterable[Hashable]:
+        return pairs(self.sizes, (self.values, self.results), self.dtype, self.flag)
+
+
+ALL_TURNED = [
+    Turned(*chosen)
+    for chosen in itertools.product(TURNED, ORDERS, ORDERS, ("float32", "uint8", "float16", "int64"), FLAGS)
+    if chosen[1] != chosen[2]
+]
+
+
+def in_order(order: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Array:
+    """An array of a shape, in memory in the order of these axes."""
+    return np.moveaxis(np.zeros([shape[axis] for axis in order], dtype), range(3), order)
+
+
+@pytest.mark.parametrize("case", covering(ALL_TURNED, Turned.facets, Turned.pairs))
+def test_results_lie_in_another_order_than_values(case: Turned) -> None:
+    shape, sms = TURNED[case.sizes]
+    value = in_order(case.values, shape, case.dtype)
+    value[...] = np.random.default_rng(3).integers(0, 9, shape)
+    keywords = {"axis": 0, "dtype": case.dtype, **FLAGS[case.flag]}
+    outs = [in_order(case.results, (shape[0] + (case.flag == "leading"), *shape[1:]), case.dtype) for _ in range(2)]
+    simulation = prepare(value, target=Target(80, sms, cluster=0), out=outs[0], **keywords)
+    expected = arrays_of(cuscan.scan(value, out=outs[1], **keywords))
+    for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
+        assert_same(got, one)

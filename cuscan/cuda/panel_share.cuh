@@ -51,7 +51,7 @@ struct PanelShare {
     CUSCAN_DEVICE Within within(int slot) const {
         const int at = column_of(slot);
         if (tile.geometry.outers == 1) return {0, at};
-        return {at / int(tile.geometry.columns), at % int(tile.geometry.columns)};
+        return {at / place.columns, at % place.columns};
     }
 
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
@@ -125,31 +125,30 @@ private:
         for (int s = run * kSteps + 1; s < (run + 1) * kSteps; ++s) total = Op::combine(total, items.get(s, slot, s));
         return total;
     }
-    // Where the first step of a slot is, of an array in shared memory; and from there to the next step.
-    struct Staged {
-        char* at;
-        int step;
-    };
-    template <int kArray, class Port>
-    CUSCAN_DEVICE Staged staged(Port, int slot) const {
-        const PanelArray& in_tile = tile.geometry.tile[kArray];
-        const Within at = within(slot);
-        const int pitch = int(in_tile.pitch);
-        return {tile.shared + turn.pieces[kArray].first + at.outer * int(in_tile.outer_pitch) +
-                    at.column * int(sizeof(typename Port::Type)) + row * kLong * pitch,
-                pitch};
-    }
-    // The same of an array that is not.
-    struct Direct {
+    // Where the first step of a slot is, and from there to the next step.
+    struct Steps {
         char* at;
         int64 step;
     };
-    CUSCAN_DEVICE Direct direct(int array, int slot) const {
+    // Of an array in shared memory.
+    CUSCAN_DEVICE Steps staged(int array, int slot) const {
+        const PanelArray& in_tile = tile.geometry.tile[array];
+        const Within at = within(slot);
+        const int pitch = int(in_tile.pitch[kStep]);
+        return {tile.shared + turn.pieces[array].first + at.outer * int(in_tile.pitch[kOuter]) +
+                    at.column * int(in_tile.pitch[kColumn]) + row * kLong * pitch,
+                pitch};
+    }
+    // Where the array is in global memory.
+    CUSCAN_DEVICE Steps direct(int array, int slot) const {
         const auto& geometry = tile.geometry;
         const Within at = within(slot);
         return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] +
                     at.column * geometry.column.stride[array] + row * kLong * geometry.axis.stride[array],
                 geometry.axis.stride[array]};
+    }
+    CUSCAN_DEVICE Steps steps_of(int array, int slot) const {
+        return tile.is_staged(array) ? staged(array, slot) : direct(array, slot);
     }
     // Calls visit(step) for the first `count` of kCount steps: where these are all, without a question for each.
     template <int kCount, class Visit>
@@ -165,23 +164,23 @@ private:
     }
     // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
     template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void read_each(Port port, Take take) const {
+    CUSCAN_DEVICE void read_each(Port, Take take) const {
         using T = typename Port::Type;
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack) {
             if (!exists(i)) continue;
-            if (tile.is_staged(kArray)) {
-                const Staged from = staged<kArray>(port, i);
-                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(from.at + s * from.step)); });
+            if (tile.is_packed(kArray)) {
+                const Steps from = staged(kArray, i);
+                const int step = int(from.step);
+                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(from.at + s * step)); });
             } else {
-                const char* from[kPack];
+                Steps from[kPack];
                 CUSCAN_UNROLL
-                for (int j = 0; j < kPack; ++j) from[j] = direct(kArray, i + j).at;
-                const int64 step = tile.geometry.axis.stride[kArray];
+                for (int j = 0; j < kPack; ++j) from[j] = steps_of(kArray, i + j);
                 each_step<kLong>(steps, [&](int s) {
                     Vector<T, kPack> pack;
                     CUSCAN_UNROLL
-                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(from[j] + s * step);
+                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(from[j].at + s * from[0].step);
                     take(s, i, pack);
                 });
             }
@@ -242,7 +241,7 @@ private:
     CUSCAN_DEVICE auto key_before(int slot) const {
         using Key = typename Config::SegmentPort::Type;
         if (first() > 0) {
-            const Direct here = direct(Numbers::kSegments, slot);
+            const Steps here = direct(Numbers::kSegments, slot);
             return *(const Key*)(here.at - here.step);
         }
         if constexpr (Element::kCarriesIn)
@@ -274,13 +273,14 @@ private:
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
-            if (tile.is_staged(kArray)) {
-                const Staged to = staged<kArray>(port, slot);
-                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(to.at + (begin + s) * to.step) = steps[s]; });
+            if (tile.is_packed(kArray)) {
+                const Steps to = staged(kArray, slot);
+                const int step = int(to.step);
+                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(to.at + (begin + s) * step) = steps[s]; });
             } else {
                 CUSCAN_UNROLL
                 for (int j = 0; j < kPack; ++j) {
-                    const Direct to = direct(kArray, slot + j);
+                    const Steps to = steps_of(kArray, slot + j);
                     each_step<kSteps>(count, [&](int s) { *(T*)(to.at + (begin + s) * to.step) = steps[s].item[j]; });
                 }
             }

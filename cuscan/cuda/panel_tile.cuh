@@ -6,16 +6,20 @@
 
 namespace cuscan {
 
+// The axes of a tile.
+enum PanelAxis { kStep, kColumn, kOuter };
+
 // How an array of the tile lies in shared memory. Its pitches are as far beyond multiples of 16 as the strides of the array.
 struct PanelArray {
-    int64 region;       // bytes: where its place begins; negative: threads access global memory
-    int64 pitch;        // between steps
-    int64 outer_pitch;  // between rows of the batch
-    int64 flat;         // 1: steps lie one behind the other without gaps; 2: so do rows of the batch
-    int64 item;         // bytes of an element
-    int64 across;       // threads that take the pieces of a segment (struct Pieces), side by side
-    int64 rows;         // segments that a block takes at once
-    int64 reciprocal;   // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
+    int64 region;      // bytes: where its place begins; negative: threads access global memory
+    int64 pitch[3];    // from neighbour to neighbour along each axis
+    int64 order;       // two bits for each axis, the fastest first; then how many of them lie in a segment (struct Pieces)
+    int64 across;      // threads that take the pieces of a segment, side by side
+    int64 rows;        // segments that a block takes at once
+    int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
+
+    CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
+    CUSCAN_DEVICE int dense() const { return axis(3); }
 };
 
 // panels.py writes these words behind those of Geometry.
@@ -44,16 +48,16 @@ struct PanelPlace {
     CUSCAN_DEVICE int width() const { return columns * outers; }
 };
 
-// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `segments` of `bytes` each,
-// from `low` on.
+// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` of `segments` of
+// `bytes` each, from `low` on.
 struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
     char* low;
-    int64 stride;  // between segments
-    int place;     // in shared memory, of `low`
-    int pitch;     // between segments there
-    int segments;
+    int64 stride, further;  // between segments; between groups
+    int place;              // in shared memory, of `low`
+    int pitch, beyond;      // between segments there; between groups
+    int segments, groups;
     int bytes;
     int first;    // in shared memory, of the first step
     bool inside;  // all pieces lie between the ends of the array
@@ -66,22 +70,18 @@ struct Pieces {
         const int row = int(uint32(thread) * uint32(array.reciprocal) >> kReciprocalBits);
         if (row >= at_once) return;
         const int column = (thread - row * across) * kPiece;
-        char* begin = low + row * this->stride;
+        char* begin = low + row * stride;
         int there = place + row * pitch;
-        const auto beyond = [&] { return int(reinterpret_cast<uint64>(begin) % kFrom); };
-        if (at_once == 1) {
+        CUSCAN_NO_UNROLL
+        for (int segment = row, group = 0;; segment += at_once, begin += at_once * stride, there += at_once * pitch) {
             CUSCAN_NO_UNROLL
-            for (int segment = 0; segment < segments; ++segment, begin += stride, there += pitch) {
-                CUSCAN_NO_UNROLL
-                for (int at = column - beyond(); at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
+            for (; segment >= segments; segment -= segments) {  // on to the next group
+                if (++group >= groups) return;
+                begin += further - segments * stride, there += beyond - segments * pitch;
             }
-        } else {  // threads enough for a whole segment
-            const int64 further = at_once * stride;
             CUSCAN_NO_UNROLL
-            for (int segment = row; segment < segments; segment += at_once, begin += further, there += at_once * pitch) {
-                const int at = column - beyond();
-                if (at < bytes) visit(begin + at, there + at, at);
-            }
+            for (int at = column - int(reinterpret_cast<uint64>(begin) % kFrom); at < bytes; at += across * kPiece)
+                visit(begin + at, there + at, at);
         }
     }
     // Calls visit(address, place in shared memory) for each item of the pieces that segments have a part of. Threads side by
@@ -89,16 +89,20 @@ struct Pieces {
     template <class T, int kThreads, class Visit>
     CUSCAN_DEVICE void each_at_edges(Visit visit) const {
         constexpr int kItems = kPiece / int(sizeof(T)), kOfSegment = 2 * kItems;
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(bytes)) % kPiece == 0) return;
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(further) | uint64(bytes)) % kPiece == 0) return;
         CUSCAN_NO_UNROLL
-        for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
-            const int segment = i / kOfSegment, item = i % kItems;
-            char* const begin = low + segment * stride;
-            const int beyond = int(reinterpret_cast<uint64>(begin) % kPiece), last = (beyond + bytes) / kPiece * kPiece;
-            const bool is_last = i % kOfSegment >= kItems;
-            const int at = (is_last ? last : 0) - beyond + item * int(sizeof(T));
-            const bool is_edge = is_last ? last > 0 || beyond == 0 : beyond > 0;
-            if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + segment * pitch + at);
+        for (int group = 0; group < groups; ++group) {
+            CUSCAN_NO_UNROLL
+            for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
+                const int segment = i / kOfSegment, item = i % kItems;
+                char* const begin = low + group * further + segment * stride;
+                const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece);
+                const int last = (skipped + bytes) / kPiece * kPiece;
+                const bool is_last = i % kOfSegment >= kItems;
+                const int at = (is_last ? last : 0) - skipped + item * int(sizeof(T));
+                const bool is_edge = is_last ? last > 0 || skipped == 0 : skipped > 0;
+                if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + group * beyond + segment * pitch + at);
+            }
         }
     }
 };
@@ -121,31 +125,46 @@ struct PanelTile {
     char* shared;
 
     CUSCAN_DEVICE bool is_staged(int array) const { return geometry.tile[array].region >= 0; }
+    // Columns lie side by side there.
+    CUSCAN_DEVICE bool is_packed(int array) const { return is_staged(array) && geometry.tile[array].axis(0) == kColumn; }
     // The arrays where a column of the tile begins.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
-        here.advance(geometry.batch[0], column / int(geometry.columns));
-        here.advance(geometry.column, column % int(geometry.columns));
+        here.advance(geometry.batch[0], column / place.columns);
+        here.advance(geometry.column, column % place.columns);
         return here;
     }
     // How an array moves, where it is staged.
     CUSCAN_DEVICE Pieces pieces(const PanelPlace<Config>& place, int array) const {
         const PanelArray& tile = geometry.tile[array];
         const bool is_result = array >= Numbers::kResults && array < Numbers::kMask;
+        const int steps = is_result ? place.results : place.steps;
         const int64 along = geometry.axis.stride[array];
-        const int steps = is_result ? place.results : place.steps, row = place.columns * int(tile.item);
-        char* const low = place.first.array[array] + (along < 0 ? (steps - 1) * along : 0);
-        const int there = int(tile.region) + int(reinterpret_cast<uint64>(low) % 16), pitch = int(tile.pitch);
-        Pieces all{low, along < 0 ? -along : along, there, pitch < 0 ? -pitch : pitch, steps, row};
-        all.first = there - (along < 0 ? (steps - 1) * pitch : 0);
-        if (tile.flat == 1)
-            all.stride = geometry.batch[0].stride[array], all.pitch = int(tile.outer_pitch), all.segments = place.outers,
-            all.bytes = steps * row;
-        if (tile.flat == 2) all.segments = 1, all.bytes = place.outers * steps * row;
-        if (steps == 0) all.segments = 0;
+        const auto extent = [&](int axis) { return axis == kStep ? steps : axis == kColumn ? place.columns : place.outers; };
+        const auto stride = [&](int axis) {
+            return axis == kStep     ? (along < 0 ? -along : along)
+                   : axis == kColumn ? geometry.column.stride[array]
+                                     : geometry.batch[0].stride[array];
+        };
+        const auto pitch = [&](int axis) { return int(tile.pitch[axis] < 0 ? -tile.pitch[axis] : tile.pitch[axis]); };
+        const int first = tile.axis(0), second = tile.axis(1), third = tile.axis(2), dense = tile.dense();
+        const int backwards = along < 0 ? steps - 1 : 0;  // steps
+        Pieces all;
+        all.low = place.first.array[array] + backwards * along;
+        all.place = int(tile.region) + int(reinterpret_cast<uint64>(all.low) % 16);
+        all.first = all.place - backwards * int(tile.pitch[kStep]);
+        all.bytes = extent(first) * pitch(first);
+        if (dense > 1) all.bytes *= extent(second);
+        if (dense > 2) all.bytes *= extent(third);
+        // Of the axes that are left, the faster one leads from segment to segment.
+        const int next = dense == 1 ? second : third;
+        all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(third) : 1;
+        all.stride = stride(next), all.further = dense == 1 ? stride(third) : 0;
+        all.pitch = pitch(next), all.beyond = dense == 1 ? pitch(third) : 0;
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
-        all.inside = low - 15 >= lowest && low + (all.segments - 1) * all.stride + all.bytes + 15 <= end;
+        const int64 last = (all.segments - 1) * all.stride + (all.groups - 1) * all.further;
+        all.inside = all.low - 15 >= lowest && all.low + last + all.bytes + 15 <= end;
         return all;
     }
 

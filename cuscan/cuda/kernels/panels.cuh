@@ -23,7 +23,7 @@ struct PanelShared {
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
-constexpr int panel_header(int arrays, int tiled) { return 256 + 4 * 8 * arrays + 3 * 40 * tiled; }
+constexpr int panel_header(int arrays, int tiled) { return 256 + 4 * 8 * arrays + 3 * 56 * tiled; }
 
 template <class Config>
 struct Panels {
