@@ -59,7 +59,9 @@ class Panels:
 
 def transposes(request: ScanRequest, layout: Layout) -> bool:
     """Whether the axis is contiguous in the results, and another one in the values."""
-    return layout.contiguous and not _is_fast(request, layout.axis) and any(_is_fast(request, d) for d in layout.others)
+    if not layout.contiguous or layout.axis.size == 1 or layout.axis.strides[0] == 0 or _is_fast(request, layout.axis):
+        return False
+    return any(_is_fast(request, dimension) for dimension in layout.others)
 
 
 def _is_fast(request: ScanRequest, dimension: Dimension) -> bool:

@@ -22,7 +22,17 @@ def beside(made):
     words = made.geometry[-(13 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows)
-    return tile, (exchange, kept, levels), [words[i : i + 4] for i in range(13, len(words), 8)]
+    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(13, len(words), 8)]
+
+
+def axes(array):
+    """The axes of an array's place in the tile (0 steps, 1 columns, 2 rows of the batch), the fastest first."""
+    return [array[4] >> 2 * i & 3 for i in range(3)]
+
+
+def dense(array):
+    """How many of them are a segment."""
+    return array[4] >> 6 & 3
 
 
 def height(made):
@@ -53,7 +63,7 @@ def test_narrow_rows_of_a_batch_share_a_tile():
     made = planned(view((29181, 17, 5)), axis=1)
     tile, _, (value, result, *_) = beside(made)
     assert tile["columns"] == 5 and tile["outers"] > 1 and height(made) >= 17
-    assert value[3] == result[3] == 2  # in one piece
+    assert dense(value) == dense(result) == 3  # in one piece
     assert tile["blocks"] == -(-29181 // tile["outers"])
 
 
@@ -73,20 +83,31 @@ DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")
 
 def draw(rng):
     """Any columns: sizes, gaps between rows, addresses, dtypes and flags."""
-    shape = [rng.choice((1, 2, 5, 200)), int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14))]
-    pitch = shape[2] + rng.choice((0, 0, 1, 3, 16))
-    strides = (pitch * shape[1], pitch, 1)
-    dtype = rng.choice(DTYPES)
-    x = view(tuple(shape), dtype, strides, 16 * rng.randrange(9) if dtype == "complex128" else 8 * rng.randrange(9))
+    shape = (rng.choice((1, 2, 5, 200)), int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14)))
+
+    def array(dtype, gap, order, length):
+        """A view of the shape, in memory in some order of axes."""
+        sizes, strides, step = [shape[0], length, shape[2]], [0, 0, 0], 1
+        for axis in order:
+            strides[axis], step = step, step * sizes[axis] + (gap if step == 1 else 0)
+        size = {"bool": 1, "complex128": 16}.get(dtype, 8)
+        return view(tuple(sizes), dtype, tuple(strides), size * rng.randrange(9))
+
+    dtype, gap = rng.choice(DTYPES), rng.choice((0, 0, 1, 3, 16))
+    order = (2, 1, 0) if rng.random() < 0.5 else tuple(rng.sample(range(3), 3))
+    x = array(dtype, gap, order, shape[1])
     flags = {"reverse": rng.random() < 0.5, "include_initial": rng.random() < 0.2, "has_initial": True}
     flags["dtype"] = dtype
+    if rng.random() < 0.5:
+        other = (2, 1, 0) if rng.random() < 0.5 else tuple(rng.sample(range(3), 3))
+        flags["out"] = array(dtype, 0, other, shape[1] + flags["include_initial"])
     if rng.random() < 0.3:
-        flags["mask"] = view(tuple(shape), "bool", strides)
+        flags["mask"] = array("bool", gap, order, shape[1])
     return x, flags
 
 
 @pytest.mark.parametrize("target", [H200, OLDER, CONSUMER], ids=["h200", "sm_80", "sm_86"])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(150))
 def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     rng = random.Random(seed)
     x, flags = draw(rng)
@@ -100,23 +121,22 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     assert (made.config.grid or constants(made, "Kept")[0]) == (length > min(height(made), 256))
     if made.config.grid or constants(made, "Kept")[0]:
         assert 256 % height(made) == 0 or height(made) % 256 == 0
-        assert tile["outers"] == 1
     assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
     end = 256
-    results = (1,)  # number of the array
-    for i, ((region, pitch, outer, flat), array) in enumerate(
-        zip(arrays, (x, x, flags.get("mask"), None), strict=True)
-    ):
+    for i, (words, array) in enumerate(zip(arrays, (x, flags.get("out", x), flags.get("mask"), None), strict=True)):
+        region, *pitches, _ = words
         if region < 0:
             continue
-        size = array.dtype.itemsize if array is not None else 1
-        row, tall = tile["columns"] * size, min(height(made), length if i in results else x.shape[1])
+        size = array.dtype.itemsize
+        steps = length if i == 1 else x.shape[1]
+        extents = (min(height(made), steps), tile["columns"], tile["outers"])
         assert region % 128 == 0 and region >= end
-        if flat:
-            assert abs(pitch) == row and (tile["outers"] == 1 or outer >= row * x.shape[1])
-        else:
-            assert tile["outers"] == 1 and abs(pitch) >= row + 15
-        end = region + (tile["outers"] - 1) * outer + (tall - 1) * abs(pitch) + row + 15
+        # Each axis steps over all that the faster ones take; segments begin 15 bytes further, wherever memory has them.
+        reach = size
+        for number, axis in enumerate(axes(words)):
+            assert extents[axis] == 1 or abs(pitches[axis]) >= reach + 15 * (number >= dense(words))
+            reach += (extents[axis] - 1) * abs(pitches[axis])
+        end = region + reach + 15
         assert end <= exchange
     assert exchange <= kept <= made.config.shared_bytes
 
@@ -125,8 +145,8 @@ def test_pitches_are_as_far_from_multiples_of_16_as_strides():
     for gap, dtype in itertools.product(range(17), ("uint8", "bfloat16", "float32")):
         made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype, target=OLDER)
         size = view((1,), dtype).dtype.itemsize
-        _, pitch, _, flat = beside(made)[2][0]
-        assert flat or (pitch - (2**20 + gap) * size) % 16 == 0
+        value = beside(made)[2][0]
+        assert axes(value)[:2] == [1, 0] and (dense(value) > 1 or (value[1] - (2**20 + gap) * size) % 16 == 0)
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():
