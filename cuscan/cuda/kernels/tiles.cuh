@@ -115,15 +115,9 @@ struct Tiles {
 
     CUSCAN_DEVICE void run_loader(uint32 loader) {
         const bool speaks = lane == 0;
+        uint64 counts = 0;
+        if (speaks) counts = workspace->take_ticket();
         const uint32 share = this->share();
-        const bool further = tickets_ahead(share) > 0;
-        uint64 counts = 0, next = 0;
-        if (speaks && further) next = workspace->take_ticket();
-        const auto take_ticket = [&] {
-            counts = further ? next : workspace->take_ticket();
-            if (further) next = workspace->take_ticket();
-        };
-        if (speaks) take_ticket();
         const bool early = Config::kTakesAhead && tickets() >= kManyTiles * target::block_count();
         target::await_predecessors();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
@@ -142,7 +136,7 @@ struct Tiles {
             };
             if (!early) await_stage();
             if (of_ticket == kBatch && !has_all()) {
-                if (k > loader && speaks) take_ticket();
+                if (k > loader && speaks) counts = workspace->take_ticket();
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
                 if (speaks) renew_after(ticket, share);
                 ++taken;
@@ -173,11 +167,10 @@ struct Tiles {
         }
         // Tickets are counted: a loader takes those, too, that no tile is left for.
         for (; !has_all(); ++taken) {
-            if (speaks) take_ticket();
+            if (speaks) counts = workspace->take_ticket();
             ticket = Workspace::ticket(target::broadcast(counts, 0));
             if (speaks) renew_after(ticket, share);
         }
-        if (speaks && further) renew_after(Workspace::ticket(next), share);
         target::sync_warp();  // all of them read the tag
         // The first one of several loaders would not know of the others' tickets.
         if (kLoaders == 1) workspace->admit_successor(ticket.tag);
@@ -189,17 +182,13 @@ struct Tiles {
         if (kLoaders > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;
         return (uint32(tickets()) + uint32(blocks) - 1) / uint32(blocks);
     }
-    // Of blocks that walk beside, whose tiles nobody waits for but at a row's end: the ticket that is on its way while the
-    // one before it is used. Not of counted ones: a block would take one more than its share.
-    CUSCAN_DEVICE uint32 tickets_ahead(uint32 share) const { return kWalksBeside && share == 0 ? 1 : 0; }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
         const uint64 strip = Shared::kWalks ? uint32(number) / row_tiles : number;
         return {strip, Shared::kWalks ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
     }
     CUSCAN_DEVICE void renew_after(Workspace::Ticket ticket, uint32 share) const {
-        const uint64 blocks = target::block_count();
-        const uint64 all = share > 0 ? share * blocks : tickets() + blocks * (kLoaders + tickets_ahead(share));
+        const uint64 blocks = target::block_count(), all = share > 0 ? share * blocks : tickets() + blocks * kLoaders;
         workspace->renew_after(ticket, all, geometry.workspace_words);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
