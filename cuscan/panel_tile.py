@@ -57,7 +57,8 @@ class PanelScan:
     values: int
     counts: bool  # each column has positions of its own
     pack: int  # columns that a thread takes as a vector
-    crosses: bool  # the rows of the batch are the fastest axis of the values
+    crosses: bool  # tiles have many rows of the batch, wherever these lie
+    along: int  # bytes of an element of the arrays that are contiguous along the axis, or 0
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
 

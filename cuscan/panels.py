@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cuscan.assemble import batch_of, index_dtype, product, round_up, state_bytes
 from cuscan.config import Target
+from cuscan.crossing import SECTOR, sides, tile_axes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
 from cuscan.panel_tile import FINDERS, WIDE_STATE, PanelScan, Shape, packed, smaller, table_words, tile_words
@@ -28,10 +29,9 @@ SHARING = Blocks(2, 288, 4)  # where blocks share a panel: tall tiles need fewer
 WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
-SECTOR = 32  # bytes that memory stores at a time
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 128  # of a row of one that blocks share
-SIDE_BYTES = 128  # of a tile along the fastest axes of the results and of the values, if these are two others
+SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
 WHOLE_BYTES = 256  # of a row that is not divided then
 MOST_ROWS = 32  # of threads: one warp scans the totals of a column
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
@@ -57,41 +57,14 @@ class Panels:
         return self.words > 0
 
 
-def transposes(request: ScanRequest, layout: Layout) -> bool:
-    """Whether the axis is contiguous in the results, and another one in the values."""
-    if not layout.contiguous or layout.axis.size == 1 or layout.axis.strides[0] == 0 or _is_fast(request, layout.axis):
-        return False
-    return any(_is_fast(request, dimension) for dimension in layout.others)
-
-
-def _is_fast(request: ScanRequest, dimension: Dimension) -> bool:
-    """Whether values are neighbours along it."""
-    return abs(dimension.strides[0]) == request.values[0].dtype.itemsize
-
-
-def _by_speed(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool]:
-    """The other axes: columns, then the batch. Those along which results and values are neighbours come first.
-
-    And whether the values' one is of the batch: then a tile has many of its rows.
-    """
-    others = layout.others
-    if _is_fast(request, layout.axis):
-        return others, False
-    first = 0 if layout.contiguous else 1
-    fast = next((d for d in others[first:] if _is_fast(request, d)), None)
-    if fast is None or any(_is_fast(request, d) for d in others[:first]):
-        return others, False
-    return (*others[:first], fast, *(d for d in others[first:] if d is not fast)), first == 1
-
-
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
     state, carry = (
         state_bytes(request, DTYPES[of], DTYPES[index_dtype(request)])
         for of in (request.result.dtype.accumulator, request.carry)
     )
-    others, crosses = _by_speed(request, layout)
-    column, batch = others[0], batch_of(layout, others[1:])
+    axes = tile_axes(request, layout)
+    column, batch = axes.others[0], batch_of(layout, axes.others[1:])
     counts = request.op.indexed and bool(request.carry_in) and not request.reverse
     alone = counts or state > WIDE_STATE
 
@@ -107,7 +80,8 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
             sum(max(spec.dtype.itemsize, REGISTER) for spec in request.values),
             counts,
             1 if alone else packed(request, layout, column, batch, of.vector),
-            crosses,
+            axes.crosses,
+            axes.along,
             of.per_sm,
             of.threads,
         )
@@ -166,25 +140,24 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
     return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
 
 
-def _crossing_shape(scan: PanelScan, least: int) -> Shape:
-    """A tile of some columns and as many rows of the batch: of both, so many that memory has them in few lines."""
-    (steps, runs, slots), side = scan.share, SIDE_BYTES // scan.widest
-    most = scan.threads * slots
-    columns = min(scan.column.size, max(side, most // scan.batch[0].size // scan.pack * scan.pack))
-    outers = min(scan.batch[0].size, max(most // columns, 1))
-    shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
-    while _panels_of_shape(scan, shape) < least and shape.outers > side // 2:
-        outers = shape.outers // 2
+def _crossing_shape(scan: PanelScan, lines: int, least: int) -> Shape:
+    """A tile of so many lines at most, of columns and of rows of the batch alike; fewer for `least` panels."""
+    (steps, runs, slots), side = scan.share, SECTOR // scan.widest
+    while True:
+        columns, outers = sides(scan.column.size, scan.batch[0].size, lines)
+        columns = max(columns // scan.pack, 1) * scan.pack
         shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
-    return shape
+        if _panels_of_shape(scan, shape) >= least or lines // 2 < side * side:
+            return shape
+        lines //= 2
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
     (steps, runs, slots), blocks = scan.share, target.sm_count * scan.per_sm
+    most, outer, size = _most(scan), product(scan.batch), scan.column.size
     if scan.crosses:
-        return _crossing_shape(scan, blocks)
-    most, outer, size = scan.threads * slots, product(scan.batch), scan.column.size
+        return _crossing_shape(scan, most, blocks)
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = max(waves * blocks // outer, 1)
@@ -199,16 +172,25 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
 
 def _shared_shape(scan: PanelScan) -> Shape:
     """A tile as high as may be of rows that are just wide enough."""
-    if scan.crosses:
-        return _crossing_shape(scan, 1)
     steps, runs, slots = scan.share
-    most, size = scan.threads * slots, scan.column.size
+    most, size = _most(scan), scan.column.size
+    if scan.crosses:
+        return _crossing_shape(scan, min(most, (SECTOR // scan.widest) ** 2), 1)
     columns = min(size, most)
     if size * scan.widest > WHOLE_BYTES:
         panels = -(-size * scan.widest // SHARED_BYTES)
         columns = min(_whole_sectors(scan, -(-size // panels)), most)
     rows = _rows(scan, columns)
     return Shape(steps, runs, slots, rows, columns, 1)
+
+
+def _most(scan: PanelScan) -> int:
+    """The columns of a tile, at most: fewer where arrays are contiguous along its steps, of which it has more then."""
+    steps, runs, slots = scan.share
+    rows = 1
+    while scan.along and rows * steps * runs < min(scan.length, SIDE_BYTES // scan.along) and 2 * rows <= MOST_ROWS:
+        rows *= 2
+    return scan.threads * slots // rows
 
 
 def _rows(scan: PanelScan, columns: int) -> int:

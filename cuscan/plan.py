@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.config import ScanPlan, Target
+from cuscan.crossing import runs_along
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import DTYPES, EXACT
 from cuscan.errors import ScanValueError
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
-from cuscan.panels import panels_of, transposes
+from cuscan.panels import panels_of
 from cuscan.request import CallKind, ScanRequest
 from cuscan.strips import strips_of
 from cuscan.tuning import (
@@ -57,7 +58,7 @@ def _itemsizes(request: ScanRequest) -> list[int]:
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     layout = layout_of(request)
-    return _order_along(request.kind) if layout.contiguous and not transposes(request, layout) else COLUMNS
+    return _order_along(request.kind) if runs_along(request, layout) else COLUMNS
 
 
 def _order_along(kind: CallKind) -> Order:
@@ -75,10 +76,8 @@ def _order_along(kind: CallKind) -> Order:
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
-    if not layout.contiguous:
+    if not runs_along(request, layout):
         return _plan_across(request, layout, target)
-    if transposes(request, layout):
-        return _plan_panels(request, layout, target)
     order = _order_along(request.kind)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
@@ -333,6 +332,8 @@ def _flags(request: ScanRequest) -> range:
 
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
+    if layout.contiguous:
+        return _plan_panels(request, layout, target)
     room = target.shared_bytes - SHARED_RESERVED
     whole = whole_rows_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
     if whole and whole.parts > MAX_TICKETS:

@@ -125,30 +125,31 @@ private:
         for (int s = run * kSteps + 1; s < (run + 1) * kSteps; ++s) total = Op::combine(total, items.get(s, slot, s));
         return total;
     }
-    // Where the first step of a slot is, and from there to the next step.
-    struct Steps {
-        char* at;
-        int64 step;
+    // Where an array's elements are: that of the share's first step in the tile's first column, and from there along each
+    // axis.
+    template <class Stride>
+    struct Strided {
+        char* first;
+        Stride step, column, outer;
+
+        CUSCAN_DEVICE char* of(const Within& at) const { return first + at.outer * outer + at.column * column; }
     };
-    // Of an array in shared memory.
-    CUSCAN_DEVICE Steps staged(int array, int slot) const {
-        const PanelArray& in_tile = tile.geometry.tile[array];
-        const Within at = within(slot);
-        const int pitch = int(in_tile.pitch[kStep]);
-        return {tile.shared + turn.pieces[array].first + at.outer * int(in_tile.pitch[kOuter]) +
-                    at.column * int(in_tile.pitch[kColumn]) + row * kLong * pitch,
-                pitch};
+    // In shared memory, where columns lie side by side.
+    template <class Port>
+    CUSCAN_DEVICE Strided<int> packed(Port, int array) const {
+        const auto& pitch = tile.geometry.tile[array].pitch;
+        const int step = int(pitch[kStep]), column = int(sizeof(typename Port::Type));
+        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, column, int(pitch[kOuter])};
     }
-    // Where the array is in global memory.
-    CUSCAN_DEVICE Steps direct(int array, int slot) const {
+    // Wherever they are.
+    CUSCAN_DEVICE Strided<int64> anywhere(int array) const {
         const auto& geometry = tile.geometry;
-        const Within at = within(slot);
-        return {place.first.array[array] + at.outer * geometry.batch[0].stride[array] +
-                    at.column * geometry.column.stride[array] + row * kLong * geometry.axis.stride[array],
-                geometry.axis.stride[array]};
-    }
-    CUSCAN_DEVICE Steps steps_of(int array, int slot) const {
-        return tile.is_staged(array) ? staged(array, slot) : direct(array, slot);
+        const auto& pitch = geometry.tile[array].pitch;
+        const bool staged = tile.is_staged(array);
+        const int64 step = staged ? pitch[kStep] : geometry.axis.stride[array];
+        return {(staged ? tile.shared + turn.pieces[array].first : place.first.array[array]) + row * kLong * step, step,
+                staged ? pitch[kColumn] : geometry.column.stride[array],
+                staged ? pitch[kOuter] : geometry.batch[0].stride[array]};
     }
     // Calls visit(step) for the first `count` of kCount steps: where these are all, without a question for each.
     template <int kCount, class Visit>
@@ -164,25 +165,32 @@ private:
     }
     // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
     template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void read_each(Port, Take take) const {
+    CUSCAN_DEVICE void read_each(Port port, Take take) const {
         using T = typename Port::Type;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; i += kPack) {
-            if (!exists(i)) continue;
-            if (tile.is_packed(kArray)) {
-                const Steps from = staged(kArray, i);
-                const int step = int(from.step);
-                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(from.at + s * step)); });
-            } else {
-                Steps from[kPack];
+        if (tile.is_packed(kArray)) {
+            const auto from = packed(port, kArray);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) {
+                if (!exists(i)) continue;
+                const char* const at = from.of(within(i));
+                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(at + s * from.step)); });
+            }
+        } else {
+            const auto from = anywhere(kArray);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) {
+                if (!exists(i)) continue;
+                const char* at[kPack];
                 CUSCAN_UNROLL
-                for (int j = 0; j < kPack; ++j) from[j] = steps_of(kArray, i + j);
-                each_step<kLong>(steps, [&](int s) {
+                for (int j = 0; j < kPack; ++j) at[j] = from.of(within(i + j));
+                CUSCAN_UNROLL
+                for (int s = 0; s < kLong; ++s) {
+                    if (s >= steps) continue;
                     Vector<T, kPack> pack;
                     CUSCAN_UNROLL
-                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(from[j].at + s * from[0].step);
+                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(at[j] + s * from.step);
                     take(s, i, pack);
-                });
+                }
             }
         }
     }
@@ -241,8 +249,12 @@ private:
     CUSCAN_DEVICE auto key_before(int slot) const {
         using Key = typename Config::SegmentPort::Type;
         if (first() > 0) {
-            const Steps here = direct(Numbers::kSegments, slot);
-            return *(const Key*)(here.at - here.step);
+            const auto& geometry = tile.geometry;
+            const Within at = within(slot);
+            const char* const here = place.first.array[Numbers::kSegments] +
+                                     at.outer * geometry.batch[0].stride[Numbers::kSegments] +
+                                     at.column * geometry.column.stride[Numbers::kSegments];
+            return *(const Key*)(here + (row * kLong - 1) * geometry.axis.stride[Numbers::kSegments]);
         }
         if constexpr (Element::kCarriesIn)
             return *(const Key*)tile.row(place, column_of(slot)).array[Numbers::kCarryOut - 1];
@@ -274,14 +286,17 @@ private:
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
             if (tile.is_packed(kArray)) {
-                const Steps to = staged(kArray, slot);
-                const int step = int(to.step);
-                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(to.at + (begin + s) * step) = steps[s]; });
+                const auto to = packed(port, kArray);
+                char* const at = to.of(within(slot)) + begin * to.step;
+                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * to.step) = steps[s]; });
             } else {
+                const auto to = anywhere(kArray);
                 CUSCAN_UNROLL
                 for (int j = 0; j < kPack; ++j) {
-                    const Steps to = steps_of(kArray, slot + j);
-                    each_step<kSteps>(count, [&](int s) { *(T*)(to.at + (begin + s) * to.step) = steps[s].item[j]; });
+                    char* const at = to.of(within(slot + j)) + begin * to.step;
+                    CUSCAN_UNROLL
+                    for (int s = 0; s < kSteps; ++s)
+                        if (s < count) *(T*)(at + s * to.step) = steps[s].item[j];
                 }
             }
         });

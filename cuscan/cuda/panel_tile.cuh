@@ -54,9 +54,9 @@ struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
     char* low;
-    int64 stride, further;  // between segments; between groups
-    int place;              // in shared memory, of `low`
-    int pitch, beyond;      // between segments there; between groups
+    int64 stride, group_stride;  // between segments; between groups
+    int place;                   // in shared memory, of `low`
+    int pitch, group_pitch;      // between segments there; between groups
     int segments, groups;
     int bytes;
     int first;    // in shared memory, of the first step
@@ -70,18 +70,32 @@ struct Pieces {
         const int row = int(uint32(thread) * uint32(array.reciprocal) >> kReciprocalBits);
         if (row >= at_once) return;
         const int column = (thread - row * across) * kPiece;
+        const auto skipped = [](const char* begin) { return int(reinterpret_cast<uint64>(begin) % kFrom); };
         char* begin = low + row * stride;
         int there = place + row * pitch;
-        CUSCAN_NO_UNROLL
-        for (int segment = row, group = 0;; segment += at_once, begin += at_once * stride, there += at_once * pitch) {
+        // From behind a group's last segment.
+        const int64 to_group = group_stride - segments * stride;
+        const int to_group_there = group_pitch - segments * pitch;
+        if (at_once == 1) {
             CUSCAN_NO_UNROLL
-            for (; segment >= segments; segment -= segments) {  // on to the next group
-                if (++group >= groups) return;
-                begin += further - segments * stride, there += beyond - segments * pitch;
+            for (int group = 0; group < groups; ++group, begin += to_group, there += to_group_there) {
+                CUSCAN_NO_UNROLL
+                for (int segment = 0; segment < segments; ++segment, begin += stride, there += pitch) {
+                    CUSCAN_NO_UNROLL
+                    for (int at = column - skipped(begin); at < bytes; at += across * kPiece)
+                        visit(begin + at, there + at, at);
+                }
             }
+        } else {  // threads enough for a whole segment
+            const int64 further = at_once * stride;
             CUSCAN_NO_UNROLL
-            for (int at = column - int(reinterpret_cast<uint64>(begin) % kFrom); at < bytes; at += across * kPiece)
-                visit(begin + at, there + at, at);
+            for (int segment = row, group = 0;; segment += at_once, begin += further, there += at_once * pitch) {
+                CUSCAN_NO_UNROLL
+                for (; segment >= segments; segment -= segments, begin += to_group, there += to_group_there)
+                    if (++group >= groups) return;
+                const int at = column - skipped(begin);
+                if (at < bytes) visit(begin + at, there + at, at);
+            }
         }
     }
     // Calls visit(address, place in shared memory) for each item of the pieces that segments have a part of. Threads side by
@@ -89,19 +103,19 @@ struct Pieces {
     template <class T, int kThreads, class Visit>
     CUSCAN_DEVICE void each_at_edges(Visit visit) const {
         constexpr int kItems = kPiece / int(sizeof(T)), kOfSegment = 2 * kItems;
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(further) | uint64(bytes)) % kPiece == 0) return;
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0) return;
         CUSCAN_NO_UNROLL
         for (int group = 0; group < groups; ++group) {
             CUSCAN_NO_UNROLL
             for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
                 const int segment = i / kOfSegment, item = i % kItems;
-                char* const begin = low + group * further + segment * stride;
+                char* const begin = low + group * group_stride + segment * stride;
                 const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece);
                 const int last = (skipped + bytes) / kPiece * kPiece;
                 const bool is_last = i % kOfSegment >= kItems;
                 const int at = (is_last ? last : 0) - skipped + item * int(sizeof(T));
                 const bool is_edge = is_last ? last > 0 || skipped == 0 : skipped > 0;
-                if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + group * beyond + segment * pitch + at);
+                if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + group * group_pitch + segment * pitch + at);
             }
         }
     }
@@ -159,11 +173,11 @@ struct PanelTile {
         // Of the axes that are left, the faster one leads from segment to segment.
         const int next = dense == 1 ? second : third;
         all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(third) : 1;
-        all.stride = stride(next), all.further = dense == 1 ? stride(third) : 0;
-        all.pitch = pitch(next), all.beyond = dense == 1 ? pitch(third) : 0;
+        all.stride = stride(next), all.group_stride = dense == 1 ? stride(third) : 0;
+        all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(third) : 0;
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
-        const int64 last = (all.segments - 1) * all.stride + (all.groups - 1) * all.further;
+        const int64 last = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
         all.inside = all.low - 15 >= lowest && all.low + last + all.bytes + 15 <= end;
         return all;
     }
