@@ -12,6 +12,7 @@ from cuscan.request import ScanRequest
 SECTOR = 32  # bytes that memory moves at a time
 LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
 STEPS = 32
+MOST_ROWS = 32  # of threads: one warp scans the totals of a column
 
 
 class Axes(NamedTuple):
@@ -25,30 +26,22 @@ class Axes(NamedTuple):
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
-    """Whether a scan runs along the contiguous axis: that of results and values, or of one of them.
-
-    Then the other may have faster axes, but they take less than a sector.
-    """
+    """Whether a scan runs along the contiguous axis: that of results and values, or of one of them if lines are few."""
     if layout.axis.size == 1:
         return True
-    values = layout.axis.strides[0]
+    item = request.values[0].dtype.itemsize
+    step = abs(layout.axis.strides[0])
+    few = math.prod([d.size for d in layout.others]) * item < SECTOR
     if layout.contiguous:
-        item = request.values[0].dtype.itemsize
-        wide = any(abs(d.strides[0]) == item and d.size * item >= SECTOR for d in layout.others)
-        return values == 0 or abs(values) == item or not wide
-    if abs(values) != request.values[0].dtype.itemsize:
-        return False
-    number = len(request.values)
-    step = abs(layout.axis.strides[number])
-    faster = [d.size for d in layout.others if abs(d.strides[number]) < step]
-    return math.prod(faster) * request.results[0].dtype.itemsize < SECTOR
+        return few or step in (0, item) or all(abs(d.strides[0]) != item for d in layout.others)
+    return few and step == item
 
 
 def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     """The axes of tiles, so that memory moves few bytes beside those of the results and the values.
 
-    By default columns are along the fastest axis of the results. Where values have another one, that pair of axes is
-    taken that wastes least.
+    By default columns are along the fastest axis of the results. Where values have another one, those axes are taken
+    that waste least: one for columns, or that and one for rows of the batch.
     """
     others, axis = layout.others, layout.axis
     items = {0: request.values[0].dtype.itemsize, len(request.values): request.results[0].dtype.itemsize}
@@ -59,22 +52,19 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     if fast[0] is None or fast[0] is fast[1]:
         return Axes(others, False, 0)
     along = min((item for item, of in zip(items.values(), fast, strict=True) if of is axis), default=0)
-    if len(others) == 1:
-        return Axes(others, False, along)
-
-    def waste(pair: tuple[Dimension, ...]) -> float:
-        columns, outers = sides(pair[0].size, pair[1].size, lines)
-        extents = (min(axis.size, STEPS), columns, outers)
-        moved = sum(
-            item * (1 + SECTOR / _segment((axis, *pair), extents, number, item)) for number, item in items.items()
-        )
-        return moved * max(lines / 2 / (columns * outers), 1)
-
     lines = LINES * max(STEPS // axis.size, 1)
-    pairs = sorted(itertools.permutations(others, 2), key=lambda pair: (pair[0] is not fast[1], pair[0] is not fast[0]))
-    column, outer = min(pairs, key=waste)
-    rest = tuple(d for d in others if d is not column and d is not outer)
-    return Axes((column, outer, *rest), True, along)
+
+    def waste(taken: tuple[Dimension, ...]) -> float:
+        columns, outers = sides(taken[0].size, taken[1].size if len(taken) > 1 else 1, lines)
+        extents = (min(axis.size, STEPS), columns, outers)[: 1 + len(taken)]
+        moved = sum(
+            item * (1 + SECTOR / _segment((axis, *taken), extents, number, item)) for number, item in items.items()
+        )
+        return moved * max(lines / 2 / (columns * outers * min(-(-axis.size // STEPS), MOST_ROWS)), 1)
+
+    taken = min((*itertools.permutations(others, 1), *itertools.permutations(others, 2)), key=waste)
+    rest = tuple(d for d in others if all(d is not each for each in taken))
+    return Axes((*taken, *rest), len(taken) > 1, along)
 
 
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:

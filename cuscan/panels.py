@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cuscan.assemble import batch_of, index_dtype, product, round_up, state_bytes
 from cuscan.config import Target
-from cuscan.crossing import SECTOR, sides, tile_axes
+from cuscan.crossing import MOST_ROWS, SECTOR, sides, tile_axes
 from cuscan.dtypes import DTYPES
 from cuscan.layout import Dimension, Layout
 from cuscan.panel_tile import FINDERS, WIDE_STATE, PanelScan, Shape, packed, smaller, table_words, tile_words
@@ -33,7 +33,7 @@ LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 128  # of a row of one that blocks share
 SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
 WHOLE_BYTES = 256  # of a row that is not divided then
-MOST_ROWS = 32  # of threads: one warp scans the totals of a column
+BUSY = 0.85  # of blocks, on the average of waves, is enough
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
 
@@ -140,16 +140,19 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
     return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
 
 
-def _crossing_shape(scan: PanelScan, lines: int, least: int) -> Shape:
-    """A tile of so many lines at most, of columns and of rows of the batch alike; fewer for `least` panels."""
+def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
+    """A tile of so many lines at most, of columns and of rows of the batch alike; fewer, if that keeps blocks busy."""
     (steps, runs, slots), side = scan.share, SECTOR // scan.widest
+    busy: list[tuple[float, Shape]] = []
     while True:
         columns, outers = sides(scan.column.size, scan.batch[0].size, lines)
         columns = max(columns // scan.pack, 1) * scan.pack
         shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
-        if _panels_of_shape(scan, shape) >= least or lines // 2 < side * side:
-            return shape
-        lines //= 2
+        number = _panels_of_shape(scan, shape)
+        busy.append((number / round_up(number, blocks), shape))
+        lines = lines * 7 // 8
+        if busy[-1][0] > BUSY or lines < side * side:
+            return max(busy, key=lambda each: each[0])[1]
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
@@ -163,9 +166,8 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     panels = max(waves * blocks // outer, 1)
     columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
     columns = min(_whole_sectors(scan, columns), most, size)
-    rows = _rows(scan, columns)
-    outers = 1
-    if columns == size and scan.length <= rows * steps * runs:
+    rows, outers = _rows(scan, columns), 1
+    if columns == size:
         outers = max(min(most // rows // columns, scan.batch[0].size, -(-outer // blocks)), 1)
     return Shape(steps, runs, slots, rows, columns, outers)
 
