@@ -70,33 +70,33 @@ struct Pieces {
         const int row = int(uint32(thread) * uint32(array.reciprocal) >> kReciprocalBits);
         if (row >= at_once) return;
         const int column = (thread - row * across) * kPiece;
-        const auto skipped = [](const char* begin) { return int(reinterpret_cast<uint64>(begin) % kFrom); };
-        char* begin = low + row * stride;
-        int there = place + row * pitch;
-        // From behind a group's last segment.
-        const int64 to_group = group_stride - segments * stride;
-        const int to_group_there = group_pitch - segments * pitch;
-        if (at_once == 1) {
+        const auto each_segment = [&](auto take) {
+            int group = 0, together = 1, first = row;
+            if (groups > 1 && at_once > segments) {  // threads enough for some groups
+                together = at_once / segments, group = row / segments, first = row - group * segments;
+                if (group >= together) return;
+            }
             CUSCAN_NO_UNROLL
-            for (int group = 0; group < groups; ++group, begin += to_group, there += to_group_there) {
+            for (; group < groups; group += together) {
+                char* begin = low + group * group_stride + first * stride;
+                int there = place + group * group_pitch + first * pitch;
+                const int64 further = at_once * stride;
                 CUSCAN_NO_UNROLL
-                for (int segment = 0; segment < segments; ++segment, begin += stride, there += pitch) {
-                    CUSCAN_NO_UNROLL
-                    for (int at = column - skipped(begin); at < bytes; at += across * kPiece)
-                        visit(begin + at, there + at, at);
+                for (int segment = first; segment < segments; segment += at_once) {
+                    take(begin, there, column - int(reinterpret_cast<uint64>(begin) % kFrom));
+                    begin += further, there += at_once * pitch;
                 }
             }
-        } else {  // threads enough for a whole segment
-            const int64 further = at_once * stride;
-            CUSCAN_NO_UNROLL
-            for (int segment = row, group = 0;; segment += at_once, begin += further, there += at_once * pitch) {
+        };
+        if (at_once == 1)
+            each_segment([&](char* begin, int there, int at) {
                 CUSCAN_NO_UNROLL
-                for (; segment >= segments; segment -= segments, begin += to_group, there += to_group_there)
-                    if (++group >= groups) return;
-                const int at = column - skipped(begin);
+                for (; at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
+            });
+        else  // threads enough for a whole segment
+            each_segment([&](char* begin, int there, int at) {
                 if (at < bytes) visit(begin + at, there + at, at);
-            }
-        }
+            });
     }
     // Calls visit(address, place in shared memory) for each item of the pieces that segments have a part of. Threads side by
     // side take a piece.
