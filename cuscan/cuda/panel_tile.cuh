@@ -62,61 +62,58 @@ struct Pieces {
     int first;    // in shared memory, of the first step
     bool inside;  // all pieces lie between the ends of the array
 
-    // Calls visit(address, place in shared memory, and how far behind the segment's first byte) for each piece. Threads side
-    // by side take a segment from the multiple of kFrom before it on, those behind them the next one.
+    // Calls take(the pieces of a group) for each of them.
+    template <class Take>
+    CUSCAN_DEVICE void each_group(Take take) const {
+        Pieces group = *this;
+        CUSCAN_NO_UNROLL
+        for (int left = groups;;) {
+            take(group);
+            if (--left == 0) return;
+            group.low += group_stride, group.place += group_pitch;
+        }
+    }
+    // Calls visit(address, place in shared memory, and how far behind the segment's first byte) for each piece of a group.
+    // Threads side by side take a segment from the multiple of kFrom before it on, those behind them the next one.
     template <int kFrom, class Visit>
     CUSCAN_DEVICE void each(const PanelArray& array, Visit visit) const {
         const int thread = target::thread_index(), across = int(array.across), at_once = int(array.rows);
         const int row = int(uint32(thread) * uint32(array.reciprocal) >> kReciprocalBits);
         if (row >= at_once) return;
         const int column = (thread - row * across) * kPiece;
-        const auto each_segment = [&](auto take) {
-            int group = 0, together = 1, first = row;
-            if (groups > 1 && at_once > segments) {  // threads enough for some groups
-                together = at_once / segments, group = row / segments, first = row - group * segments;
-                if (group >= together) return;
-            }
+        char* begin = low + row * this->stride;
+        int there = place + row * pitch;
+        const auto skipped = [&] { return int(reinterpret_cast<uint64>(begin) % kFrom); };
+        if (at_once == 1) {
             CUSCAN_NO_UNROLL
-            for (; group < groups; group += together) {
-                char* begin = low + group * group_stride + first * stride;
-                int there = place + group * group_pitch + first * pitch;
-                const int64 further = at_once * stride;
+            for (int segment = 0; segment < segments; ++segment, begin += stride, there += pitch) {
                 CUSCAN_NO_UNROLL
-                for (int segment = first; segment < segments; segment += at_once) {
-                    take(begin, there, column - int(reinterpret_cast<uint64>(begin) % kFrom));
-                    begin += further, there += at_once * pitch;
-                }
+                for (int at = column - skipped(); at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
             }
-        };
-        if (at_once == 1)
-            each_segment([&](char* begin, int there, int at) {
-                CUSCAN_NO_UNROLL
-                for (; at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
-            });
-        else  // threads enough for a whole segment
-            each_segment([&](char* begin, int there, int at) {
+        } else {  // threads enough for a whole segment
+            const int64 further = at_once * stride;
+            CUSCAN_NO_UNROLL
+            for (int segment = row; segment < segments; segment += at_once, begin += further, there += at_once * pitch) {
+                const int at = column - skipped();
                 if (at < bytes) visit(begin + at, there + at, at);
-            });
+            }
+        }
     }
-    // Calls visit(address, place in shared memory) for each item of the pieces that segments have a part of. Threads side by
-    // side take a piece.
+    // Calls visit(address, place in shared memory) for each item of the pieces that a group's segments have a part of.
+    // Threads side by side take a piece.
     template <class T, int kThreads, class Visit>
     CUSCAN_DEVICE void each_at_edges(Visit visit) const {
         constexpr int kItems = kPiece / int(sizeof(T)), kOfSegment = 2 * kItems;
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0) return;
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(bytes)) % kPiece == 0) return;
         CUSCAN_NO_UNROLL
-        for (int group = 0; group < groups; ++group) {
-            CUSCAN_NO_UNROLL
-            for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
-                const int segment = i / kOfSegment, item = i % kItems;
-                char* const begin = low + group * group_stride + segment * stride;
-                const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece);
-                const int last = (skipped + bytes) / kPiece * kPiece;
-                const bool is_last = i % kOfSegment >= kItems;
-                const int at = (is_last ? last : 0) - skipped + item * int(sizeof(T));
-                const bool is_edge = is_last ? last > 0 || skipped == 0 : skipped > 0;
-                if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + group * group_pitch + segment * pitch + at);
-            }
+        for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
+            const int segment = i / kOfSegment, item = i % kItems;
+            char* const begin = low + segment * stride;
+            const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece), last = (skipped + bytes) / kPiece * kPiece;
+            const bool is_last = i % kOfSegment >= kItems;
+            const int at = (is_last ? last : 0) - skipped + item * int(sizeof(T));
+            const bool is_edge = is_last ? last > 0 || skipped == 0 : skipped > 0;
+            if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + segment * pitch + at);
         }
     }
 };
@@ -170,15 +167,16 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);
         if (dense > 1) all.bytes *= extent(second);
         if (dense > 2) all.bytes *= extent(third);
-        // Of the axes that are left, the faster one leads from segment to segment.
-        const int next = dense == 1 ? second : third;
-        all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(third) : 1;
-        all.stride = stride(next), all.group_stride = dense == 1 ? stride(third) : 0;
-        all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(third) : 0;
+        // Of the axes that are left, the one of which there is most leads from segment to segment.
+        const bool turned = dense == 1 && extent(third) > extent(second);
+        const int next = dense == 1 && !turned ? second : third, last = turned ? second : third;
+        all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(last) : 1;
+        all.stride = stride(next), all.group_stride = dense == 1 ? stride(last) : 0;
+        all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(last) : 0;
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
-        const int64 last = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
-        all.inside = all.low - 15 >= lowest && all.low + last + all.bytes + 15 <= end;
+        const int64 behind = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
+        all.inside = all.low - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
         return all;
     }
 
@@ -187,11 +185,12 @@ struct PanelTile {
     CUSCAN_DEVICE void load(Port, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Port::Type;
         if (!is_staged(kArray)) return;
-        const Pieces pieces = turn.pieces[kArray];
-        if (pieces.inside) {
-            pieces.each<16>(geometry.tile[kArray],
-                            [&](char* at, int place, int) { arrived.load((Piece*)(shared + place), (const Piece*)at); });
-        } else {
+        turn.pieces[kArray].each_group([&](const Pieces& pieces) {
+            if (pieces.inside) {
+                pieces.each<16>(geometry.tile[kArray],
+                                [&](char* at, int place, int) { arrived.load((Piece*)(shared + place), (const Piece*)at); });
+                return;
+            }
             const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
             const char* const end = origin.array[kArray] + geometry.span[kArray].end;
             pieces.each<16>(geometry.tile[kArray], [&](char* at, int place, int behind) {
@@ -201,20 +200,21 @@ struct PanelTile {
                     each_item<T>(behind, pieces.bytes,
                                  [&](int byte) { *(T*)(shared + place + byte) = *(const T*)(at + byte); });
             });
-        }
+        });
     }
     // Stores what there is of a result in the tile. No two warps store parts of the same sector, but at its edges.
     template <int kArray, class Port>
     CUSCAN_DEVICE void store(Port, const PanelTurn<Config>& turn) const {
         using T = typename Port::Type;
         if (!is_staged(kArray)) return;
-        const Pieces pieces = turn.pieces[kArray];
-        pieces.each<target::kSector>(geometry.tile[kArray], [&](char* at, int place, int behind) {
-            if (behind < 0 || behind + 16 > pieces.bytes) return;
-            const Piece piece = *(const Piece*)(shared + place);
-            target::store_vector((Piece*)at, piece);
+        turn.pieces[kArray].each_group([&](const Pieces& pieces) {
+            pieces.each<target::kSector>(geometry.tile[kArray], [&](char* at, int place, int behind) {
+                if (behind < 0 || behind + 16 > pieces.bytes) return;
+                const Piece piece = *(const Piece*)(shared + place);
+                target::store_vector((Piece*)at, piece);
+            });
+            pieces.each_at_edges<T, kThreads>([&](char* at, int place) { *(T*)at = *(const T*)(shared + place); });
         });
-        pieces.each_at_edges<T, kThreads>([&](char* at, int place) { *(T*)at = *(const T*)(shared + place); });
     }
 
 private:
