@@ -355,7 +355,7 @@ MISTAKES = (
         Kind.PLACE,
         "carry-in",
         "panel_tile.cuh",
-        "here.advance(geometry.column, column % int(geometry.columns));",
+        "here.advance(geometry.column, column % place.columns);",
         "",
     ),
     Mistake(

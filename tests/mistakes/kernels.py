@@ -58,6 +58,11 @@ SUMS = {
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
+# Sums whose results lie in another order of axes in memory than the values: along the scanned one, and across a tile.
+TURNED = {
+    "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
+    "panels-crossing": ((20, 13, 41), 0, (0, 2, 1), ONE_SM),
+}
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
@@ -1032,6 +1037,18 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
         with small_units(2, 2):
             return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
+    if family in TURNED:
+        shape, axis, order, gpu = TURNED[family]
+        value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+        out = np.zeros([shape[a] for a in order], np.float32).transpose(np.argsort(order))
+        calls = [{}, {"reverse": True}]
+        return [
+            (
+                prepare(value, "add", axis=axis, out=out, target=gpu, **call),
+                np.flip(np.cumsum(np.flip(value, axis), axis), axis) if call else np.cumsum(value, axis),
+            )
+            for call in calls
+        ]
     shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     if family.endswith("-misaligned"):
@@ -1077,4 +1094,4 @@ def check(family: str, code: DeviceCode) -> None:
             np.testing.assert_array_equal(workspace.array[::2][:2], 0)  # tickets, and blocks that are done
 
 
-CASES = {family: functools.partial(check, family) for family in (*SHAPES, *SUMS, *WALKS)}
+CASES = {family: functools.partial(check, family) for family in (*SHAPES, *SUMS, *TURNED, *WALKS)}
