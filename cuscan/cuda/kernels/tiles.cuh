@@ -78,7 +78,7 @@ struct Tiles {
     // Where no results are stored, groups wait for the walker in a row's last tile alone. It goes on beside them, and keeps
     // a tile's stage until it has seen the tile, so that the ring does not lap it.
     static constexpr bool kWalksBeside = Shared::kWalks && !Element::kStores;
-    static constexpr uint32 kSeldom = 4;  // tiles of the block, of which it then looks for what precedes one
+    static constexpr uint32 kSeldom = 8;  // tiles of the block, of which it then looks for what precedes one
     // With kTakesAhead, and from so many tiles a block on, a ticket is taken while there is no stage for its tile yet, which
     // is sent for as soon as there is one. Of few tiles, other blocks would have to wait for it.
     static constexpr uint64 kManyTiles = 16;
