@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from cuscan.dtypes import DTYPES, DType, Kind
+from cuscan.kept import Table
 
 
 class Device(NamedTuple):
@@ -121,8 +122,8 @@ class ArrayKind:
         self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
         first = last = 0
-        for stride, size in zip(strides, shape, strict=True):
-            reach = stride * (size - 1)
+        for axis, size in enumerate(shape):
+            reach = strides[axis] * (size - 1)
             if reach < 0:
                 first += reach
             else:
@@ -182,4 +183,4 @@ def number_like(number: Any, dtype: DType, like: ArrayView) -> ArrayView:
 
 
 _numbers: dict[Any, ArrayKind] = {}
-Kinds = dict[Any, ArrayKind]  # by what a library tells of an array
+Kinds = Table[Any, ArrayKind]  # by what a library tells of an array
