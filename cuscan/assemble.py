@@ -73,7 +73,7 @@ def assemble(
     for dim in (layout.axis, column or _unit_dimension(layout), *batch):
         geometry += dim.size, *dim.strides
     geometry += product(batch), units, words
-    geometry += spans_of(layout, len(kind.values), len(kind.results), int(kind.include_initial))
+    geometry += spans_of(layout, len(kind.values) + len(kind.results) + 2)  # with the mask and the flags
     geometry += beside
     return ScanPlan(config, grid, tuple(geometry), layout.offsets, words)
 

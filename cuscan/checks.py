@@ -204,7 +204,7 @@ def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], a
     """An array of one dimension along the scanned axis, whichever that is."""
     spec = broadcast(name, view, main, shape[axis : axis + 1])
     strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
-    return ArraySpec(spec.dtype, shape, strides, spec.address)
+    return spec._replace(shape=shape, strides=strides)
 
 
 def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], of: str = "") -> ArraySpec:
@@ -219,7 +219,8 @@ def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...]
         raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of or main.name} of shape {shape}")
     strides = [0 if m == 1 < n else s for m, n, s in zip(view.shape, aligned, view.strides, strict=True)]
     address = view.pointer % ALIGNMENT
-    return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), address, view.kind.is_number)
+    kind = view.kind
+    return ArraySpec(kind.dtype, shape, (0,) * missing + tuple(strides), address, kind.is_number, kind.reach)
 
 
 def check_segments(

@@ -104,25 +104,13 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
     return "Shifted" if step > 0 else "ShiftedMirrored"
 
 
-def spans_of(layout: Layout, values: int, results: int, extra: int) -> list[int]:
-    """Bytes from scan position 0 to the lowest address, and to the end of the highest element.
-
-    Of values, results, mask and flags; the results have so many `extra` elements along the scanned axis.
-    """
-    size, strides = layout.axis
+def spans_of(layout: Layout, arrays: int) -> list[int]:
+    """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
     spans: list[int] = []
-    for array, spec in enumerate(layout.arrays[: values + results + 2]):
+    for array, spec in enumerate(layout.arrays[:arrays]):
         if spec is None:
             spans += 0, 0
             continue
-        is_result = values <= array < values + results
-        reach = max(size - 1 if is_result else size - 1 - extra, 0) * strides[array]
-        lowest, highest = (reach, 0) if reach < 0 else (0, reach)
-        for dim in layout.others:
-            reach = (dim.size - 1) * dim.strides[array]
-            if reach < 0:
-                lowest += reach
-            else:
-                highest += reach
-        spans += lowest, highest + spec.dtype.itemsize
+        (first, last), offset = spec.reach, layout.offsets[array]
+        spans += first - offset, last - offset
     return spans

@@ -6,6 +6,7 @@ common is found once: a `CallKind`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -141,7 +142,8 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     if outs is None:
         like = main.view.strides if main.view.shape == shape else (0,) * len(shape)
         strides = dense_strides(full, like)
-        results = tuple([ArraySpec(dtype, full, strides, 0) for dtype in kind.results])
+        size = math.prod(full)
+        results = tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
     else:
         names = out_names(kind.results)
         results = tuple([check_out(names[i], main, out, kind.results[i], full) for i, out in enumerate(outs)])

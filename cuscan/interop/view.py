@@ -101,7 +101,7 @@ class ArrayKind:
     no memory on the device: its view owns a NumPy scalar.
     """
 
-    __slots__ = ("device", "dtype", "first", "is_number", "last", "library", "readonly", "shape", "strides")
+    __slots__ = ("device", "dtype", "is_number", "library", "reach", "readonly", "shape", "strides")
 
     def __init__(
         self,
@@ -121,15 +121,17 @@ class ArrayKind:
         self.readonly = readonly
         self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
-        first = last = 0
+        if 0 in shape:
+            self.reach = 0, 0
+            return
+        first, last = 0, 1
         for axis, size in enumerate(shape):
             reach = strides[axis] * (size - 1)
             if reach < 0:
                 first += reach
             else:
                 last += reach
-        self.first = first * dtype.itemsize
-        self.last = 0 if 0 in shape else (last + 1) * dtype.itemsize
+        self.reach = first * dtype.itemsize, last * dtype.itemsize
 
 
 @dataclass(slots=True, eq=False)
