@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, index_dtype, product, round_up, state_bytes
+from cuscan.assemble import batch_of, index_dtype, power_of_two, product, round_up, state_bytes
 from cuscan.config import Target
 from cuscan.crossing import MOST_ROWS, SECTOR, sides, tile_axes
 from cuscan.kept import MOST
@@ -216,10 +216,8 @@ def _most(scan: PanelScan) -> int:
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two; beyond a unit, as many as a warp has lanes."""
     steps, runs, slots = scan.share
-    rows = 1
-    while 2 * rows * columns <= scan.threads * slots and rows * steps * runs < scan.length and 2 * rows <= MOST_ROWS:
-        rows *= 2
-    return rows
+    fitting = power_of_two(max(scan.threads * slots // columns, 1), down=True)
+    return min(fitting, power_of_two(-(-scan.length // (steps * runs))), MOST_ROWS)
 
 
 def _whole_sectors(scan: PanelScan, columns: int) -> int:

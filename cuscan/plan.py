@@ -52,10 +52,6 @@ LOOKS = 8  # of a lane that seeks, which travel together at most, on these archi
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
-def _itemsizes(request: ScanRequest) -> list[int]:
-    return [dtype.itemsize for dtype in (*request.kind.values, *request.kind.results)]
-
-
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     layout = layout_of(request)
@@ -64,9 +60,9 @@ def order_of(request: ScanRequest) -> Order:
 
 def _order_along(kind: CallKind) -> Order:
     """The order of a contiguous axis."""
-    sizes = [dtype.itemsize for dtype in (*kind.values, *kind.results)]
-    order = BYTES_TO_WORDS if sizes == [1, 8] else CONTIGUOUS[max(sizes)]
-    element = sum(dtype.itemsize for dtype in kind.values)
+    sizes = kind.sizes
+    order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
+    element = sum(sizes[: len(kind.values)])
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)
     while order.unit * element > TILE_BYTES:  # more than eight fields
@@ -120,7 +116,7 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tup
         items=order.items,
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
         block=warps * WARP,
-        blocks_per_sm=_blocks_per_sm("rows", max(_itemsizes(request)), warps * WARP),
+        blocks_per_sm=_blocks_per_sm("rows", max(request.kind.sizes), warps * WARP),
         grid=-(-product(batch) // rows_per_block),
     )
 
@@ -141,7 +137,7 @@ def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target:
         items=order.items,
         constants=stretches.constants,
         block=block,
-        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(_itemsizes(request)), block), fitting), 1),
+        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(request.kind.sizes), block), fitting), 1),
         grid=-(-product(batch) // stretches.rows),
         shared_bytes=stretches.shared_bytes,
     )
@@ -196,7 +192,7 @@ def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Ta
     if row_units > CLUSTER_UNITS:
         return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
-        blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), units * warps * WARP)
+        blocks_per_sm = _blocks_per_sm("cluster", max(request.kind.sizes), units * warps * WARP)
         cluster = power_of_two(-(-row_units // units))
         if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
             fits = rows * cluster <= target.sm_count * blocks_per_sm

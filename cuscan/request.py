@@ -6,6 +6,7 @@ common is found once: a `CallKind`.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +66,11 @@ class CallKind:
     carry_fields: tuple[CarryField, ...]
     returns_carry: bool
     only_carry: bool
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of an element of the values, and of the results."""
+        return tuple([dtype.itemsize for dtype in (*self.values, *self.results)])
 
 
 class ScanRequest(NamedTuple):

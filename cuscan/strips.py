@@ -62,11 +62,13 @@ def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks
     counts = request.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or request.include_initial or counts:
         return None
-    sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
+    sizes = request.kind.sizes
     return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)
 
 
-def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
+def _wide(
+    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+) -> Strips | None:
     column, arrays = layout.others[0], len(sizes)
     if column.size * min(sizes) % VECTOR_BYTES:
         return None
@@ -89,7 +91,9 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
     return None
 
 
-def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
+def _flat(
+    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+) -> Strips | None:
     """A few columns without gaps: a tile is whole rows."""
     column = dense_columns(layout, sizes)
     if column is None or column.size > LANES:
@@ -150,11 +154,11 @@ def _block(
     back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """The constants of a block, its threads and its shared memory; None if that is too much."""
-    values, results = ([dtype.itemsize for dtype in dtypes] for dtypes in (kind.values, kind.results))
+    values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     in_place = len(values) == len(results) == 1 and kind.values == kind.results
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    depth, across = _piece(columns, values + results, state, own)
+    depth, across = _piece(columns, kind.sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else FEW_FOLDERS
     loaders = 1 if flat else LOADERS
@@ -170,7 +174,7 @@ def _block(
     if stages < (2 if own else 3):
         return None
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
-    has_registers = values == [state] == [WORD_BYTES] and pieces <= HELD_PIECES
+    has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
     constants = {
         "Columns": columns,
@@ -215,7 +219,7 @@ def _alike(columns: int, most: int, widest: int) -> int:
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _piece(columns: int, sizes: list[int], state: int, own: bool) -> tuple[int, int]:
+def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple[int, int]:
     """Chunks and columns of a thread at a time: long runs leave little to walk, if lanes meet no bank twice."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
@@ -240,7 +244,7 @@ def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension
     return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
 
 
-def dense_columns(layout: Layout, sizes: list[int]) -> Dimension | None:
+def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
     """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
     steps, column = layout.axis.strides, layout.others[0]
     for i, size in enumerate(sizes):

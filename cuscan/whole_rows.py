@@ -164,7 +164,7 @@ def _column(request: ScanRequest, layout: Layout) -> Dimension | None:
         return None
     if request.values[0].dtype.itemsize != request.result.dtype.itemsize:
         return None
-    column = dense_columns(layout, [request.result.dtype.itemsize] * 2)
+    column = dense_columns(layout, request.kind.sizes)
     return column if column and column.size in WHOLE_COLUMNS else None
 
 
