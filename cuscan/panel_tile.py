@@ -99,16 +99,18 @@ def tile_words(
 
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
-    values, tiled, height = len(request.values), len(request.values) + len(request.results) + 2, shape.height
-    axes = layout.axis, scan.column, scan.batch[0]
+    kind, values, height = request.kind, len(request.values), shape.height
+    tiled = values + len(request.results) + 2
+    column, outer = scan.column, scan.batch[0]
     at = round_up(256 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     for i, spec in enumerate(layout.arrays[:tiled]):
         is_result, array = values <= i < tiled - 2, None
-        if spec is not None and not (is_result and request.only_carry):
-            sizes = scan.length - (request.include_initial and not is_result), scan.column.size, scan.batch[0].size
-            extents = min(height, sizes[STEP]), shape.columns, shape.outers
-            array = _array(spec.dtype.itemsize, [axis.strides[i] for axis in axes], sizes, extents)
+        if spec is not None and not (is_result and kind.only_carry):
+            length = scan.length - (kind.include_initial and not is_result)
+            extents = min(height, length), shape.columns, shape.outers
+            strides = layout.axis.strides[i], column.strides[i], outer.strides[i]
+            array = _array(spec.dtype.itemsize, strides, (length, column.size, outer.size), extents)
         if array is None:
             words += _DIRECT
             continue
@@ -151,7 +153,7 @@ def table_words(scan: PanelScan, panels: int, slots: int) -> int:
     return round_up(panels, LINE_WORDS) + slots * (round_up(words, 2) if words > 1 else 1)
 
 
-def _array(item: int, strides: list[int], sizes: tuple[int, ...], extents: tuple[int, ...]) -> _Array | None:
+def _array(item: int, strides: tuple[int, ...], sizes: tuple[int, ...], extents: tuple[int, ...]) -> _Array | None:
     """An array of elements of so many bytes, of which a tile has `extents`; None if it does not lie there.
 
     Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
@@ -185,7 +187,7 @@ def _array(item: int, strides: list[int], sizes: tuple[int, ...], extents: tuple
     return _Array((pitches[0], pitches[1], pitches[2]), word, end, segment)
 
 
-def _can_move(strides: list[int], extents: tuple[int, ...]) -> bool:
+def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:
     """Whether an array's segments follow each other upwards. Steps may go down, and rows of the batch be the same."""
     if strides[STEP] == 0 or extents[STEP] == 0:
         return False

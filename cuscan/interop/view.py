@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -124,14 +125,10 @@ class ArrayKind:
         if 0 in shape:
             self.reach = 0, 0
             return
-        first, last = 0, 1
-        for axis, size in enumerate(shape):
-            reach = strides[axis] * (size - 1)
-            if reach < 0:
-                first += reach
-            else:
-                last += reach
-        self.reach = first * dtype.itemsize, last * dtype.itemsize
+        first, last = 0, sum(map(operator.mul, strides, shape)) - sum(strides)
+        if min(strides, default=0) < 0:
+            first = sum([stride * (shape[axis] - 1) for axis, stride in enumerate(strides) if stride < 0])
+        self.reach = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
 
 
 @dataclass(slots=True, eq=False)
