@@ -67,7 +67,7 @@ class Launch:
         device: where they are.
 
     Attributes:
-        has_elements: whether anything is scanned.
+        unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
         empty: whether there is nothing to launch.
         order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
             bytes from its address to scan position 0; `moves` says whether the addresses are others for either.
@@ -76,10 +76,10 @@ class Launch:
     """
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
-        self.request, self.roles, self.library, self.device = request, roles, library, device
-        self.has_elements = 0 not in request.shape
+        self.kind, self.roles, self.library, self.device = request.kind, roles, library, device
+        self.unscanned = request if 0 in request.shape else None
         self.initial = _no_initial(request.kind)
-        self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
+        self.empty = 0 in request.result.shape or (request.only_carry and self.unscanned is not None)
         if self.empty:
             return
         target = _target(device.ordinal)
@@ -136,6 +136,7 @@ class _Call(Launch):
 
     Attributes:
         kinds: of the arrays that are read, and of those of `out`.
+        length: of a line.
         makers: of the results that the call allocates.
         fields: of the carry that goes out.
     """
@@ -144,7 +145,8 @@ class _Call(Launch):
         first = operands.views[0].kind
         library = cast(DeviceLibrary, first.library)
         super().__init__(request, operands.roles, library, first.device)
-        self.kinds = [view.kind for view in operands.views + (operands.outs or ())]
+        self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
+        self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
         made = [] if operands.outs or request.only_carry else [(r.shape, r.strides, r.dtype) for r in request.results]
@@ -152,7 +154,7 @@ class _Call(Launch):
             made.append(_without(request.last, request.axis))
         for field in request.carry_out:
             made.append(_without(field, request.axis))
-        self.makers = [library.maker(*spec, self.device) for spec in made]
+        self.makers = tuple([library.maker(*spec, self.device) for spec in made])
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
@@ -171,7 +173,7 @@ class _Call(Launch):
         library, results, start = self.library, outs, self.initial
         if self.checks_offsets:
             offsets = arrays[self.roles.index("offsets")]
-            check_offsets(library.fetch(offsets), self.request.shape[self.request.axis])
+            check_offsets(library.fetch(offsets), self.length)
         if outs:
             check_overlap(self.roles, self.kinds, pointers)
         for make in self.makers:
@@ -179,12 +181,12 @@ class _Call(Launch):
             results += (made,)
             pointers.append(library.pointer(made))
         if initial is not None:
-            start = initial_argument(self.request.kind, initial).tobytes()
+            start = initial_argument(self.kind, initial).tobytes()
         if not self.empty:
             numbers = [arrays[place].tobytes() for place in self.numbers]
             self.queue(library.stream(self.device), pointers, start, numbers)
-        if not self.has_elements:
-            _hand_on(self.request, dict(zip(self.roles, arrays, strict=True)), initial, results)
+        if self.unscanned is not None:
+            _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
         for out in outs:
             library.written(out)
         if self.fields:
