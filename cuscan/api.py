@@ -379,8 +379,8 @@ def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial
 
 
 def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) -> Operands:
-    views = tuple(a if isinstance(a, ArrayView) else adopt(a, name) for name, a in zip(roles, arrays, strict=True))
-    return Operands(views, roles, None if out is None else _adopt_outs(out), key)
+    views = [a if isinstance(a, ArrayView) else adopt(a, roles[i]) for i, a in enumerate(arrays)]
+    return Operands(tuple(views), roles, None if out is None else _adopt_outs(out), key)
 
 
 def adopt_scan(x: Any, op: Any, out: Any, **beside: Any) -> tuple[Operands, Any]:

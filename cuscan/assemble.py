@@ -8,8 +8,8 @@ from typing import Any
 
 from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
-from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout, span_of
+from cuscan.kept import MOST, Table, keep
+from cuscan.layout import Dimension, Layout, spans_of
 from cuscan.order import GROUP, SECTION
 from cuscan.request import CallKind, ScanRequest
 from cuscan.tuning import LINE_WORDS
@@ -48,59 +48,53 @@ def assemble(
     publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. Words of the
     family's own, `beside`, lie behind struct Geometry.
     """
-    kind = request.kind
-    index = index_dtype(request)
-    state = state_bytes(request, DTYPES[kind.results[0].accumulator], DTYPES[index])
-    carry_state = state_bytes(request, DTYPES[kind.carry], DTYPES[index])
+    kind, index = request.kind, index_dtype(request)
+    state, carry = state_bytes(kind, index)
     words = words or aggregates * -(-state // 4)
     if chains:
-        words = strip_words(strips, chains, batches, carry_state)
-    values, results = len(request.values), len(request.results)
-    config = _configure(
-        kind,
-        family,
-        tuple(
-            [
-                _port(spec.dtype, access, i in sent) if spec else _ABSENT
-                for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
-            ]
-        ),
-        values,
-        index,
-        grid=chains > 0 or tickets,
-        levels=(units > 1) + (units > GROUP) + (units > SECTION),
-        batch_dims=len(batch),
-        items=items,
-        state_bytes=state,
-        carry_bytes=carry_state,
-        constants=tuple(constants.items()),
-        block=block,
-        blocks_per_sm=blocks_per_sm,
-        shared_bytes=shared_bytes,
-        cluster=cluster,
-    )
-    length = layout.axis.size
-    elements = length - kind.include_initial
+        words = strip_words(strips, chains, batches, carry)
+    decided = {
+        "family": family,
+        "index": index,
+        "grid": chains > 0 or tickets,
+        "levels": (units > 1) + (units > GROUP) + (units > SECTION),
+        "batch_dims": len(batch),
+        "items": items,
+        "state_bytes": state,
+        "carry_bytes": carry,
+        "block": block,
+        "blocks_per_sm": blocks_per_sm,
+        "shared_bytes": shared_bytes,
+        "cluster": cluster,
+    }
+    key = kind, accesses, tuple(sent), *decided.values(), *constants.values()  # a family has the same constants always
+    config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, sent, constants, decided))
     geometry: list[int] = []
     for dim in (layout.axis, column or _unit_dimension(layout), *batch):
         geometry += dim.size, *dim.strides
     geometry += product(batch), units, words
-    for i, spec in enumerate(layout.arrays[: values + results + 2]):
-        geometry += span_of(layout, i, length if values <= i < values + results else elements) if spec else (0, 0)
+    geometry += spans_of(layout, len(kind.values) + len(kind.results) + 2)  # with the mask and the flags
     geometry += beside
-    return ScanPlan(config, grid, tuple(geometry), layout.offsets, workspace_words=words)
+    return ScanPlan(config, grid, tuple(geometry), layout.offsets, words)
 
 
-@functools.lru_cache(MOST)
+_configs: Table[Any, Config] = Table()  # of kinds of calls and what was decided for them
+
+
 def _configure(
     kind: CallKind,
-    family: str,
-    ports: tuple[Port, ...],
-    values: int,
-    index: str,
-    **decided: Any,
+    layout: Layout,
+    accesses: tuple[str, ...],
+    sent: Collection[int],
+    constants: dict[str, int],
+    decided: dict[str, Any],
 ) -> Config:
-    """The configuration of a kind of call; the same object for the same decisions."""
+    """The configuration of a kind of call."""
+    ports = [
+        _port(spec.dtype, access, i in sent) if spec else Port()
+        for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
+    ]
+    values = len(kind.values)
     op, number, carry = kind.op, DTYPES[kind.results[0].accumulator], DTYPES[kind.carry]
     behind = values + len(kind.results)
     results = ports[values:behind]
@@ -112,17 +106,15 @@ def _configure(
     sparse = exclusive or kind.has_initial or kind.skip_nan or mask.present
     by_offsets = kind.segments == "offsets"
     functor, carry_functor = (
-        op.functor.format(T=of.cpp, Index=index, Sparse=str(sparse).lower()) for of in (number, carry)
+        op.functor.format(T=of.cpp, Index=decided["index"], Sparse=str(sparse).lower()) for of in (number, carry)
     )
     return Config(
-        family=family,
         op=functor,
         carry_op=carry_functor,
         functor_source=op.source,
-        index=index,
         indexed=op.indexed,
-        values=ports[:values],
-        results=tuple(Port(port.type) for port in results) if kind.only_carry else results,
+        values=tuple(ports[:values]),
+        results=tuple(Port(port.type) for port in results) if kind.only_carry else tuple(results),
         mask=mask,
         segment_port=Port("uint32", "Element") if by_offsets else segment_port,
         row_initial=row_initial,
@@ -137,14 +129,11 @@ def _configure(
         shows_segment_starts=kind.exclusive and kind.segments is not None,
         skips_nan=kind.skip_nan,
         has_initial=kind.has_initial,
+        constants=tuple(constants.items()),
         **decided,
     )
 
 
-_ABSENT = Port()
-
-
-@functools.lru_cache(MOST)
 def _port(dtype: DType, access: str, sent: bool) -> Port:
     return Port(dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
 
@@ -155,8 +144,9 @@ def _unit_dimension(layout: Layout) -> Dimension:
 
 def index_dtype(request: ScanRequest) -> str:
     """The type of positions in kernels. Those of carries come from anywhere."""
-    carries = request.carry_in or request.carry_out
-    wide = request.op.indexed and (carries or request.shape[request.axis] + request.include_initial >= 2**32)
+    if not request.op.indexed:
+        return "uint32"
+    wide = request.carry_in or request.carry_out or request.shape[request.axis] + request.include_initial >= 2**32
     return "int64" if wide else "uint32"
 
 
@@ -165,18 +155,23 @@ def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, 
     return others or (_unit_dimension(layout),)
 
 
-def state_bytes(request: ScanRequest, number: DType, index: DType) -> int:
-    """The sizeof of the operator's state over a number type, with the mark of a segment where there are any."""
-    return _state_bytes(request.kind, number, index)
-
-
 @functools.lru_cache(MOST)
-def _state_bytes(kind: CallKind, number: DType, index: DType) -> int:
+def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
+    """The sizeof of the operator's state within a tile, and from tile to tile.
+
+    With the mark of a segment where there are any.
+    """
     op = kind.op
-    dtype = op.states.dtype(number.name)
-    fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
-    sizes = [index.itemsize if op.indexed and i == 1 else field.itemsize for i, field in enumerate(fields)]
-    return _struct_bytes([_struct_bytes(sizes), 4], max(*sizes, 4)) if kind.segments else _struct_bytes(sizes)
+    nbytes = []
+    for number in (kind.results[0].accumulator, kind.carry):
+        dtype = op.states.dtype(number)
+        fields = [dtype.fields[name][0] for name in dtype.names] if dtype.fields and dtype.names else [dtype]
+        sizes = [field.itemsize for field in fields]
+        if op.indexed:
+            sizes[1] = DTYPES[index].itemsize
+        state = _struct_bytes(sizes)
+        nbytes.append(_struct_bytes([state, 4], max(*sizes, 4)) if kind.segments else state)
+    return nbytes[0], nbytes[1]
 
 
 def _struct_bytes(sizes: list[int], align: int = 0) -> int:

@@ -40,8 +40,10 @@ def check_offsets(offsets: Any, length: int) -> None:
 
 def check_address(name: str, view: ArrayView | None) -> None:
     """Arrays on a GPU begin at multiples of their item size."""
-    if view is not None and view.device.type != "cpu" and view.pointer % view.dtype.itemsize:
-        size = view.dtype.itemsize
+    if view is None or view.kind.device.type == "cpu":
+        return
+    size = view.kind.dtype.itemsize
+    if view.pointer % size:
         raise ScanValueError(
             f"{name} begins at address {view.pointer:#x}, which is no multiple of its item size ({size})"
         )
@@ -145,13 +147,13 @@ def check_real(name: str, view: ArrayView, result: DType) -> None:
 
 def check_place(name: str, view: ArrayView, elements: Elements) -> None:
     """Arrays are of one library and on one device."""
-    of, value = elements
-    if view.library is not value.library:
+    of, one, other = elements.name, view.kind, elements.view.kind
+    if one.library is not other.library:
         raise ScanTypeError(
-            f"{name} is of {view.library.name} and {of} of {value.library.name}; they must be of one library"
+            f"{name} is of {one.library.name} and {of} of {other.library.name}; they must be of one library"
         )
-    if view.device is not value.device and view.device != value.device:
-        raise ScanValueError(f"{name} is on {view.device} and {of} on {value.device}; they must be on one device")
+    if one.device is not other.device and one.device != other.device:
+        raise ScanValueError(f"{name} is on {one.device} and {of} on {other.device}; they must be on one device")
 
 
 def out_names(dtypes: tuple[DType, ...]) -> list[str]:
@@ -159,21 +161,23 @@ def out_names(dtypes: tuple[DType, ...]) -> list[str]:
     return ["out"] if len(dtypes) == 1 else [f"out[{i}]" for i in range(len(dtypes))]
 
 
-def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
+def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> ArraySpec:
     """An array for a result: of its shape and dtype, writable, no two elements in one place."""
     check_address(name, out)
     check_place(name, out, main)
-    if out.shape != shape:
-        raise ScanValueError(f"{name} has shape {out.shape}; the result has shape {shape}")
-    if out.dtype is not dtype:
-        raise ScanTypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
-    if out.readonly:
+    kind = out.kind
+    if kind.shape != shape:
+        raise ScanValueError(f"{name} has shape {kind.shape}; the result has shape {shape}")
+    if kind.dtype is not dtype:
+        raise ScanTypeError(f"{name} has dtype {kind.dtype}; the result has dtype {dtype}")
+    if kind.readonly:
         raise ScanValueError(f"{name} is read-only")
     reach = 1
-    for stride, size in sorted([(abs(s), n) for s, n in zip(out.strides, shape, strict=True) if n > 1]):
-        if stride < reach and 0 not in shape:
+    for stride, size in sorted([(abs(stride), shape[axis]) for axis, stride in enumerate(kind.strides)]):
+        if stride < reach and size > 1 and 0 not in shape:
             raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)
+    return spec_of(out)
 
 
 def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
@@ -200,14 +204,14 @@ def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], a
     """An array of one dimension along the scanned axis, whichever that is."""
     spec = broadcast(name, view, main, shape[axis : axis + 1])
     strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
-    return ArraySpec(spec.dtype, shape, strides, spec.address)
+    return spec._replace(shape=shape, strides=strides)
 
 
 def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], of: str = "") -> ArraySpec:
     """An array as it looks when it is broadcast to `shape`."""
     check_address(name, view)
     check_place(name, view, main)
-    if view.shape == shape:
+    if view.kind.shape == shape:
         return spec_of(view)
     missing = len(shape) - len(view.shape)
     aligned = shape[max(missing, 0) :]
@@ -215,7 +219,8 @@ def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...]
         raise ScanValueError(f"{name} of shape {view.shape} does not broadcast to {of or main.name} of shape {shape}")
     strides = [0 if m == 1 < n else s for m, n, s in zip(view.shape, aligned, view.strides, strict=True)]
     address = view.pointer % ALIGNMENT
-    return ArraySpec(view.dtype, shape, (0,) * missing + tuple(strides), address, view.kind.is_number)
+    kind = view.kind
+    return ArraySpec(kind.dtype, shape, (0,) * missing + tuple(strides), address, kind.is_number, kind.reach)
 
 
 def check_segments(

@@ -93,6 +93,26 @@ class Config:
         """Of each port, whether the array is there."""
         return tuple(port.present for port in self.ports)
 
+    @functools.cached_property
+    def order(self) -> tuple[int, ...]:
+        """Of each array that is there, its place among those of a call: those that are read, then those written."""
+        beside = (False, False, False, True)  # the last state is written
+        written = (*(False for _ in self.values), *(True for _ in self.results), *beside)
+        written += (*(False for _ in self.carry_in), *(True for _ in self.carry_out))
+        written = tuple(itertools.compress(written, self.present))
+        called = sorted(range(len(written)), key=written.__getitem__)
+        return tuple(map(called.index, range(len(called))))
+
+    @functools.cached_property
+    def reorders(self) -> bool:
+        """Whether its arrays are in another order than those of a call."""
+        return self.order != tuple(range(len(self.order)))
+
+    @functools.cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """The places of the values that are numbers, and arguments themselves."""
+        return tuple(place for place, port in enumerate(self.values) if port.by_value)
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -122,8 +142,7 @@ class StartsConfig:
         return self.warps * self.chunk * 4
 
 
-@dataclass(frozen=True)
-class ScanPlan:
+class ScanPlan(NamedTuple):
     """A launch, complete but for the addresses.
 
     `geometry` is the kernel's struct Geometry as words. The offsets lead, in bytes, from each array's address to scan

@@ -31,10 +31,16 @@ def runs_along(request: ScanRequest, layout: Layout) -> bool:
         return True
     item = request.values[0].dtype.itemsize
     step = abs(layout.axis.strides[0])
-    few = math.prod([d.size for d in layout.others]) * item < SECTOR
-    if layout.contiguous:
-        return few or step in (0, item) or all(abs(d.strides[0]) != item for d in layout.others)
-    return few and step == item
+    if step == item or (step == 0 and layout.contiguous):
+        return layout.contiguous or _are_few(layout.others, item)
+    return layout.contiguous and (
+        all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
+    )
+
+
+def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:
+    """Whether memory moves more at a time than an element of each line."""
+    return math.prod([d.size for d in lines]) * item < SECTOR
 
 
 def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
@@ -45,10 +51,7 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     """
     others, axis = layout.others, layout.axis
     items = {0: request.values[0].dtype.itemsize, len(request.values): request.results[0].dtype.itemsize}
-    fast = [
-        next((d for d in (axis, *others) if abs(d.strides[number]) == item and d.size > 1), None)
-        for number, item in items.items()
-    ]
+    fast = [_fastest((axis, *others), number, item) for number, item in items.items()]
     if fast[0] is None or fast[0] is fast[1]:
         return Axes(others, False, 0)
     along = min((item for item, of in zip(items.values(), fast, strict=True) if of is axis), default=0)
@@ -65,6 +68,14 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     taken = min((*itertools.permutations(others, 1), *itertools.permutations(others, 2)), key=waste)
     rest = tuple(d for d in others if all(d is not each for each in taken))
     return Axes((*taken, *rest), len(taken) > 1, along)
+
+
+def _fastest(axes: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
+    """The axis along which an array has neighbours."""
+    for axis in axes:
+        if abs(axis.strides[number]) == item and axis.size > 1:
+            return axis
+    return None
 
 
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:

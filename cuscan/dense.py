@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from cuscan.layout import Layout, accesses_of
+from cuscan.layout import Layout
 from cuscan.order import LANES, Order
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
@@ -27,7 +27,7 @@ class Stretches(NamedTuple):
 
 
 def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
-    """Whether rows have to go through shared memory, and can: not aligned; dense, in the same direction in all arrays.
+    """Whether rows that are not aligned can go through shared memory: dense, in the same direction in all arrays.
 
     The threads of thread_rows are a row apart. They would meet in few banks if that were a multiple of 32 bytes.
     """
@@ -40,9 +40,7 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
     for dim in layout.others:
         if any([step != length * size for step, size in zip(dim.strides, sizes, strict=False)]):
             return False
-    if _is_short(length, order) and length * max(sizes) % 32 == 0:
-        return False
-    return "Element" in accesses_of(layout, layout.axis, layout.others, order.items)
+    return not _is_short(length, order) or length * max(sizes) % 32 != 0
 
 
 def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,31 +35,29 @@ class Layout(NamedTuple):
 
 def layout_of(request: ScanRequest) -> Layout:
     """The layout of a request."""
-    segments = request.segments
-    flags = segments.array if segments and segments.kind != "offsets" else None
-    arrays = (*request.values, *request.results, request.mask, flags, request.row_initial, request.last)
-    arrays += request.carry_in + request.carry_out
-    first = len(request.values)  # of the results
-    still = (0,) * len(request.shape)
-    strides = [[s * a.dtype.itemsize for s in a.strides] if a else still for a in arrays]
-    dims = list(map(Dimension, request.shape, zip(*strides, strict=True)))
-    size, steps = dims.pop(request.axis)
-    extra = int(request.include_initial)
+    kind, shape, axis, values, results, mask, segments, row_initial, last, carry_in, carry_out = request
+    flags = segments.array if segments is not None and segments.kind != "offsets" else None
+    arrays = (*values, *results, mask, flags, row_initial, last, *carry_in, *carry_out)
+    first = len(values)  # of the results
+    still = (0,) * len(shape)
+    strides = [still if a is None else [s * a.dtype.itemsize for s in a.strides] for a in arrays]
+    dims = list(map(Dimension, shape, zip(*strides)))  # noqa: B905  # strict=True takes 0.6 us
+    size, steps = dims.pop(axis)
+    extra = int(kind.include_initial)
     offsets = (0,) * len(arrays)
-    if request.reverse:
-        last = size - 1
-        is_result = range(first, first + len(request.results))
+    if kind.reverse:
         # An array without elements may have no address to count back from.
-        offsets = tuple([max(last + extra if i in is_result else last, 0) * s for i, s in enumerate(steps)])
-        steps = tuple([-s for s in steps])
-    axis = Dimension(size + extra, steps)
+        places = [max(size - 1, 0)] * len(arrays)
+        places[first : first + len(results)] = [max(size - 1 + extra, 0)] * len(results)
+        offsets = tuple(map(operator.mul, places, steps))
+        steps = tuple([-step for step in steps])
     others = [d for d in dims if d.size > 1]
     if len(others) > 1:
         others.sort(key=lambda dim: (abs(dim.strides[first]), abs(dim.strides[first - 1])))
         others = _merge(others)
-    step = abs(steps[first])
-    contiguous = axis.size == 1 or all([step <= abs(d.strides[first]) for d in others])
-    return Layout(arrays, axis, tuple(others), offsets, contiguous)
+    # The others come sorted.
+    contiguous = size + extra == 1 or not others or abs(steps[first]) <= abs(others[0].strides[first])
+    return Layout(arrays, Dimension(size + extra, steps), tuple(others), offsets, contiguous)
 
 
 def _merge(dims: list[Dimension]) -> list[Dimension]:
@@ -80,31 +79,22 @@ def accesses_of(
 
     They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
     """
-    return tuple(
-        [
-            _access(layout, array, along.strides[array], others, items, least) if spec else "None"
-            for array, spec in enumerate(layout.arrays)
-        ]
-    )
-
-
-def _access(layout: Layout, array: int, step: int, others: Sequence[Dimension], items: int, least: int) -> str:
-    spec = layout.arrays[array]
-    assert spec is not None
-    if step == 0:
-        return "Number" if spec.is_number else "Uniform"
-    size = spec.dtype.itemsize
-    if step not in (size, -size):
-        return "Element"
-    nbytes = max(min(size * items, VECTOR_BYTES), least)
-    # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-    edge = spec.address + layout.offsets[array] + (size if step < 0 else 0)
-    if edge % nbytes:
-        return "Element"
-    for dim in others:
-        if dim.strides[array] % nbytes:
-            return "Element"
-    return "Vector" if step > 0 else "Mirrored"
+    accesses = []
+    for array, spec in enumerate(layout.arrays):
+        if spec is None:
+            accesses.append("None")
+            continue
+        step, size = along.strides[array], spec.dtype.itemsize
+        if step == 0:
+            accesses.append("Number" if spec.is_number else "Uniform")
+            continue
+        # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
+        places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
+        for dim in others:
+            places |= dim.strides[array]
+        aligned = abs(step) == size and places % max(min(size * items, VECTOR_BYTES), least) == 0
+        accesses.append(("Vector" if step > 0 else "Mirrored") if aligned else "Element")
+    return tuple(accesses)
 
 
 def shifted_access(spec: ArraySpec | None, step: int) -> str:
@@ -114,16 +104,13 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
     return "Shifted" if step > 0 else "ShiftedMirrored"
 
 
-def span_of(layout: Layout, array: int, elements: int) -> tuple[int, int]:
-    """Bytes from scan position 0 to an array's lowest address, and to the end of its highest element.
-
-    The scanned axis has so many elements.
-    """
-    spec = layout.arrays[array]
-    assert spec is not None
-    reach = max(elements - 1, 0) * layout.axis.strides[array]
-    lowest, highest = min(reach, 0), max(reach, 0)
-    for dim in layout.others:
-        reach = (dim.size - 1) * dim.strides[array]
-        lowest, highest = lowest + min(reach, 0), highest + max(reach, 0)
-    return lowest, highest + spec.dtype.itemsize
+def spans_of(layout: Layout, arrays: int) -> list[int]:
+    """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
+    spans: list[int] = []
+    for array, spec in enumerate(layout.arrays[:arrays]):
+        if spec is None:
+            spans += 0, 0
+            continue
+        (first, last), offset = spec.reach, layout.offsets[array]
+        spans += first - offset, last - offset
+    return spans

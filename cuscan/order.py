@@ -30,6 +30,7 @@ one running value for each level, and many can find what their parts add up to s
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 LANES = 32
@@ -47,22 +48,22 @@ class Order:
     warps: int
     paired: bool = False
 
-    @property
+    @functools.cached_property
     def vector(self) -> int:
         """Elements of one warp scan."""
         return self.items * LANES
 
-    @property
+    @functools.cached_property
     def warp_tile(self) -> int:
         """Elements that one warp holds."""
         return self.vector * self.vectors
 
-    @property
+    @functools.cached_property
     def unit(self) -> int:
         """Elements of one unit of the chain."""
         return self.warp_tile * self.warps
 
-    @property
+    @functools.cached_property
     def group(self) -> int:
         """Units of one group; of a paired order, of one section."""
         return PAIRED_SECTION if self.paired else GROUP

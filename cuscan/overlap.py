@@ -21,10 +21,10 @@ def check_overlap(roles: tuple[str, ...], kinds: Sequence[ArrayKind], pointers: 
     read = len(roles)
     for i in range(read, len(kinds)):
         out, place = kinds[i], pointers[i]
-        start, end = place + out.first, place + out.last
+        start, end = place + out.reach[0], place + out.reach[1]
         for j in range(read):
             kind, pointer = kinds[j], pointers[j]
-            if start < pointer + kind.last and pointer + kind.first < end:
+            if start < pointer + kind.reach[1] and pointer + kind.reach[0] < end:
                 _check_pair(roles[j], (kind, pointer), (out, place))
         for j in range(read, i):
             if _overlap((kinds[j], pointers[j]), (out, place)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cuscan.assemble import power_of_two, round_up
@@ -20,8 +19,7 @@ WIDE_STATE = 8  # bytes, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """Of a tile: steps of a run, runs and columns of a thread; rows of threads; columns, and rows of the batch."""
 
     steps: int
@@ -44,9 +42,8 @@ class Shape:
         return max(self.height // COLUMNS.unit, 1)
 
 
-@dataclass(frozen=True)
-class PanelScan:
-    """What shapes depend on: the axes; bytes of a state, the widest element, and registers for an element."""
+class PanelScan(NamedTuple):
+    """What shapes depend on: the axes; bytes of a state, the widest element, and what a thread takes."""
 
     length: int
     column: Dimension
@@ -54,51 +51,45 @@ class PanelScan:
     state: int
     carry: int
     widest: int
-    values: int
-    counts: bool  # each column has positions of its own
     pack: int  # columns that a thread takes as a vector
+    share: tuple[int, int, int]  # of a thread: steps of a run, runs, and columns
     crosses: bool  # tiles have many rows of the batch, wherever these lie
     along: int  # bytes of an element of the arrays that are contiguous along the axis, or 0
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
 
-    @property
-    def wide(self) -> bool:
-        return self.state > WIDE_STATE
 
-    @property
-    def share(self) -> tuple[int, int, int]:
-        """Of a thread: steps of a run, runs, and columns; as many as it has registers for."""
-        elements = 8 if self.wide else 16 if max(self.widest, self.values) >= 8 else 32
-        steps = min(power_of_two(self.length), RUN)
-        runs = max(min(power_of_two(-(-self.length // steps)), elements // steps // self.pack), 1)
-        return steps, runs, 1 if self.counts else max(elements // (steps * runs), self.pack)
+def share_of(length: int, elements: int, pack: int, *, counts: bool) -> tuple[int, int, int]:
+    """What a thread takes that has registers for so many elements; `counts`: each column has positions of its own."""
+    steps = min(power_of_two(length), RUN)
+    runs = max(min(power_of_two(-(-length // steps)), elements // steps // pack), 1)
+    return steps, runs, 1 if counts else max(elements // (steps * runs), pack)
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
+_ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # each first
 
 
 class _Array(NamedTuple):
-    """How an array of a tile lies in shared memory: the first words of `PanelArray`; bytes, of all and of a segment."""
+    """How an array of a tile lies in shared memory: words of `PanelArray`; bytes, of all and of a segment."""
 
-    region: int
     pitches: tuple[int, int, int]
     order: int
-    nbytes: int = 0
-    segment: int = 0
+    nbytes: int
+    segment: int
 
 
-_DIRECT = _Array(-1, (0, 0, 0), 0)
+_DIRECT = (-1, *(0,) * 7)  # the words of an array that does not lie there
 
 
 def smaller(shape: Shape, pack: int) -> Shape:
     """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
     if shape.outers > 1:
-        return replace(shape, outers=shape.outers * 3 // 4)
+        return shape._replace(outers=shape.outers * 3 // 4)
     if shape.rows > 1:
-        return replace(shape, rows=shape.rows // 2)
+        return shape._replace(rows=shape.rows // 2)
     assert shape.columns > pack, "no GPU has so little shared memory"
-    return replace(shape, columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
+    return shape._replace(columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
 
 
 def tile_words(
@@ -108,20 +99,31 @@ def tile_words(
 
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
-    tiled = len(request.values) + len(request.results) + 2
+    kind, values, height = request.kind, len(request.values), shape.height
+    tiled = values + len(request.results) + 2
+    column, outer = scan.column, scan.batch[0]
     at = round_up(256 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
-    for i in range(tiled):
-        array = _array(request, layout, scan, shape, i)
-        words += at if array.nbytes else -1, *array.pitches, array.order, *_pieces(request, i, array, scan.threads)
-        at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES) if array.nbytes else 0
+    for i, spec in enumerate(layout.arrays[:tiled]):
+        is_result, array = values <= i < tiled - 2, None
+        if spec is not None and not (is_result and kind.only_carry):
+            length = scan.length - (kind.include_initial and not is_result)
+            extents = min(height, length), shape.columns, shape.outers
+            strides = layout.axis.strides[i], column.strides[i], outer.strides[i]
+            array = _array(spec.dtype.itemsize, strides, (length, column.size, outer.size), extents)
+        if array is None:
+            words += _DIRECT
+            continue
+        words += at, *array.pitches, array.order
+        words += _pieces(array.segment, STORED_FROM if is_result else PIECE, scan.threads)
+        at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
     if shape.rows > 1 or chain == "shared":
         at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
     carries = at
-    parts, units = (max(ratio, 1).bit_length() - 1 for ratio in (COLUMNS.unit // shape.height, shape.units))
+    parts, units = max(COLUMNS.unit // height, 1).bit_length() - 1, shape.units.bit_length() - 1
     if chain:
-        blocks = -(-scan.length // max(COLUMNS.unit, shape.height))
+        blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = SECTION_LEVELS - units
         if chain == "kept":
             levels = min(blocks.bit_length(), levels)
@@ -129,27 +131,20 @@ def tile_words(
     return (exchange, carries, levels, parts, units), tuple(words), at
 
 
-def packed(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], nbytes: int) -> int:
-    """How many neighbouring columns a thread loads as one vector: up to `nbytes`, if all arrays are aligned to it."""
-    tiled = layout.arrays[: len(request.values) + len(request.results) + 2]
-    narrow = min(spec.dtype.itemsize for spec in request.values)
-    widest = max(spec.dtype.itemsize for spec in tiled if spec)
-    pack = min(max(nbytes // narrow, 1), max(PIECE // widest, 1))
-    while pack > 1 and not _aligned(request, layout, column, batch, pack):
-        pack //= 2
-    return pack
-
-
-def _aligned(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], pack: int) -> bool:
-    """Whether every column whose number is a multiple of `pack` begins at a multiple of so many elements."""
+def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> int:
+    """The most neighbouring columns, a power of two, of which every so many-th is aligned to them in all arrays."""
+    aligned, widest = column.size & -column.size, 1
     for number, spec in enumerate(layout.arrays[: len(request.values) + len(request.results) + 2]):
-        if spec is None or column.strides[number] != spec.dtype.itemsize:
+        if spec is None:
             continue
-        strides = (dimension.strides[number] for dimension in (layout.axis, *batch))
-        steps = (spec.address, layout.offsets[number], *strides)
-        if any(step % (pack * spec.dtype.itemsize) for step in steps):
-            return False
-    return column.size % pack == 0
+        size = spec.dtype.itemsize
+        widest = max(widest, size)
+        if column.strides[number] == size:
+            steps = PIECE * size | spec.address | layout.offsets[number] | layout.axis.strides[number]
+            for dimension in batch:
+                steps |= dimension.strides[number]
+            aligned = min(aligned, (steps & -steps) // size)  # their lowest bit divides them all
+    return max(min(aligned, PIECE // widest), 1)
 
 
 def table_words(scan: PanelScan, panels: int, slots: int) -> int:
@@ -158,56 +153,51 @@ def table_words(scan: PanelScan, panels: int, slots: int) -> int:
     return round_up(panels, LINE_WORDS) + slots * (round_up(words, 2) if words > 1 else 1)
 
 
-def _array(request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, number: int) -> _Array:
-    """A value, a result, the mask or the segments; its region is counted later.
+def _array(item: int, strides: tuple[int, ...], sizes: tuple[int, ...], extents: tuple[int, ...]) -> _Array | None:
+    """An array of elements of so many bytes, of which a tile has `extents`; None if it does not lie there.
 
     Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
     """
-    spec, is_result = layout.arrays[number], _is_result(request, number)
-    if spec is None or (is_result and request.only_carry):
-        return _DIRECT
-    item, axes = spec.dtype.itemsize, (layout.axis, scan.column, scan.batch[0])
-    strides = [abs(dimension.strides[number]) for dimension in axes]
-    sizes = (scan.length - (request.include_initial and not is_result), scan.column.size, scan.batch[0].size)
-    extents = (min(shape.height, sizes[STEP]), shape.columns, shape.outers)
-    fastest = next((a for a in (COLUMN, STEP, OUTER) if strides[a] == item and extents[a] > 1), COLUMN)
-    order = sorted(range(3), key=lambda a: (a != fastest, extents[a] == 1, strides[a]))
-    if strides[fastest] != item or not _can_move(axes, number, extents):
-        return _DIRECT
+    steps = [abs(stride) for stride in strides]
+    fastest = COLUMN
+    for a in (COLUMN, STEP, OUTER):
+        if steps[a] == item and extents[a] > 1:
+            fastest = a
+            break
+    if steps[fastest] != item or not _can_move(strides, extents):
+        return None
+    order = _ORDERS[fastest]
+    one, other = order[1:]
+    if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
+        order = fastest, other, one
     pitches, segment, end, dense = [0, 0, 0], item, item, 0  # the segment so far, and the end of what has a place
+    whole = True  # whether it has all of the axes that it has
     for i, a in enumerate(order):
-        if dense == i and strides[a] == segment and all(extents[b] == sizes[b] for b in order[:i]):
+        if dense == i and whole and steps[a] == segment:
             pitches[a], segment, dense = segment, segment * extents[a], i + 1
-            end = segment
+            end, whole = segment, extents[a] == sizes[a]
         else:
-            pitches[a] = _pitch(strides[a], end, sideways=fastest != COLUMN)
+            pitches[a] = _pitch(steps[a], end, sideways=fastest != COLUMN)
             end += (extents[a] - 1) * pitches[a]
     if fastest != COLUMN and segment < PIECE:
-        return _DIRECT
-    if axes[STEP].strides[number] < 0:
+        return None
+    if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
-    word = sum(a << 2 * i for i, a in enumerate((*order, dense)))
-    return _Array(0, (pitches[0], pitches[1], pitches[2]), word, end, segment)
+    word = order[0] | order[1] << 2 | order[2] << 4 | dense << 6
+    return _Array((pitches[0], pitches[1], pitches[2]), word, end, segment)
 
 
-def _can_move(axes: tuple[Dimension, ...], number: int, extents: tuple[int, ...]) -> bool:
+def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:
     """Whether an array's segments follow each other upwards. Steps may go down, and rows of the batch be the same."""
-    step, column, outer = (axis.strides[number] for axis in axes)
-    if step == 0 or extents[STEP] == 0:
+    if strides[STEP] == 0 or extents[STEP] == 0:
         return False
-    return (column > 0 or extents[COLUMN] == 1) and (outer >= 0 or extents[OUTER] == 1)
+    return (strides[COLUMN] > 0 or extents[COLUMN] == 1) and (strides[OUTER] >= 0 or extents[OUTER] == 1)
 
 
-def _is_result(request: ScanRequest, number: int) -> bool:
-    behind = len(request.values)
-    return behind <= number < behind + len(request.results)
-
-
-def _pieces(request: ScanRequest, number: int, array: _Array, threads: int) -> tuple[int, int, int]:
+def _pieces(segment: int, begins: int, threads: int) -> tuple[int, int, int]:
     """Threads side by side, segments at once, and the reciprocal of the former (struct Pieces)."""
-    begins = STORED_FROM if _is_result(request, number) else PIECE
-    across = min((array.segment + 2 * begins - 2) // begins * (begins // PIECE), threads)
-    return (across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)) if array.nbytes else (0, 0, 0)
+    across = min((segment + 2 * begins - 2) // begins * (begins // PIECE), threads)
+    return across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)
 
 
 def _pitch(stride: int, nbytes: int, *, sideways: bool) -> int:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, index_dtype, product, round_up, state_bytes
+from cuscan.assemble import batch_of, index_dtype, power_of_two, product, round_up, state_bytes
 from cuscan.config import Target
 from cuscan.crossing import MOST_ROWS, SECTOR, sides, tile_axes
-from cuscan.dtypes import DTYPES
+from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout
-from cuscan.panel_tile import FINDERS, WIDE_STATE, PanelScan, Shape, packed, smaller, table_words, tile_words
-from cuscan.request import ScanRequest
+from cuscan.panel_tile import (
+    FINDERS,
+    WIDE_STATE,
+    PanelScan,
+    Shape,
+    aligned_columns,
+    share_of,
+    smaller,
+    table_words,
+    tile_words,
+)
+from cuscan.request import CallKind, ScanRequest
 from cuscan.tuning import COLUMNS, LINE_BYTES
 
 
@@ -37,8 +47,7 @@ BUSY = 0.85  # of blocks, on the average of waves, is enough
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
 
-@dataclass(frozen=True)
-class Panels:
+class Panels(NamedTuple):
     """How blocks take panels: what the compiler gets, what is an argument, and the blocks."""
 
     batch: tuple[Dimension, ...]
@@ -59,45 +68,54 @@ class Panels:
 
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
-    state, carry = (
-        state_bytes(request, DTYPES[of], DTYPES[index_dtype(request)])
-        for of in (request.result.dtype.accumulator, request.carry)
-    )
+    elements = _elements_of(request.kind, index_dtype(request))
+    state, carry, widest = elements.state, elements.carry, elements.widest
     axes = tile_axes(request, layout)
     column, batch = axes.others[0], batch_of(layout, axes.others[1:])
     counts = request.op.indexed and bool(request.carry_in) and not request.reverse
-    alone = counts or state > WIDE_STATE
+    wide, length = state > WIDE_STATE, layout.axis.size
+    aligned = 1 if wide or counts else aligned_columns(request, layout, column, batch)
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        of = WIDE if state > WIDE_STATE else blocks
-        return PanelScan(
-            layout.axis.size,
-            column,
-            batch,
-            state,
-            carry,
-            max(spec.dtype.itemsize for spec in (*request.values, *request.results)),
-            sum(max(spec.dtype.itemsize, REGISTER) for spec in request.values),
-            counts,
-            1 if alone else packed(request, layout, column, batch, of.vector),
-            axes.crosses,
-            axes.along,
-            of.per_sm,
-            of.threads,
-        )
+        per_sm, threads, vector = WIDE if wide else blocks
+        pack = min(aligned, max(vector // elements.narrowest, 1))
+        share = share_of(length, elements.held, pack, counts=counts)
+        of_axes = length, column, batch, state, carry, widest
+        return PanelScan(*of_axes, pack, share, axes.crosses, axes.along, per_sm, threads)
 
-    scan = scan_of(MANY)
-    shape = _own_shape(scan, target)
-    if scan.length <= min(shape.height, COLUMNS.unit):
-        return _panels(request, layout, target, scan, shape)
+    if length <= COLUMNS.unit:
+        scan = scan_of(MANY)
+        shape = _own_shape(scan, target)
+        if length <= shape.height:
+            return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
-    number = _panels_of_shape(scan, shape)
-    sharing = scan_of(SHARING)
-    shared = _shared_shape(sharing)
-    if number < IDLE * target.sm_count * scan.per_sm and scan.length > max(shape.height, shared.height):
-        return _panels(request, layout, target, sharing, shared, shares=True)
+    if _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.per_sm and length > shape.height:
+        sharing = scan_of(SHARING)
+        shared = _shared_shape(sharing)
+        if length > shared.height:
+            return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
+
+
+class _Elements(NamedTuple):
+    """Bytes of states, of the widest and the narrowest element; elements that a thread has registers for."""
+
+    state: int
+    carry: int
+    widest: int
+    narrowest: int  # of the values
+    held: int
+
+
+@functools.lru_cache(MOST)
+def _elements_of(kind: CallKind, index: str) -> _Elements:
+    state, carry = state_bytes(kind, index)
+    sizes = [dtype.itemsize for dtype in kind.values]
+    widest = max(*sizes, *[dtype.itemsize for dtype in kind.results])
+    registers = sum([max(size, REGISTER) for size in sizes])
+    held = 8 if state > WIDE_STATE else 16 if max(widest, registers) >= 8 else 32
+    return _Elements(state, carry, widest, min(sizes), held)
 
 
 def _panels(
@@ -198,10 +216,8 @@ def _most(scan: PanelScan) -> int:
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two; beyond a unit, as many as a warp has lanes."""
     steps, runs, slots = scan.share
-    rows = 1
-    while 2 * rows * columns <= scan.threads * slots and rows * steps * runs < scan.length and 2 * rows <= MOST_ROWS:
-        rows *= 2
-    return rows
+    fitting = power_of_two(max(scan.threads * slots // columns, 1), down=True)
+    return min(fitting, power_of_two(-(-scan.length // (steps * runs))), MOST_ROWS)
 
 
 def _whole_sectors(scan: PanelScan, columns: int) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.config import ScanPlan, Target
 from cuscan.crossing import runs_along
 from cuscan.dense import is_plain, lies_dense, stretches_of
-from cuscan.dtypes import DTYPES, EXACT
+from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
+from cuscan.kept import Table, keep
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, Order
 from cuscan.panels import panels_of
@@ -51,10 +52,6 @@ LOOKS = 8  # of a lane that seeks, which travel together at most, on these archi
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
-def _itemsizes(request: ScanRequest) -> list[int]:
-    return [dtype.itemsize for dtype in (*request.kind.values, *request.kind.results)]
-
-
 def order_of(request: ScanRequest) -> Order:
     """The defined order of a request's scan (order.py)."""
     layout = layout_of(request)
@@ -63,9 +60,9 @@ def order_of(request: ScanRequest) -> Order:
 
 def _order_along(kind: CallKind) -> Order:
     """The order of a contiguous axis."""
-    sizes = [dtype.itemsize for dtype in (*kind.values, *kind.results)]
-    order = BYTES_TO_WORDS if sizes == [1, 8] else CONTIGUOUS[max(sizes)]
-    element = sum(dtype.itemsize for dtype in kind.values)
+    sizes = kind.sizes
+    order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
+    element = sum(sizes[: len(kind.values)])
     while order.unit * element > TILE_BYTES and order.vectors > 1:
         order = replace(order, vectors=order.vectors // 2)
     while order.unit * element > TILE_BYTES:  # more than eight fields
@@ -79,11 +76,13 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)
     order = _order_along(request.kind)
+    accesses = accesses_of(layout, layout.axis, layout.others, order.items)
     if layout.axis.size <= order.warp_tile:
-        if target.arch >= BULK_ARCH and lies_dense(request, layout, order):
+        if target.arch >= BULK_ARCH and "Element" in accesses and lies_dense(request, layout, order):
             return _plan_dense_rows(request, layout, order, target)
-        return _plan_rows(request, layout, order)
-    return _plan_cluster(request, layout, order, target) or _plan_tiles(request, layout, order, target)
+        return _plan_rows(request, layout, order, accesses)
+    clusters = _plan_cluster(request, layout, order, accesses, target)
+    return clusters or _plan_tiles(request, layout, order, accesses, target)
 
 
 def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
@@ -100,7 +99,7 @@ def _check_tickets(tickets: int) -> None:
 # ---- the kernel families ---------------------------------------------------------------------------------------------
 
 
-def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
+def _plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...]) -> ScanPlan:
     """A warp or less holds a row: rows.cuh."""
     batch = batch_of(layout, layout.others)
     length = layout.axis.size
@@ -113,11 +112,11 @@ def _plan_rows(request: ScanRequest, layout: Layout, order: Order) -> ScanPlan:
         layout,
         "rows",
         batch=batch,
-        accesses=accesses_of(layout, layout.axis, batch, order.items),
+        accesses=accesses,
         items=order.items,
         constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
         block=warps * WARP,
-        blocks_per_sm=_blocks_per_sm("rows", max(_itemsizes(request)), warps * WARP),
+        blocks_per_sm=_blocks_per_sm("rows", max(request.kind.sizes), warps * WARP),
         grid=-(-product(batch) // rows_per_block),
     )
 
@@ -138,7 +137,7 @@ def _plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target:
         items=order.items,
         constants=stretches.constants,
         block=block,
-        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(_itemsizes(request)), block), fitting), 1),
+        blocks_per_sm=max(min(_blocks_per_sm(stretches.family, max(request.kind.sizes), block), fitting), 1),
         grid=-(-product(batch) // stretches.rows),
         shared_bytes=stretches.shared_bytes,
     )
@@ -153,22 +152,25 @@ class _Clusters(NamedTuple):
     blocks_per_sm: int
 
 
-def _plan_cluster(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan | None:
+def _plan_cluster(
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
+) -> ScanPlan | None:
     """Rows of some units, each worked on by a cluster at once: cluster.cuh. None for all other scans."""
     if target.arch < BULK_ARCH:
         return None
     batch = batch_of(layout, layout.others)
     rows, row_units = product(batch), -(-layout.axis.size // order.unit)
-    clusters = _side_by_side(request, layout, order, target, rows) or _in_turn(request, layout, order, batch, target)
+    clusters = _side_by_side(request, layout, order, target, rows)
+    clusters = clusters or _in_turn(request, layout, order, accesses, target)
     if clusters is None:
         return None
-    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
+    state, _ = state_bytes(request.kind)
     return assemble(
         request,
         layout,
         "cluster",
         batch=batch,
-        accesses=accesses_of(layout, layout.axis, batch, order.items),
+        accesses=accesses,
         items=order.items,
         constants={"Vectors": order.vectors, "Warps": clusters.warps, "Units": clusters.units},
         block=clusters.units * clusters.warps * WARP,
@@ -190,7 +192,7 @@ def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Ta
     if row_units > CLUSTER_UNITS:
         return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
-        blocks_per_sm = _blocks_per_sm("cluster", max(_itemsizes(request)), units * warps * WARP)
+        blocks_per_sm = _blocks_per_sm("cluster", max(request.kind.sizes), units * warps * WARP)
         cluster = power_of_two(-(-row_units // units))
         if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
             fits = rows * cluster <= target.sm_count * blocks_per_sm
@@ -199,14 +201,14 @@ def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Ta
 
 
 def _in_turn(
-    request: ScanRequest, layout: Layout, order: Order, batch: tuple[Dimension, ...], target: Target
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
 ) -> _Clusters | None:
     """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
-    plain = is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype
     quick = dtype.kind in EXACT or dtype.name == "float32"
-    aligned = "Element" not in accesses_of(layout, layout.axis, batch, order.items)
-    if not (plain and aligned and 2 <= row_units <= min(TURN_UNITS[quick], target.cluster)):
+    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or "Element" in accesses:
+        return None
+    if not (is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype):
         return None
     threads = THREADS_PER_SM["cluster", dtype.itemsize]
     if request.mask:
@@ -216,43 +218,31 @@ def _in_turn(
     return _Clusters(row_units, 1, order.warps, threads // (order.warps * WARP))
 
 
-def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
+class _Blocks(NamedTuple):
+    """What a block of the tiles family is."""
+
+    constants: dict[str, int]
+    block: int
+    shared_bytes: int
+    sent: tuple[int, ...]  # the arrays that tiles are sent for
+
+
+_blocks: Table[Any, _Blocks] = Table()  # by all that they depend on
+
+
+def _plan_tiles(
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
+) -> ScanPlan:
     """Rows of one tile or many: tiles.cuh."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
     units = -(-length // order.unit)
     # A row of one tile needs no more warps than it fills; the order does not notice.
     warps = order.warps if units > 1 else -(-length // order.warp_tile)
-    accesses, sent = _tile_accesses(request, layout, batch, order, target)
-    tile, values = warps * order.warp_tile, len(request.values)
-    value_bytes = sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
-    groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
-    state, carry = (
-        state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
-    )
-    # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
-    tile_bytes = 48 + round_up(carry + 1, 16) + state
-    shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
-    room = target.shared_bytes - SHARED_RESERVED - shared_bytes
-    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
-    # Flags are sent for only where they leave room for a tile of each group.
-    if room - flag_bytes < groups * (value_bytes + tile_bytes):
-        sent, flag_bytes = [i for i in sent if i < values], 0
-    flag_stages = FLAG_STAGES if flag_bytes else 1
-    flag_bytes = flag_bytes or BULK_BYTES
-    # Beside the tiles that the groups work on, those on their way.
-    stages = (room - flag_bytes) // (value_bytes + tile_bytes)
-    stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
-    # Rows that begin anywhere take a loader longer: each of its tickets is for two at least. Where they are so short
-    # that many groups wait for them, there are two loaders, each with every second tile, group and stage.
-    shifted = units == 1 and any(accesses[i].startswith("Shifted") for i in sent)
-    loaders = 2 if shifted and groups >= MANY_GROUPS and groups % 2 == 0 and stages > 1 else 1
-    stages -= stages % loaders
-    batch_rows = max(order.warps // warps, 1 + shifted) if rows > BATCHES * target.sm_count else 1
-    shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
-    ahead = units > 1 and set(range(values)) <= set(sent) and stages >= 2 * groups
-    by_bits = request.segments is not None and request.segments.kind == "offsets"  # which are not sent for
-    all_sent = not by_bits and {i for i in _flags(request) if layout.arrays[i]} <= set(sent)
+    accesses, sent = _tile_accesses(request, layout, batch, order, accesses, target)
+    many, sends_ahead = rows > BATCHES * target.sm_count, units > GROUP and _sends_ahead(request, target)
+    key = request.kind, target, order, accesses, sent, warps, units > 1, many, sends_ahead
+    blocks = _blocks.get(key) or keep(_blocks, key, _make_blocks(layout, *key))
     _check_tickets(rows * units)
     return assemble(
         request,
@@ -261,28 +251,71 @@ def _plan_tiles(request: ScanRequest, layout: Layout, order: Order, target: Targ
         batch=batch,
         accesses=accesses,
         items=order.items,
-        constants={
-            "Vectors": order.vectors,
-            "Warps": warps,
-            "Groups": groups,
-            "Loaders": loaders,
-            "Stages": stages,
-            "FlagStages": flag_stages,
-            "ScansAhead": int(ahead and not request.only_carry),  # of totals, no tile waits but a row's last
-            "TakesAhead": int(ahead and all_sent and state <= AHEAD_STATE_BYTES),
-            "SendsAhead": int(units > GROUP and _sends_ahead(request, target)),
-            "Batch": batch_rows,
-            "ClearsBeyond": int(bool(sent) and bool(request.op.source)),
-        },
-        block=(groups * warps + loaders + (units > 1)) * WARP,
+        constants=blocks.constants,
+        block=blocks.block,
         blocks_per_sm=1,
         grid=min(rows * units, target.sm_count),
-        shared_bytes=shared_bytes,
+        shared_bytes=blocks.shared_bytes,
         units=units,
         tickets=True,
         aggregates=rows * units if units > 1 else 0,
-        sent=sent,
+        sent=blocks.sent,
     )
+
+
+def _make_blocks(
+    layout: Layout,
+    kind: CallKind,
+    target: Target,
+    order: Order,
+    accesses: tuple[str, ...],
+    sent: tuple[int, ...],
+    warps: int,
+    chained: bool,
+    many: bool,
+    sends_ahead: bool,
+) -> _Blocks:
+    """How many tiles a block works on, and how many are on their way."""
+    tile, values = warps * order.warp_tile, len(kind.values)
+    value_bytes = sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
+    groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
+    state, carry = state_bytes(kind)
+    # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
+    tile_bytes = 48 + round_up(carry + 1, 16) + state
+    shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
+    room = target.shared_bytes - SHARED_RESERVED - shared_bytes
+    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
+    # Flags are sent for only where they leave room for a tile of each group.
+    if room - flag_bytes < groups * (value_bytes + tile_bytes):
+        sent, flag_bytes = tuple([i for i in sent if i < values]), 0
+    flag_stages = FLAG_STAGES if flag_bytes else 1
+    flag_bytes = flag_bytes or BULK_BYTES
+    # Beside the tiles that the groups work on, those on their way.
+    stages = (room - flag_bytes) // (value_bytes + tile_bytes)
+    stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
+    # Rows that begin anywhere take a loader longer: each of its tickets is for two at least. Where they are so short
+    # that many groups wait for them, there are two loaders, each with every second tile, group and stage.
+    shifted = not chained and any(accesses[i].startswith("Shifted") for i in sent)
+    loaders = 2 if shifted and groups >= MANY_GROUPS and groups % 2 == 0 and stages > 1 else 1
+    stages -= stages % loaders
+    shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
+    ahead = chained and set(range(values)) <= set(sent) and stages >= 2 * groups
+    by_bits = kind.segments == "offsets"  # which are not sent for
+    all_sent = not by_bits and {i for i in _flags(kind) if layout.arrays[i]} <= set(sent)
+    constants = {
+        "Vectors": order.vectors,
+        "Warps": warps,
+        "Groups": groups,
+        "Loaders": loaders,
+        "Stages": stages,
+        "FlagStages": flag_stages,
+        "ScansAhead": int(ahead and not kind.only_carry),  # of totals, no tile waits but a row's last
+        "TakesAhead": int(ahead and all_sent and state <= AHEAD_STATE_BYTES),
+        "SendsAhead": int(sends_ahead),
+        "Batch": max(order.warps // warps, 1 + shifted) if many else 1,
+        "ClearsBeyond": int(bool(sent) and bool(kind.op.source)),
+    }
+    return _Blocks(constants, (groups * warps + loaders + chained) * WARP, shared_bytes, sent)
 
 
 def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses: tuple[str, ...]) -> int:
@@ -295,17 +328,24 @@ def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses
 
 
 def _tile_accesses(
-    request: ScanRequest, layout: Layout, batch: tuple[Dimension, ...], order: Order, target: Target
-) -> tuple[tuple[str, ...], list[int]]:
+    request: ScanRequest,
+    layout: Layout,
+    batch: tuple[Dimension, ...],
+    order: Order,
+    aligned: tuple[str, ...],
+    target: Target,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The accesses of the tiles family, and the numbers of the arrays that tiles are sent for.
 
     Where a value keeps bulk copies from being aligned, and all that vary are dense, all of these are shifted.
+    `aligned`: the accesses to arrays that need be aligned to their vectors alone.
     """
-    accesses = list(accesses_of(layout, layout.axis, batch, order.items))
     if target.arch < BULK_ARCH:
-        return tuple(accesses), []
-    aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
-    shifted = [shifted_access(*array) for array in zip(layout.arrays, layout.axis.strides, strict=True)]
+        return aligned, ()
+    accesses = list(aligned)
+    if min([spec.dtype.itemsize for spec in layout.arrays if spec]) * order.items < BULK_BYTES:
+        aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
+    shifted = list(map(shifted_access, layout.arrays, layout.axis.strides))
     values, results = len(request.values), len(request.results)
     sent = [i for i in range(values) if aligned[i] not in STILL]
     if any(aligned[i] == "Element" for i in sent):
@@ -321,12 +361,13 @@ def _tile_accesses(
     alike = ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
     if accesses[values] == "Element" and fits and dense and alike:
         accesses[0], accesses[values] = shifted[0], shifted[values]
-    return tuple(accesses), sent + [i for i in _flags(request) if aligned[i] in ("Vector", "Mirrored")]
+    sent += [i for i in _flags(request.kind) if aligned[i] in ("Vector", "Mirrored")]
+    return tuple(accesses), tuple(sent)
 
 
-def _flags(request: ScanRequest) -> range:
+def _flags(kind: CallKind) -> range:
     """The numbers of the arrays that say which elements count, and where segments start."""
-    first = len(request.values) + len(request.results)
+    first = len(kind.values) + len(kind.results)
     return range(first, first + 2)
 
 

@@ -6,8 +6,10 @@ common is found once: a `CallKind`.
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuscan.call import CARRY, Flags, Operands, find_operator
 from cuscan.carry import CarryField, carry_dtype, carry_fields, carry_out, check_carry
@@ -26,9 +28,12 @@ from cuscan.checks import (
     results_of,
 )
 from cuscan.dtypes import DTYPES, INEXACT, DType
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.operators import Monoid
-from cuscan.specs import ArraySpec, Segments, dense_strides, spec_of, standing_along
+from cuscan.specs import ArraySpec, Segments, dense_strides, standing_along
+
+if TYPE_CHECKING:
+    from cuscan.interop.view import ArrayView
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,11 @@ class CallKind:
     carry_fields: tuple[CarryField, ...]
     returns_carry: bool
     only_carry: bool
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of an element of the values, and of the results."""
+        return tuple([dtype.itemsize for dtype in (*self.values, *self.results)])
 
 
 class ScanRequest(NamedTuple):
@@ -127,36 +137,34 @@ class ScanRequest(NamedTuple):
 def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> ScanRequest:
     """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
     kind = _kind_of(flags, operands, has_initial)
-    op, outs = kind.op, operands.outs
-    values, given = operands.views[: len(op.inputs)], dict(zip(operands.roles, operands.views, strict=True))
+    op, outs, views, count = kind.op, operands.outs, operands.views, len(kind.op.inputs)
+    values, given = views[:count], {role: views[count + i] for i, role in enumerate(operands.roles[count:])}
     check_inputs(op, values)
     shape = elements_shape(op, values)
-    main = elements_of(op, next((view for view in reversed(values) if view.shape == shape), values[-1]))
+    main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
-    full = shape
-    if kind.include_initial:
-        full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+    row_shape = shape[:axis] + shape[axis + 1 :]
+    full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]) if kind.include_initial else shape
     if outs is None:
         like = main.view.strides if main.view.shape == shape else (0,) * len(shape)
         strides = dense_strides(full, like)
-        results = tuple([ArraySpec(dtype, full, strides, 0) for dtype in kind.results])
+        size = math.prod(full)
+        results = tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
     else:
-        for name, out, dtype in zip(out_names(kind.results), outs, kind.results, strict=True):
-            check_out(name, main, out, dtype, full)
-        results = tuple([spec_of(out) for out in outs])
-    row_shape = shape[:axis] + shape[axis + 1 :]
+        names = out_names(kind.results)
+        results = tuple([check_out(names[i], main, out, kind.results[i], full) for i, out in enumerate(outs)])
     row_initial, last = None, None
     if "initial" in given:
         row_initial = standing_along(broadcast("initial", given["initial"], main, row_shape, "the other axes,"), axis)
     if kind.last is not None:
         strides = dense_strides(row_shape, (0,) * len(row_shape))
         last = standing_along(ArraySpec(kind.last, row_shape, strides, 0), axis)
-    carry = operands.carry if kind.has_initial else ()
+    carry = operands.carry if given and kind.has_initial else ()
     return ScanRequest(
         kind,
         shape,
         axis,
-        tuple([broadcast(name, view, main, shape) for name, view in zip(op.inputs, values, strict=True)]),
+        tuple([broadcast(op.inputs[i], view, main, shape) for i, view in enumerate(values)]),
         results,
         check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
         check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
@@ -167,21 +175,29 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
     )
 
 
+def _of_shape(values: tuple[ArrayView, ...], shape: tuple[int, ...]) -> ArrayView:
+    """The last value of that shape; if all are broadcast, the last one."""
+    for view in reversed(values):
+        if view.kind.shape == shape:
+            return view
+    return values[-1]
+
+
 # ---- kinds -----------------------------------------------------------------------------------------------------------
 
 
-_kinds: dict[Any, CallKind] = {}
+_kinds: Table[Any, CallKind] = Table()
 
 
 def _kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
     """The kind of a call, made once for all that are alike but for their sizes, strides and addresses."""
-    outs = operands.outs
+    outs, library = operands.outs, operands.views[0].kind.library
     key = (
         flags,
         operands.roles,
         has_initial,
-        operands.views[0].kind.library,
-        operands.views[0].library.index_dtype(),  # JAX's may change
+        library,
+        library.index_dtype(),  # JAX's may change
         *[view.kind.dtype for view in operands.views],
         outs if outs is None else tuple([out.kind.dtype for out in outs]),
     )

@@ -13,13 +13,18 @@ ALIGNMENT = 16  # bytes; what the address of an array is known modulo
 
 
 class ArraySpec(NamedTuple):
-    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`; or a number in its place."""
+    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`; or a number in its place.
+
+    `reach`: the bytes that it covers, from its address on, from the first to the one behind the last; of values,
+    results, mask and flags.
+    """
 
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int
     is_number: bool = False
+    reach: tuple[int, int] = (0, 0)
 
 
 class Segments(NamedTuple):
@@ -35,7 +40,7 @@ class Segments(NamedTuple):
 def spec_of(view: ArrayView) -> ArraySpec:
     """The spec of an array that is there."""
     kind = view.kind
-    return ArraySpec(kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number)
+    return ArraySpec(kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number, kind.reach)
 
 
 def standing_along(spec: ArraySpec, axis: int) -> ArraySpec:

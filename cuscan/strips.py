@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from cuscan.assemble import batch_of, product, round_up, state_bytes
-from cuscan.dtypes import DTYPES
+from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout, accesses_of
 from cuscan.order import LANES
-from cuscan.request import ScanRequest
+from cuscan.request import CallKind, ScanRequest
 from cuscan.tuning import (
     COLUMNS,
     LINE_BYTES,
@@ -61,16 +62,19 @@ def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks
     counts = request.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or request.include_initial or counts:
         return None
-    sizes = [spec.dtype.itemsize for spec in (*request.values, *request.results)]
+    sizes = request.kind.sizes
     return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)
 
 
-def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
-    column, batch = layout.others[0], batch_of(layout, layout.others[1:])
-    arrays = len(sizes)
+def _wide(
+    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+) -> Strips | None:
+    column, arrays = layout.others[0], len(sizes)
+    if column.size * min(sizes) % VECTOR_BYTES:
+        return None
+    batch = batch_of(layout, layout.others[1:])
     accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
-    whole = all(column.size * size % VECTOR_BYTES == 0 for size in sizes)
-    if set(accesses[:arrays]) != {"Vector"} or not whole:
+    if set(accesses[:arrays]) != {"Vector"}:
         return None
     rows_of = product(batch)
     for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
@@ -81,13 +85,15 @@ def _wide(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
             columns = _alike(column.size, columns, max(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
             continue
-        made = _make(request, layout, sizes, room, slots, looks, column, batch, accesses, columns, rows, own=own)
+        made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, own=own)
         if made:
             return made
     return None
 
 
-def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slots: int, looks: int) -> Strips | None:
+def _flat(
+    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+) -> Strips | None:
     """A few columns without gaps: a tile is whole rows."""
     column = dense_columns(layout, sizes)
     if column is None or column.size > LANES:
@@ -104,15 +110,12 @@ def _flat(request: ScanRequest, layout: Layout, sizes: list[int], room: int, slo
     accesses = _flat_accesses(layout, column, batch, len(sizes))
     if set(accesses[: len(sizes)]) != {"Vector"}:
         return None
-    return _make(
-        request, layout, sizes, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True
-    )
+    return _make(request, layout, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True)
 
 
 def _make(
     request: ScanRequest,
     layout: Layout,
-    sizes: list[int],
     room: int,
     slots: int,
     looks: int,
@@ -125,33 +128,53 @@ def _make(
     own: bool,
     flat: bool = False,
 ) -> Strips | None:
-    values, results = sizes[: len(request.values)], sizes[len(request.values) :]
-    state = state_bytes(request, DTYPES[request.result.dtype.accumulator], DTYPES["int64"])
-    in_place = len(values) == len(results) == 1 and request.values[0].dtype == request.result.dtype
+    strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
+    taken = BATCH if not own and strips * tiles >= BATCH * slots else 1
+    in_bulk = flat and strips * tiles >= BULK_TILES * slots
+    ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
+    back = flat and layout.axis.strides[0] < 0
+    made = _block(request.kind, room, looks, columns, rows, taken, ahead, own, flat, in_bulk, back)
+    if made is None:
+        return None
+    return Strips(column, batch, accesses, own, columns, rows, strips, 1 if own else -(-tiles // taken), *made)
+
+
+@functools.lru_cache(MOST)
+def _block(
+    kind: CallKind,
+    room: int,
+    looks: int,
+    columns: int,
+    rows: int,
+    taken: int,
+    ahead: int,
+    own: bool,
+    flat: bool,
+    in_bulk: bool,
+    back: bool,
+) -> tuple[dict[str, int], int, int] | None:
+    """The constants of a block, its threads and its shared memory; None if that is too much."""
+    values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
+    state, carry = state_bytes(kind)
+    in_place = len(values) == len(results) == 1 and kind.values == kind.results
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    depth, across = _piece(columns, sizes, state, own)
+    depth, across = _piece(columns, kind.sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else FEW_FOLDERS
     loaders = 1 if flat else LOADERS
     totals += walkers * LANES
-    carry = state_bytes(request, DTYPES[request.carry], DTYPES["int64"])
-    strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
-    seekers, taken = 1, 1
-    if not own:
-        seekers = _seekers(columns, (MOST_WARPS - loaders - folders - WARPS) // walkers - 2)
-        taken = BATCH if strips * tiles >= BATCH * slots else 1
+    seekers = 1 if own else _seekers(columns, (MOST_WARPS - loaders - folders - WARPS) // walkers - 2)
     exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
-    behind = columns * carry + aligned if request.carry_out else 0
+    behind = columns * carry + aligned if kind.returns_carry else 0
     stage = round_up(elements * sum(values) + totals * state + prefix + behind + _STAGE_REST, aligned)
     rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
-    has_registers = values == [state] == [WORD_BYTES] and pieces <= HELD_PIECES
-    in_bulk = flat and strips * tiles >= BULK_TILES * slots
+    has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
     constants = {
         "Columns": columns,
@@ -167,16 +190,14 @@ def _make(
         "Looks": _looks(looks, -(-carry // WORD_BYTES), warps),
         "Batch": taken,
         "Stages": stages,
-        "Ahead": 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD,
+        "Ahead": ahead,
         "InPlace": int(in_place),
         "BulkStores": int(in_bulk),
         "Holds": int(not own and has_registers and (columns <= FEW_COLUMNS or not in_bulk)),
         "Flat": int(flat),
-        "Back": int(flat and layout.axis.strides[0] < 0),
+        "Back": int(back),
     }
-    batches = 1 if own else -(-tiles // taken)
-    shared_bytes = stages * stage + rest
-    return Strips(column, batch, accesses, own, columns, rows, strips, batches, constants, warps * LANES, shared_bytes)
+    return constants, warps * LANES, stages * stage + rest
 
 
 def _seekers(columns: int, most: int) -> int:
@@ -198,7 +219,7 @@ def _alike(columns: int, most: int, widest: int) -> int:
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _piece(columns: int, sizes: list[int], state: int, own: bool) -> tuple[int, int]:
+def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple[int, int]:
     """Chunks and columns of a thread at a time: long runs leave little to walk, if lanes meet no bank twice."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
@@ -223,9 +244,10 @@ def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension
     return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
 
 
-def dense_columns(layout: Layout, sizes: list[int]) -> Dimension | None:
+def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
     """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
-    steps = layout.axis.strides[: len(sizes)]
-    column = layout.others[0]
-    dense = all(column.strides[i] == size and abs(steps[i]) == column.size * size for i, size in enumerate(sizes))
-    return column if dense and len({step < 0 for step in steps}) == 1 else None
+    steps, column = layout.axis.strides, layout.others[0]
+    for i, size in enumerate(sizes):
+        if column.strides[i] != size or abs(steps[i]) != column.size * size or (steps[i] < 0) != (steps[0] < 0):
+            return None
+    return column

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from cuscan.assemble import batch_of, power_of_two, product, round_up, state_bytes
-from cuscan.dtypes import DTYPES
+from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout
 from cuscan.order import LANES, PAIRED_SECTION
-from cuscan.request import ScanRequest
+from cuscan.request import CallKind, ScanRequest
 from cuscan.strips import WORD_BYTES, dense_columns
 from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 
@@ -60,29 +61,41 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
     strips, tiles = product(batch), -(-layout.axis.size // rows)
     taken = BATCH if strips * tiles >= BATCH * slots else 1
     parts = -(-tiles // taken)
-    state, carry = (
-        state_bytes(request, DTYPES[of], DTYPES["int64"]) for of in (request.result.dtype.accumulator, request.carry)
-    )
-    chain = _chain(column.size, parts, rows * taken, state, carry)
+    chain = _chain(request.kind, column.size, parts, rows * taken)
+    made = _block(request.kind, room, column.size, rows, taken, chain, layout.axis.strides[0] < 0)
+    if made is None:
+        return None
+    column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
+    words = strips * round_up(column.size, LINE_WORDS) * column_words
+    quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    return WholeRows(column, batch, quick, strips * parts, words, *made)
 
+
+@functools.lru_cache(MOST)
+def _block(
+    kind: CallKind, room: int, columns: int, rows: int, taken: int, chain: _Chain, back: bool
+) -> tuple[dict[str, int], int, int] | None:
+    """The constants of a block, its threads and its shared memory; None if there are too many."""
+    state, carry = state_bytes(kind)
+    row_bytes = columns * kind.results[0].itemsize
     shares = max(rows // SHARE_ROWS, 1)
-    slices, share_slices = -(-column.size // LANES), -(-column.size * shares // LANES)
+    slices, share_slices = -(-columns // LANES), -(-columns * shares // LANES)
     folders, finishers = min(share_slices, FOLDERS), min(share_slices, FINISHERS)
-    if row_bytes < WORD_BYTES * column.size:
+    if row_bytes < WORD_BYTES * columns:
         finishers *= taken
-    seekers = -(-column.size // (LANES // chain.entries))
+    seekers = -(-columns // (LANES // chain.entries))
     warps = 2 + folders + finishers + slices + seekers
 
-    totals = (1 + shares) * column.size * state
+    totals = (1 + shares) * columns * state
     stage = round_up(rows * row_bytes + totals + LINE_BYTES + _STAGE_REST, LINE_BYTES)
-    nodes = column.size * chain.node_levels * carry
-    rest = _REST + (column.size + 1 if chain.long else 1) * chain.place_values * carry
+    nodes = columns * chain.node_levels * carry
+    rest = _REST + (columns + 1 if chain.long else 1) * chain.place_values * carry
     shared_bytes = {n: n * stage + -(-n // taken) * nodes + rest for n in range(STAGES[0], STAGES[1] + 1)}
     stages = max((n for n, size in shared_bytes.items() if size <= room), default=0)
     if stages == 0 or warps > MOST_WARPS:
         return None
     constants = {
-        "Columns": column.size,
+        "Columns": columns,
         "Rows": rows,
         "Shares": shares,
         "Batch": taken,
@@ -96,11 +109,9 @@ def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -
         "Each": chain.each,
         "Stages": stages,
         "Ahead": max(AHEAD[0], AHEAD[1] // (rows * row_bytes)),
-        "Back": int(layout.axis.strides[0] < 0),
+        "Back": int(back),
     }
-    words = strips * round_up(column.size, LINE_WORDS) * chain.column_words
-    quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
-    return WholeRows(column, batch, quick, strips * parts, words, constants, warps * LANES, shared_bytes[stages])
+    return constants, warps * LANES, shared_bytes[stages]
 
 
 def _rows(row_bytes: int) -> int:
@@ -121,12 +132,13 @@ class _Chain(NamedTuple):
     entries: int  # lanes of a column that look at groups
     each: int  # groups of a window that a lane looks at
     part_words: int  # of what a part adds up to
-    column_words: int  # of all totals of a strip's column
+    carry_words: int  # of what a group adds up to
     node_levels: int  # values of WholeRowsLayout::Nodes
     place_values: int  # of GroupWalk::Place
 
 
-def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> _Chain:
+def _chain(kind: CallKind, columns: int, parts: int, part_rows: int) -> _Chain:
+    state, carry = state_bytes(kind)
     of_unit = max(COLUMNS.unit // part_rows, 1)  # parts; one, if a part is units
     units = max(part_rows // COLUMNS.unit, 1)  # of a part; one, if it is of a unit
     carry_words = -(-carry // WORD_BYTES)
@@ -142,9 +154,8 @@ def _chain(columns: int, parts: int, part_rows: int, state: int, carry: int) -> 
     # One value for each doubling of a section's windows, and two for what is before them; a fold of one is not nothing.
     windows = PAIRED_SECTION // (entries * each * nodes * units)
     place_values = windows.bit_length() + 1 + (windows <= WINDOW_GROUP)
-    column_words = parts * part_words + groups * carry_words
     node_levels = max(nodes.bit_length() - 1, 1)
-    return _Chain(group_parts, long, entries, each, part_words, column_words, node_levels, place_values)
+    return _Chain(group_parts, long, entries, each, part_words, carry_words, node_levels, place_values)
 
 
 def _column(request: ScanRequest, layout: Layout) -> Dimension | None:
@@ -153,7 +164,7 @@ def _column(request: ScanRequest, layout: Layout) -> Dimension | None:
         return None
     if request.values[0].dtype.itemsize != request.result.dtype.itemsize:
         return None
-    column = dense_columns(layout, [request.result.dtype.itemsize] * 2)
+    column = dense_columns(layout, request.kind.sizes)
     return column if column and column.size in WHOLE_COLUMNS else None
 
 

@@ -65,10 +65,11 @@ def tables() -> Iterator[None]:
 
     from cuscan import plan
     from cuscan.backends import host
+    from cuscan.kept import Table
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "CONTIGUOUS", TABLE)
-        patch.setattr(host, "_calls", {})
+        patch.setattr(host, "_calls", Table())
         patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(plan, "MASKED_THREADS", 1024)

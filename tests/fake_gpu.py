@@ -16,6 +16,7 @@ from cuscan.backends import cuda, graphs, kernel, workspace
 from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
+from cuscan.kept import Table
 from cuscan.specs import dense_strides
 
 
@@ -191,8 +192,8 @@ def fake_gpu(monkeypatch):
     """A GPU in the place of the real ones, as long as the generator lives."""
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    monkeypatch.setattr(backends, "launches", {})
-    monkeypatch.setattr(kernel, "_kernels", {})
+    monkeypatch.setattr(backends, "launches", Table())
+    monkeypatch.setattr(kernel, "_kernels", Table())
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):
         monkeypatch.setattr(graphs, name, empty)

@@ -23,7 +23,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 
 import cuscan  # noqa: E402
-from cuscan import backends, tuning  # noqa: E402
+from cuscan import backends, kept, tuning  # noqa: E402
 from cuscan.backends import cuda  # noqa: E402
 from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
@@ -337,7 +337,7 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
         raise _Asked
 
     # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
-    patches = mock.patch.object(backends, "run", run), mock.patch.object(backends, "launches", {})
+    patches = mock.patch.object(backends, "run", run), mock.patch.object(backends, "launches", kept.Table())
     with patches[0], patches[1], contextlib.suppress(_Asked):
         function(*arguments, **keywords)
     (request,) = asked

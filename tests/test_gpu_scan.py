@@ -39,6 +39,7 @@ from cuscan import ScanTypeError, ScanValueError, backends, tuning
 from cuscan.backends import cuda, kernel, workspace
 from cuscan.dtypes import DTYPES
 from cuscan.interop import adopt
+from cuscan.kept import Table
 from cuscan.operators import OPERATORS
 
 pytestmark = pytest.mark.gpu
@@ -537,7 +538,7 @@ def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch)
     x = need(name).device(numbers((300_000,)))
     with monkeypatch.context() as patch:
         patch.setattr(workspace, "_workspaces", {})
-        patch.setattr(backends, "launches", {})
+        patch.setattr(backends, "launches", Table())
         if step == "scratch":
             patch.setattr(workspace.cupy.cuda.runtime, "mallocAsync", full)
         for method, broken in failing.items():
@@ -555,7 +556,7 @@ def test_a_failed_compilation_leaves_the_next_call_right(monkeypatch):
     x = numbers((1234, 3), "int32")
     with monkeypatch.context() as patch:
         patch.setattr(kernel, "load_kernel", broken)
-        patch.setattr(kernel, "_kernels", {})
+        patch.setattr(kernel, "_kernels", Table())
         with pytest.raises(cuscan.CompileError):
             cuscan.scan(need("cupy").device(x), axis=0)
     check("cupy", x, axis=0)

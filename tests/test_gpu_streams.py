@@ -16,6 +16,7 @@ from gpu import LIBRARIES, assert_same, check, config_of, cupy, hold, need, numb
 import cuscan
 from cuscan import ScanValueError, backends
 from cuscan.backends import workspace
+from cuscan.kept import Table
 
 pytestmark = pytest.mark.gpu
 
@@ -175,7 +176,7 @@ def run_threads(library: Any, streams: list[list[Any]], cold: bool, monkeypatch:
     """A thread for each list of streams; each queues many scans, on its streams in turn."""
     work = some_work(library, seeds=5)
     if cold:  # all threads prepare the same calls at once
-        monkeypatch.setattr(backends, "launches", {})
+        monkeypatch.setattr(backends, "launches", Table())
         monkeypatch.setattr(workspace, "_workspaces", {})
     start = threading.Barrier(len(streams))
 

@@ -13,6 +13,7 @@ import cuscan
 from cuscan import kept
 from cuscan.backends import host, lines
 from cuscan.interop.numpy import LIBRARY
+from cuscan.kept import Table
 
 SIZES = [0, 1, 2, 31, 100, 129, 700, 3000]
 
@@ -23,7 +24,7 @@ def in_order(monkeypatch):
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(host, "_calls", {})
+            patch.setattr(host, "_calls", Table())
             for name in ("is_exact", "is_short", "is_sum_of_segments", "is_gated"):
                 patch.setattr(host, name, lambda *_: False)
             return function(*arguments, **keywords)
@@ -34,7 +35,7 @@ def in_order(monkeypatch):
 @pytest.fixture
 def no_order(monkeypatch):
     """The defined order must not be walked."""
-    monkeypatch.setattr(host, "_calls", {})
+    monkeypatch.setattr(host, "_calls", Table())
     monkeypatch.setattr(host, "scan_lines", None)
 
 
@@ -65,8 +66,8 @@ def test_values_are_no_part_of_what_is_kept():
 
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
     """The oldest goes, and no other."""
-    monkeypatch.setattr(host, "_calls", {})
-    monkeypatch.setattr(LIBRARY, "_kinds", {})
+    monkeypatch.setattr(host, "_calls", Table())
+    monkeypatch.setattr(LIBRARY, "_kinds", Table())
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         assert cuscan.cumsum(np.ones(n))[-1] == n

@@ -10,6 +10,7 @@ import pytest
 import cuscan
 from cuscan import plan, tuning
 from cuscan.backends import host, lines
+from cuscan.kept import Table
 from cuscan.order import Order
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
@@ -159,7 +160,7 @@ def paired(x, order, op, carry_type):
 def use_order(monkeypatch, order):
     monkeypatch.setattr(plan, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
     monkeypatch.setattr(plan, "COLUMNS", order)
-    monkeypatch.setattr(host, "_calls", {})  # those that are kept have their orders
+    monkeypatch.setattr(host, "_calls", Table())  # those that are kept have their orders
 
 
 def add(a, b):

@@ -193,12 +193,12 @@ def test_rows_stand_still_along_the_axis():
 )
 def test_segments_are_broadcast_and_keys_lie_along_the_axis(kind, array, axis, strides):
     made = request(view((5, 7)), axis=axis, segments=(kind, array)).segments
-    assert made.kind == kind and made.array == ArraySpec(array.dtype, (5, 7), strides, 0)
+    assert made.kind == kind and made.array == ArraySpec(array.dtype, (5, 7), strides, 0, False, array.kind.reach)
 
 
 def test_offsets_have_an_axis_of_their_own():
     made = request(view((5, 7)), segments=("offsets", view((4,), "int32", strides=(-2,), pointer=40))).segments
-    assert made.kind == "offsets" and made.array == ArraySpec(DTYPES["int32"], (4,), (-2,), 8)
+    assert made.kind == "offsets" and made.array == ArraySpec(DTYPES["int32"], (4,), (-2,), 8, False, (-24, 4))
 
 
 def test_there_is_no_nan_to_skip_in_integers():

@@ -30,7 +30,7 @@ from cuscan.initial import check_initial, item_of
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.interop.view import ArrayView
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.request import ScanRequest
 
@@ -114,7 +114,7 @@ def _check_known_offsets(offsets: Array, request: ScanRequest, validate: bool) -
 
 scan_p = Primitive("cuscan_scan")
 scan_p.multiple_results = True
-_programs: dict[Call, Any] = {}  # of eager calls
+_programs: Table[Call, Any] = Table()  # of eager calls
 
 
 def _program_of(call: Call) -> Any:

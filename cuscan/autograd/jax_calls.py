@@ -15,7 +15,7 @@ from cuscan.initial import check_start
 from cuscan.interop.jax import LIBRARY, canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.interop.view import ArrayView
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.linearised import Call
 from cuscan.request import ScanRequest, make_request
 
@@ -34,7 +34,7 @@ class Start:
         return initial if isinstance(initial, Start) else Start(f"{type(initial).__name__} {initial!r}", initial)
 
 
-_requests: dict[Any, ScanRequest] = {}
+_requests: Table[Any, ScanRequest] = Table()
 
 
 def request_of(call: Call, arrays: Sequence[Array]) -> ScanRequest:

@@ -23,7 +23,7 @@ from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, from_torch, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, number_like
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 
 Array = Any
 
@@ -276,7 +276,7 @@ def _find_backward(flags: Flags, operands: Operands) -> Flags | None:
         return None
 
 
-_backwards: dict[Any, Flags | None] = {}
+_backwards: Table[Any, Flags | None] = Table()
 
 
 class _Sum(torch.autograd.Function):  # type: ignore[misc]

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING, find_library, hand_back
+from cuscan.kept import Table
 
 Results = tuple[Any, ...]
 
@@ -20,7 +21,7 @@ class Repeatable(Protocol):
         """Run a call on the arrays that it reads and those that it writes, with the addresses of both."""
 
 
-launches: dict[Any, Repeatable] = {}  # those of earlier calls
+launches: Table[Any, Repeatable] = Table()  # those of earlier calls
 
 
 def repeat(

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import cupy
@@ -67,50 +67,41 @@ class Launch:
         device: where they are.
 
     Attributes:
-        has_elements: whether anything is scanned.
+        unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
         empty: whether there is nothing to launch.
-        places: for each array of the kernel its place among those of the request (read, written), and the bytes from
-            its address to scan position 0; None where the arrays of the request are those of the kernel.
+        order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
+            bytes from its address to scan position 0; `moves` says whether the addresses are others for either.
         numbers: the places of values that are numbers.
         initial, geometry: what is passed by value behind the arrays.
     """
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
-        self.request, self.roles, self.library, self.device = request, roles, library, device
-        results = () if request.only_carry else request.results
-        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
-        self.has_elements = 0 not in request.shape
+        self.kind, self.roles, self.library, self.device = request.kind, roles, library, device
+        self.unscanned = request if 0 in request.shape else None
         self.initial = _no_initial(request.kind)
-        self.empty = 0 in request.result.shape or (request.only_carry and not self.has_elements)
+        self.empty = 0 in request.result.shape or (request.only_carry and self.unscanned is not None)
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
+        config = plan.config
         self.workspace_bytes = plan.workspace_bytes
         self.grid = plan.grid
-        # The arrays of a request are those that it reads, then those that it writes; the kernel takes the results
-        # behind the values.
-        values, read, carried = len(request.values), len(roles), len(request.carry_in)
-        written = read + len(results)
-        count, last = written + len(behind), written + (request.last is not None)
-        beside, carry_in = range(values, read - carried), range(read - carried, read)
-        order = [*range(values), *range(read, written), *beside, *range(written, last), *carry_in, *range(last, count)]
-        places = list(zip(order, plan.present_offsets, strict=True))
-        self.places = None if order == list(range(count)) and not any(plan.offsets) else places
-        self.numbers = [place for place, spec in enumerate(request.values) if spec.is_number]
+        self.order, self.offsets, self.numbers = config.order, plan.present_offsets, config.numbers
+        self.moves = config.reorders or any(self.offsets)
         self.geometry = _words(plan.geometry)
-        sample: list[Argument] = [*order, 0, self.initial, self.geometry]
+        sample: list[Argument] = [*self.order, 0, self.initial, self.geometry]
         for place in self.numbers:
             sample[place] = bytes(request.values[place].dtype.itemsize)  # every call has its own
         starts = plan_starts(request, target)
         try:
-            self.kernel = find_kernel(plan.config, target.arch, device.ordinal, sample)
+            self.kernel = find_kernel(config, target.arch, device.ordinal, sample)
             self.starts = starts and _Starts(starts, target, device.ordinal, roles.index("offsets"))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
 
-    def queue(self, stream: int, pointers: list[int], start: bytes, numbers: Iterable[bytes] = ()) -> None:
+    def queue(self, stream: int, pointers: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
         """Put the kernels on a stream of the current device.
 
         `pointers`: of all arrays, read or written; `start`: what the kernel takes for `initial`; `numbers`: values that
@@ -125,10 +116,10 @@ class Launch:
             bits = workspace.find(starts.nbytes, library, device, stream, "bits")
             offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
         arguments: list[Argument] = [*pointers]
-        if self.places is not None:
-            arguments = [pointers[place] + offset for place, offset in self.places]
-        for place, number in zip(self.numbers, numbers, strict=True):
-            arguments[place] = number
+        if self.moves:
+            arguments = [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
+        for i, place in enumerate(self.numbers):
+            arguments[place] = numbers[i]
         if self.workspace_bytes:
             states = workspace.find(self.workspace_bytes, library, device, stream)
         arguments += states.pointer if states else 0, start, self.geometry
@@ -145,20 +136,25 @@ class _Call(Launch):
 
     Attributes:
         kinds: of the arrays that are read, and of those of `out`.
+        length: of a line.
         makers: of the results that the call allocates.
         fields: of the carry that goes out.
     """
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
-        first = operands.views[0]
-        super().__init__(request, operands.roles, cast(DeviceLibrary, first.library), first.device)
-        self.kinds = [view.kind for view in operands.views + (operands.outs or ())]
+        first = operands.views[0].kind
+        library = cast(DeviceLibrary, first.library)
+        super().__init__(request, operands.roles, library, first.device)
+        self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
+        self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
-        results = () if request.only_carry or operands.outs is not None else request.results
-        behind = (*([] if request.last is None else [request.last]), *request.carry_out)
-        made = [(r.shape, r.strides, r.dtype) for r in results] + [_without(spec, request.axis) for spec in behind]
-        self.makers = [self.library.maker(*spec, self.device) for spec in made]
+        made = [] if operands.outs or request.only_carry else [(r.shape, r.strides, r.dtype) for r in request.results]
+        if request.last is not None:
+            made.append(_without(request.last, request.axis))
+        for field in request.carry_out:
+            made.append(_without(field, request.axis))
+        self.makers = tuple([library.maker(*spec, self.device) for spec in made])
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
@@ -177,7 +173,7 @@ class _Call(Launch):
         library, results, start = self.library, outs, self.initial
         if self.checks_offsets:
             offsets = arrays[self.roles.index("offsets")]
-            check_offsets(library.fetch(offsets), self.request.shape[self.request.axis])
+            check_offsets(library.fetch(offsets), self.length)
         if outs:
             check_overlap(self.roles, self.kinds, pointers)
         for make in self.makers:
@@ -185,12 +181,12 @@ class _Call(Launch):
             results += (made,)
             pointers.append(library.pointer(made))
         if initial is not None:
-            start = initial_argument(self.request.kind, initial).tobytes()
+            start = initial_argument(self.kind, initial).tobytes()
         if not self.empty:
             numbers = [arrays[place].tobytes() for place in self.numbers]
             self.queue(library.stream(self.device), pointers, start, numbers)
-        if not self.has_elements:
-            _hand_on(self.request, dict(zip(self.roles, arrays, strict=True)), initial, results)
+        if self.unscanned is not None:
+            _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
         for out in outs:
             library.written(out)
         if self.fields:
@@ -206,7 +202,13 @@ def _no_initial(kind: CallKind) -> bytes:
 
 
 def _words(words: tuple[int, ...]) -> bytes:
-    return struct.pack(f"{len(words)}q", *words)
+    return _form(len(words)).pack(*words)
+
+
+@functools.cache
+def _form(count: int) -> struct.Struct:
+    """Of so many words, as kernels take them."""
+    return struct.Struct(f"{count}q")
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -257,14 +259,16 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[R
     views = operands.views + (operands.outs or ())
     pointers = [view.pointer for view in views]
     key = operands.key
-    if key is None:
+    if key is None:  # else there is no launch that is kept by it
         places = [(view.kind, view.pointer % ALIGNMENT) for view in views]
         key = flags, operands.roles, has_initial, *places
-    try:
-        found = backends.launches.get(key)
-    except TypeError:  # an argument that cannot be hashed
-        return _prepare(flags, operands, has_initial), pointers
-    return found or keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
+        try:
+            found = backends.launches.get(key)
+        except TypeError:  # an argument that cannot be hashed
+            return _prepare(flags, operands, has_initial), pointers
+        if found is not None:
+            return found, pointers
+    return keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Call:

@@ -24,7 +24,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.initial import check_start
 from cuscan.interop.view import ArrayView, Device, HostLibrary
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.order import Order
 from cuscan.overlap import check_overlap
 from cuscan.plan import order_of
@@ -48,7 +48,7 @@ class _Call:
         self.prepared = Prepared(request)
 
 
-_calls: dict[Any, _Call] = {}
+_calls: Table[Any, _Call] = Table()
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import cupy
 
 from cuscan.compile.module import load_kernel
 from cuscan.config import Config, StartsConfig
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 
 OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for those before them (target.cuh)
 OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches
@@ -109,7 +109,7 @@ def _rounded(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-_kernels: dict[tuple[Config | StartsConfig, int, int], Kernel] = {}
+_kernels: Table[tuple[Config | StartsConfig, int, int], Kernel] = Table()
 
 
 def find_kernel(config: Config | StartsConfig, arch: int, device: int, arguments: Sequence[Argument]) -> Kernel:

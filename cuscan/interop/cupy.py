@@ -13,7 +13,7 @@ from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense_maker, element_strides, find_row, numpy_dtype, taken_over
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
 from cuscan.versions import check_version
 
@@ -29,7 +29,7 @@ class CuPyLibrary(WideIntegers):
     name = "cupy"
 
     def __init__(self) -> None:
-        self._kinds: Kinds = {}
+        self._kinds: Kinds = Table()
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         memory = array.data

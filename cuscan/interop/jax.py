@@ -15,7 +15,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 
 XLA = Device("xla", 0)  # wherever XLA has put it
 _DEFAULT = {Kind.BOOL: int, Kind.SIGNED: int, Kind.UNSIGNED: np.uint64}  # JAX's widest, by what a scan is of
@@ -32,7 +32,7 @@ class JaxLibrary:
     name = "jax"
 
     def __init__(self) -> None:
-        self._kinds: Kinds = {}
+        self._kinds: Kinds = Table()
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         return ArrayView(array, self.kind_of(array, name), 0, traced=True)

@@ -11,7 +11,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
-from cuscan.kept import MOST, keep
+from cuscan.kept import MOST, Table, keep
 
 CPU = Device("cpu", 0)
 
@@ -27,10 +27,11 @@ _ADVICE = {
 
 def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
     """The strides of a NumPy or CuPy array in elements."""
-    strides = tuple(array.strides)
-    if any([stride % itemsize for stride in strides]) and array.size > 1:
+    strides = array.strides
+    steps = [stride // itemsize for stride in strides]
+    if [step * itemsize for step in steps] != list(strides) and array.size > 1:
         raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
-    return tuple([stride // itemsize for stride in strides])
+    return tuple(steps)
 
 
 @functools.lru_cache(MOST)
@@ -45,7 +46,7 @@ class NumPyLibrary(WideIntegers):
     name = "numpy"
 
     def __init__(self) -> None:
-        self._kinds: Kinds = {}
+        self._kinds: Kinds = Table()
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         key = array.dtype, array.shape, array.strides, array.flags.writeable, type(array)

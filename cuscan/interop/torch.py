@@ -14,7 +14,7 @@ from torch.autograd.graph import increment_version as _increment_version
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
-from cuscan.kept import keep
+from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
 
 _DTYPES = {getattr(torch, name): row for name, row in DTYPES.items() if hasattr(torch, name)}
@@ -82,7 +82,7 @@ class TorchLibrary(WideIntegers):
     name = "torch"
 
     def __init__(self) -> None:
-        self._kinds: Kinds = {}
+        self._kinds: Kinds = Table()
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
         if _may_be_traced():

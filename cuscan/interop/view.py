@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from cuscan.dtypes import DTYPES, DType, Kind
+from cuscan.kept import Table
 
 
 class Device(NamedTuple):
@@ -100,7 +102,7 @@ class ArrayKind:
     no memory on the device: its view owns a NumPy scalar.
     """
 
-    __slots__ = ("device", "dtype", "first", "is_number", "last", "library", "readonly", "shape", "strides")
+    __slots__ = ("device", "dtype", "is_number", "library", "reach", "readonly", "shape", "strides")
 
     def __init__(
         self,
@@ -120,15 +122,13 @@ class ArrayKind:
         self.readonly = readonly
         self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
-        first = last = 0
-        for stride, size in zip(strides, shape, strict=True):
-            reach = stride * (size - 1)
-            if reach < 0:
-                first += reach
-            else:
-                last += reach
-        self.first = first * dtype.itemsize
-        self.last = 0 if 0 in shape else (last + 1) * dtype.itemsize
+        if 0 in shape:
+            self.reach = 0, 0
+            return
+        first, last = 0, sum(map(operator.mul, strides, shape)) - sum(strides)
+        if min(strides, default=0) < 0:
+            first = sum([stride * (shape[axis] - 1) for axis, stride in enumerate(strides) if stride < 0])
+        self.reach = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
 
 
 @dataclass(slots=True, eq=False)
@@ -182,4 +182,4 @@ def number_like(number: Any, dtype: DType, like: ArrayView) -> ArrayView:
 
 
 _numbers: dict[Any, ArrayKind] = {}
-Kinds = dict[Any, ArrayKind]  # by what a library tells of an array
+Kinds = Table[Any, ArrayKind]  # by what a library tells of an array

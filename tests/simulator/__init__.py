@@ -38,6 +38,7 @@ from cuscan.compile.source import entry_name, headers, make_source
 from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
+from cuscan.kept import Table
 from cuscan.operators import Monoid
 from cuscan.order import Order
 from cuscan.plan import make_plan
@@ -625,6 +626,6 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     with (
         mock.patch.dict(tuning.CONTIGUOUS, smaller),
         mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]),
-        mock.patch("cuscan.backends.host._calls", {}),
+        mock.patch("cuscan.backends.host._calls", Table()),
     ):
         yield
