@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -145,6 +146,48 @@ CASES = [
 ]
 
 
+# ---- what has derivatives ------------------------------------------------------------------------------------------
+
+MASK, RESET = np.random.default_rng(0).random((2, 3, 6)) < 0.6
+KEYS, OFFSETS = np.array([1, 1, 2]), np.array([0, 2, 2, 6])
+
+
+def standard_normal(*shape: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# Functions of arrays of NumPy and JAX alike.
+DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
+    "add": cuscan.cumsum,
+    "add, exclusive, mask": lambda x: cuscan.cumsum(x, exclusive=True, mask=MASK, axis=0),
+    "add, reset": lambda x: cuscan.cumsum(x, reset=RESET, reverse=True, include_initial=True),
+    "add, offsets": lambda x: cuscan.cumsum(x, offsets=OFFSETS, initial=0.5),
+    "add, skipna": cuscan.nancumsum,
+    "mul": lambda x: cuscan.cumprod(x, axis=0, keys=KEYS),
+    "mul, all": lambda x: cuscan.cumprod(x, reverse=True, exclusive=True, include_initial=True, initial=2.0),
+    "max": cuscan.cummax,
+    "min with indices": lambda x: cuscan.cummin(x, return_indices=True, reverse=True, offsets=OFFSETS)[0],
+    "logaddexp": lambda x: cuscan.logcumsumexp(x, mask=MASK, initial=-1.0),
+    "operator": lambda x: cuscan.scan(x, TIMES, reset=RESET),
+    "recurrence": cuscan.linear_recurrence,
+    "recurrence, all": lambda a, b, h: cuscan.linear_recurrence(
+        a, b, initial=h, reset=RESET, reverse=True, return_last=True
+    ),
+    "sum, carry": lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True, offsets=OFFSETS),
+    "recurrence, carry": lambda a, b, p, h: cuscan.linear_recurrence(a, b, carry=(p, h), return_carry=True),
+    "total": lambda x: cuscan.total(x, "logaddexp"),
+    "recurrence of a number": lambda b, h: cuscan.linear_recurrence(0.5, b[0], axis=0, initial=h[0]),
+}
+SHAPES = {
+    "recurrence": [(3, 1), (3, 6)],
+    "recurrence, all": [(3, 6), (3, 6), (3,)],
+    "sum, carry": [(3, 6), (3,)],
+    "recurrence, carry": [(3, 6), (3, 6), (3,), (3,)],
+    "recurrence of a number": [(3, 6), (3,)],
+}
+# ---- what tests of JAX share ---------------------------------------------------------------------------------------
+
+
 def leaves(results: Any) -> list[Any]:
     """The arrays of a result, whatever it is made of."""
     if isinstance(results, tuple | list):
@@ -161,3 +204,27 @@ def wide_types(on: bool = True) -> Any:
     from jax.experimental import enable_x64  # before JAX 0.8
 
     return enable_x64(on)
+
+
+def compilations(function: Any, *arguments: Any) -> int:
+    """How many programs are compiled while a function runs."""
+    import jax
+
+    before = len(_compiled())
+    jax.block_until_ready(function(*arguments))
+    return len(_compiled()) - before
+
+
+@functools.cache
+def _compiled() -> list[str]:
+    """What is compiled from the first call on; nothing takes a listener of JAX away in all versions."""
+    import jax
+
+    events: list[str] = []
+
+    def listen(event: str, seconds: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return events

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 import warnings
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import CASES, Case, leaves, wide_types
+from jax_cases import CASES, Case, compilations, leaves, wide_types
 
 import cuscan
 from cuscan import MissingDependencyError, ScanTypeError, ScanValueError, versions
@@ -33,26 +32,6 @@ def assert_same(got: Any, expected: Any) -> None:
         assert isinstance(one, jax.Array)
         assert one.dtype == jax.dtypes.canonicalize_dtype(one.dtype)
         np.testing.assert_array_equal(np.asarray(one), other.astype(one.dtype))
-
-
-def compilations(function: Any, *arguments: Any) -> int:
-    """How many programs are compiled while a function runs."""
-    before = len(_compiled())
-    jax.block_until_ready(function(*arguments))
-    return len(_compiled()) - before
-
-
-@functools.cache
-def _compiled() -> list[str]:
-    """What is compiled from the first call on; nothing takes a listener of JAX away in all versions."""
-    events: list[str] = []
-
-    def listen(event: str, seconds: float, **_: Any) -> None:
-        if event.endswith("backend_compile_duration"):
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return events
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
@@ -171,24 +150,23 @@ def test_like_calls_compile_nothing() -> None:
     def calls(x: Any, decay: float) -> Any:
         return (
             cuscan.cumsum(x, axis=1, reset=reset),
-            cuscan.scan(x, np.add, dim=-1, initial=2),
+            cuscan.scan(x, np.add, dim=-1, initial=decay),
             cuscan.linear_recurrence(decay, x, initial=decay),
             jax.jit(cuscan.cumprod)(x),
         )
 
     assert compilations(calls, x, 0.5) > 0
     assert compilations(calls, x + 1, 0.25) == 0
-    assert compilations(lambda: [cuscan.cumsum(x, initial=2), cuscan.scan(x, "sum", initial=2)]) == 0
+    assert compilations(lambda: [cuscan.cumsum(x, initial=3), cuscan.scan(x, "sum", initial=jnp.float32(4))]) == 0
 
 
-def test_zeros_of_either_sign_are_two_programs() -> None:
-    x = jnp.zeros(1)
+def test_segments_start_from_a_number_that_a_program_is_compiled_for() -> None:
+    x, offsets = jnp.zeros(1), np.array([0, 1])
     for zero in (0.0, -0.0, 0.0):
-        (got,) = cuscan.cumprod(x, exclusive=True, initial=zero)
+        (got,) = cuscan.cumprod(x, offsets=offsets, exclusive=True, initial=zero)
         assert np.signbit(got) == np.signbit(zero)
-    nan = float("nan")
-    cuscan.cumsum(x, initial=nan)
-    assert compilations(lambda: cuscan.cumsum(x, initial=float("nan"))) == 0
+    cuscan.cumsum(x, offsets=offsets, initial=float("nan"))
+    assert compilations(lambda: cuscan.cumsum(x, offsets=offsets, initial=float("nan"))) == 0
 
 
 def test_a_program_calls_back_once_for_each_scan() -> None:
@@ -234,13 +212,6 @@ def test_dtypes_that_are_no_numbers_of_ours() -> None:
     for x in (jnp.ones(3, jnp.float8_e4m3fn), jax.random.split(jax.random.key(0), 3)):
         with pytest.raises(ScanTypeError, match=r"^x is a JAX array of dtype \S+; supported: bool, int8"):
             cuscan.cumsum(x)
-
-
-def test_values_that_a_program_has_yet_to_compute() -> None:
-    with pytest.raises(ScanTypeError, match=r"^initial is traced"):
-        jax.jit(lambda x: cuscan.cumsum(x, initial=x[0]))(jnp.ones(3))
-    with pytest.raises(ScanTypeError, match=r"^initial is traced"):
-        jax.jit(lambda i: cuscan.cumsum(np.ones(3), initial=i))(1.0)
 
 
 def test_offsets_are_checked_where_they_are_known() -> None:
