@@ -14,6 +14,7 @@ from jax_cases import CASES, Case, compilations, leaves, wide_types
 
 import cuscan
 from cuscan import MissingDependencyError, ScanTypeError, ScanValueError, versions
+from cuscan.backends import xla
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -129,6 +130,33 @@ def test_no_elements(shape: tuple[int, ...]) -> None:
     assert_same(cuscan.total(x, "max"), cuscan.total(host, "max"))
 
 
+def test_results_lie_where_the_arrays_do() -> None:
+    here, there = jax.devices("cpu")[:2]
+    for device in (here, there):
+        x = jax.device_put(jnp.ones((3, 4)), device)
+        calls = (
+            cuscan.cumsum,
+            lambda x: cuscan.cumsum(x, initial=2, mask=np.ones(4, bool), return_carry=True),
+            lambda x: cuscan.linear_recurrence(0.5, x, initial=np.zeros(3), offsets=[0, 4]),
+        )
+        for call in calls:
+            assert {of for way in (call, jax.jit(call)) for y in leaves(way(x)) for of in y.devices()} == {device}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_backends_read_and_write_the_memory_of_arrays(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, where = jnp.ones((3, 500), dtype), []
+    run = xla.OnHost.__call__
+
+    def spy(self: Any, context: Any, written: Any, *read: Any) -> None:
+        where.extend(np.asarray(buffer).ctypes.data for buffer in (*read, *written))
+        run(self, context, written, *read)
+
+    monkeypatch.setattr(xla.OnHost, "__call__", spy)
+    y = jax.block_until_ready(jax.jit(lambda x: cuscan.cummax(x, axis=0))(x))
+    assert where == [x.unsafe_buffer_pointer(), y.unsafe_buffer_pointer()]
+
+
 def test_no_copy_is_made() -> None:
     x = jnp.ones((3, 5))
     text = jax.jit(lambda x: cuscan.cumsum(x, axis=0)).lower(x).compile().as_text()
@@ -233,6 +261,31 @@ def test_programs_cannot_be_exported() -> None:
 
     with pytest.raises(ScanTypeError, match="cannot be exported"):
         export.export(jax.jit(cuscan.cumsum))(jnp.ones(3))
+
+
+def test_programs_are_not_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
+    """JAX leaves out what calls back, so nothing there calls what is no more."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    x = jnp.ones(7)
+    try:
+        for name, value in options.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        jax.jit(lambda x: x * 3 + 2)(x)
+        (plain,) = tmp_path.glob("*-cache")
+        jax.jit(lambda x: cuscan.cumsum(x) * 3)(x)
+        assert [*tmp_path.glob("*-cache")] == [plain]
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
 
 
 def test_the_oldest_version(monkeypatch: pytest.MonkeyPatch) -> None:

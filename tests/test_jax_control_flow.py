@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import CASES, DIFFERENTIABLE, SHAPES, Case, leaves, standard_normal, wide_types
+from jax_cases import (
+    CASES,
+    DIFFERENTIABLE,
+    SHAPES,
+    Case,
+    in_a_batch,
+    in_a_loop,
+    leaves,
+    stacked,
+    standard_normal,
+    wide_types,
+)
 from selection import covering
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
@@ -25,12 +37,6 @@ def facets(case: Case) -> set[Any]:
     return flags | {role for call in calls for role in call.roles}
 
 
-def stacked(case: Case) -> tuple[list[tuple[Array, ...]], tuple[Array, ...]]:
-    """The arrays of three like calls; and all of them, along a new first axis."""
-    each = [case.draw(np.random.default_rng(seed), 5, 8) for seed in range(3)]
-    return each, tuple(jnp.asarray(np.stack(arrays)) for arrays in zip(*each, strict=True))
-
-
 def assert_each(got: Any, case: Case, each: list[tuple[Array, ...]]) -> None:
     """The bits of NumPy's results, one by one."""
     for i, arrays in enumerate(each):
@@ -38,23 +44,11 @@ def assert_each(got: Any, case: Case, each: list[tuple[Array, ...]]) -> None:
             np.testing.assert_array_equal(np.asarray(one)[i], np.asarray(other).astype(one.dtype))
 
 
+@pytest.mark.parametrize("way", [in_a_loop, in_a_batch])
 @pytest.mark.parametrize("case", covering(CASES, facets))
-def test_a_loop_with_branches_and_checkpoints(case: Case) -> None:
+def test_every_function(case: Case, way: Callable[[Case], Callable[..., Any]]) -> None:
     each, arrays = stacked(case)
-
-    def body(step: Array, arrays: tuple[Array, ...]) -> Any:
-        first = lambda: case.call(*arrays)  # noqa: E731
-        return step + 1, jax.lax.cond(step == 0, first, lambda: jax.checkpoint(case.call)(*arrays))
-
-    steps, got = jax.jit(lambda arrays: jax.lax.scan(body, 0, arrays))(arrays)
-    assert steps == 3
-    assert_each(got, case, each)
-
-
-@pytest.mark.parametrize("case", covering(CASES, facets))
-def test_batches(case: Case) -> None:
-    each, arrays = stacked(case)
-    assert_each(jax.jit(jax.vmap(case.call))(*arrays), case, each)
+    assert_each(way(case)(*arrays), case, each)
 
 
 BRIEF = {"recurrence, all", "min with indices", "sum, carry"}  # by default; the others are the same rules again

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import AFFINE, TIMES, compilations, leaves, wide_types
+from jax_cases import AFFINE, FLOATS, FROM_NUMBERS, STARTS, compilations, leaves, start_of, wide_types
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError
@@ -18,35 +17,6 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 Array = Any
-FLOATS = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
-INTEGERS = np.random.default_rng(0).integers(0, 100, (3, 7)).astype(np.int32)
-MASK = FLOATS > 0
-
-# Scans of x from a number; the number is one of `STARTS`.
-SCANS: dict[str, Callable[[Array, Any], Any]] = {
-    "add": lambda x, i: cuscan.cumsum(x, initial=i),
-    "add, exclusive, mask": lambda x, i: cuscan.cumsum(x, initial=i, axis=0, exclusive=True, mask=MASK),
-    "mul, reverse, include_initial": lambda x, i: cuscan.cumprod(x, initial=i, reverse=True, include_initial=True),
-    "max": lambda x, i: cuscan.cummax(x, initial=i, axis=0),
-    "min with indices": lambda x, i: cuscan.cummin(x, initial=i, return_indices=True, return_carry=True),
-    "logaddexp": lambda x, i: cuscan.logcumsumexp(x, initial=i),
-    "operator": lambda x, i: cuscan.scan(x, TIMES, initial=i),
-    "fields": lambda x, i: cuscan.scan((x, x), AFFINE, initial=(i, 2)),
-    "total": lambda x, i: cuscan.total(x, initial=i),
-    "total of a recurrence": lambda x, i: cuscan.total((x, x), "linear_recurrence", initial=i),
-    "recurrence": lambda x, i: cuscan.linear_recurrence(0.5, x, initial=i, return_last=True),
-    "one line": lambda x, i: cuscan.cumsum(x[0], initial=i),
-    "nothing": lambda x, i: cuscan.cumsum(x[:, :0], initial=i, include_initial=True, return_carry=True),
-    "bfloat16": lambda x, i: cuscan.cumsum(x, initial=i, dtype="bfloat16").astype("float32"),
-    "and": lambda x, i: cuscan.scan(x, "and", initial=i),
-    "or of flags": lambda x, i: cuscan.scan(x > 0, "or", initial=i),
-    "sum of integers": lambda x, i: cuscan.cumsum(x, initial=i, exclusive=True, dtype="int32"),
-}
-STARTS = {"and": 93, "or of flags": True, "sum of integers": -7, "min with indices": -0.25}
-
-
-def drawn(name: str) -> tuple[Array, Any]:
-    return INTEGERS if name in ("and", "sum of integers") else FLOATS, STARTS.get(name, 0.75)
 
 
 def assert_equal(got: Any, expected: Any) -> None:
@@ -55,9 +25,9 @@ def assert_equal(got: Any, expected: Any) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other).astype(one.dtype))
 
 
-@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("name", FROM_NUMBERS)
 def test_a_number_that_a_program_computes(name: str) -> None:
-    (x, start), scan = drawn(name), SCANS[name]
+    (x, start), scan = start_of(name), FROM_NUMBERS[name]
     expected = scan(x, start)
     program = jax.jit(scan)
     assert_equal(program(x, start), expected)
@@ -71,7 +41,7 @@ def test_eager_calls_from_other_numbers_compile_nothing() -> None:
     x = jnp.asarray(FLOATS)
 
     def calls(number: float) -> Any:
-        return [scan(x, number) for name, scan in SCANS.items() if name not in STARTS]
+        return [scan(x, number) for name, scan in FROM_NUMBERS.items() if name not in STARTS]
 
     calls(0.5)
     assert compilations(lambda: [calls(number) for number in (0.25, -0.0, np.float32(3), float("inf"))]) == 0
@@ -96,7 +66,7 @@ def test_numpy_arrays_beside_a_traced_number() -> None:
 
 @pytest.mark.parametrize("name", ["add", "min with indices", "logaddexp", "fields", "recurrence", "nothing"])
 def test_vmap(name: str) -> None:
-    scan, many = SCANS[name], jnp.asarray([0.5, -1.0])
+    scan, many = FROM_NUMBERS[name], jnp.asarray([0.5, -1.0])
     xs = jnp.asarray(np.stack([FLOATS, FLOATS[::-1]]))
     for axes in ((None, 0), (0, None), (0, 0)):
         x, start = xs if axes[0] == 0 else xs[0], many if axes[1] == 0 else many[0]
@@ -117,13 +87,13 @@ def test_the_state_of_a_loop() -> None:
     np.testing.assert_allclose(sums.reshape(-1), 2 + np.cumsum(x), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in SCANS if name not in (*STARTS, "bfloat16", "fields")])
+@pytest.mark.parametrize("name", [name for name in FROM_NUMBERS if name not in (*STARTS, "bfloat16", "fields")])
 def test_derivatives(name: str) -> None:
     """Of the first results by the number: differences of those of NumPy, forward and backward."""
     x, step = FLOATS.astype(np.float64), 1e-6
 
     def first(i: Any, x: Any = x) -> Any:
-        return leaves(SCANS[name](x, i))[0]
+        return leaves(FROM_NUMBERS[name](x, i))[0]
 
     expected = (first(0.75 + step) - first(0.75 - step)) / (2 * step)
     with wide_types(True):

@@ -262,6 +262,26 @@ def test_arrays_on_several_devices_are_refused(mesh: Mesh) -> None:
             call(x)
 
 
+def test_arrays_whose_types_say_that_they_lie_on_several_devices(mesh: Mesh) -> None:
+    """Not even their shapes are told: a result would be of a type that says it lies on one."""
+    kinds = pytest.importorskip("jax.sharding", reason="types of axes").AxisType
+    explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(kinds.Explicit,))
+    x = jax.device_put(jnp.ones((4, 3)), NamedSharding(explicit, PartitionSpec("i")))
+    for call in (cuscan.cumsum, jax.jit(cuscan.cumsum), lambda x: jax.eval_shape(cuscan.cumsum, x)):
+        with pytest.raises(ScanTypeError, match=r"lies on several devices"):
+            call(x)
+    with pytest.raises(ScanTypeError, match=r"lies on several devices"):  # one of the arrays beside
+        cuscan.cumsum(jnp.ones((4, 3)), mask=x > 0)
+
+
+def test_programs_that_are_told_to_run_on_several_devices(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, PartitionSpec("i"))
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(cuscan.cumsum, in_shardings=rows)(jnp.ones((4, 3)))
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(lambda x: cuscan.cumsum(jax.lax.with_sharding_constraint(x, rows)))(jnp.ones((4, 3)))
+
+
 def test_each_device_has_its_part_inside_shard_map(mesh: Mesh) -> None:
     shard_map = getattr(jax, "shard_map", None) or pytest.importorskip("jax.experimental.shard_map").shard_map
     rows, whole = PartitionSpec("i"), PartitionSpec()
