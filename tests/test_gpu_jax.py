@@ -23,6 +23,7 @@ from jax_cases import (
 )
 
 import cuscan
+import cuscan.distributed
 from cuscan import ScanTypeError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
@@ -239,6 +240,20 @@ def test_each_device_has_its_part_inside_shard_map() -> None:
     x = numbers((4 * len(jax.devices()), 3000))
     program = jax.jit(jax.shard_map(cuscan.cumsum, mesh=mesh, in_specs=rows, out_specs=rows))
     assert_like(program(x), cuscan.cumsum(x))
+
+
+def test_an_axis_that_lies_on_all_devices() -> None:
+    mesh, along = jax.sharding.Mesh(jax.devices(), ("i",)), jax.sharding.PartitionSpec(None, "i")
+    x = numbers((7, 3000 * len(jax.devices())), "int32")
+    reset = numbers(x.shape, "int32") == 3
+
+    def scans(x: Any, reset: Any) -> Any:
+        best = cuscan.distributed.cummax(x, axis=1, reset=reset, return_indices=True, reverse=True, axis_name="i")
+        return cuscan.distributed.cumsum(x, axis=1, reset=reset, axis_name="i"), best
+
+    got = jax.jit(jax.shard_map(scans, mesh=mesh, in_specs=along, out_specs=along))(x, reset)
+    sums = cuscan.cumsum(x, axis=1, reset=reset, dtype="int32")
+    assert_like(got, (sums, cuscan.cummax(x, axis=1, reset=reset, return_indices=True, reverse=True)))
 
 
 def test_arrays_on_several_devices_are_refused() -> None:

@@ -137,6 +137,23 @@ def test_gradients_of_carries_where_jax_has_32_bits() -> None:
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), expected, rtol=1e-6)
 
 
+def test_of_equal_extrema_in_two_chunks_the_first_has_the_gradient() -> None:
+    x = jnp.asarray([1.0, 3.0, 3.0, 2.0])
+
+    def chunked(x: Array, reverse: bool, indices: bool) -> Array:
+        def scan(part: Array, **keywords: Any) -> Any:
+            more = {"return_indices": True} if indices else {}
+            return cuscan.cummax(part, reverse=reverse, return_carry=True, **more, **keywords)
+
+        first, second = (x[2:], x[:2]) if reverse else (x[:2], x[2:])
+        one, *_, carry = scan(first)
+        return one.sum() + 10 * scan(second, carry=carry)[0].sum()
+
+    for indices in (False, True):
+        assert jax.grad(chunked)(x, False, indices).tolist() == [1, 1 + 20, 0, 0]
+        assert jax.grad(chunked)(x, True, indices).tolist() == [0, 0, 1 + 20, 1]
+
+
 def test_a_backward_is_made_of_scans() -> None:
     """No loop, no associative_scan: a scan for each that derivatives.py says, and element by element the rest."""
     programs = {
@@ -280,6 +297,10 @@ def test_programs_that_are_told_to_run_on_several_devices(mesh: Mesh) -> None:
         jax.jit(cuscan.cumsum, in_shardings=rows)(jnp.ones((4, 3)))
     with pytest.raises(ScanTypeError, match=r"the program runs on several"):
         jax.jit(lambda x: cuscan.cumsum(jax.lax.with_sharding_constraint(x, rows)))(jnp.ones((4, 3)))
+    both = Mesh(mesh.devices.reshape(1, 2), ("i", "j"))  # inside shard_map for one axis of the mesh alone
+    spec = PartitionSpec("i")
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(jax.shard_map(cuscan.cumsum, mesh=both, in_specs=spec, out_specs=spec, axis_names={"i"}))(jnp.ones(4))
 
 
 def test_each_device_has_its_part_inside_shard_map(mesh: Mesh) -> None:

@@ -40,15 +40,20 @@ Results = tuple[Array, ...]
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run a call one of whose arrays is JAX's; see `backends.run`. NumPy arrays become JAX's, as everywhere in JAX."""
-    if operands.outs is not None:
-        raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
-    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
-    call = Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles)
+    call, arrays = adopted(flags, operands)
     if initial is not None:
         call, arrays = started(call, arrays, initial)
     request, results = _bind(call, arrays)
     fields = len(request.carry_out)
     return (*results[:-fields], one_or_all(results[-fields:])) if fields else results
+
+
+def adopted(flags: Flags, operands: Operands) -> tuple[Call, Results]:
+    """The call and its arrays as JAX has them."""
+    if operands.outs is not None:
+        raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
+    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
+    return Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles), arrays
 
 
 def scan(call: Call, arrays: Sequence[Array]) -> Results:
@@ -164,7 +169,6 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]
 
 
 def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, call: Call) -> tuple[list[Array], list[int]]:
-    arrays = _as_arrays(arrays)
     size = next(array.shape[dim] for array, dim in zip(arrays, dims, strict=True) if dim is not None)
     call, arrays = batched(call, arrays, dims, size, _Jax)
     results = scan(call, arrays)

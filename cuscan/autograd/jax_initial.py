@@ -33,16 +33,16 @@ def started(call: Call, arrays: tuple[Array, ...], initial: Any) -> tuple[Call, 
         states = [jnp.asarray(_array_of(initial, result, DTYPES[result.accumulator]))]
         roles: tuple[str, ...] = ("initial",)
     elif any(role in SEGMENTS for role in call.roles):
-        return call._replace(initial=_number_of(initial)), arrays
+        return call._replace(initial=number_of(initial)), arrays
     else:
-        states = _carry_of(call, arrays, initial)
+        states = carry_of(call, arrays, initial)
         roles = CARRY[:1] if len(states) == 1 else CARRY[1 : 1 + len(states)]
     if any(role in CARRY for role in call.roles):  # what precedes segments that start in x, of which there are none
         return call, arrays
     return call._replace(roles=(*call.roles, *roles)), (*arrays, *states)
 
 
-def _carry_of(call: Call, arrays: tuple[Array, ...], initial: Any) -> list[Array]:
+def carry_of(call: Call, arrays: tuple[Array, ...], initial: Any) -> list[Array]:
     """The fields of the carry behind `initial`, for each line."""
     request = request_of(call._replace(flags=call.flags._replace(return_carry=True)), arrays)
     op, axis, dtypes = request.op, request.axis, [spec.dtype for spec in request.carry_out]
@@ -69,10 +69,10 @@ def _array_of(initial: Any, result: DType, dtype: DType) -> Array:
     return np.asarray(check_initial(initial, result)).astype(_canonical(dtype))
 
 
-def _number_of(initial: Any) -> Any:
+def number_of(initial: Any) -> Any:
     """The number in an array without dimensions; of a tuple those of all."""
     if isinstance(initial, tuple):
-        return tuple(map(_number_of, initial))
+        return tuple(map(number_of, initial))
     if isinstance(initial, jax.core.Tracer):
         raise ScanTypeError(
             "initial is traced, and a scan with segments is compiled for its value: pass a number, or leave it out and "

@@ -33,6 +33,7 @@ def scan(
     dim: int | None = None,
     group: Any = None,
     comm: Any = None,
+    axis_name: Any = None,
     reverse: bool = False,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -56,6 +57,7 @@ def scan(
         dim: another name of axis.
         group: the process group of torch tensors; None is the default group.
         comm: the communicator of CuPy arrays, of `cupyx.distributed.init_process_group`.
+        axis_name: of JAX arrays, inside `jax.shard_map`: the axis of the mesh along which the shards lie.
         reverse: from the last rank's end to the first rank's begin.
         exclusive: as for `cuscan.scan`.
         include_initial: one element more on the rank that is first in scan order: rank 0, or with `reverse` the last
@@ -86,7 +88,7 @@ def scan(
     operands, structure = adopt_scan(x, op, out, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if structure is not None:
         raise ScanTypeError("x is a structured array; pass its fields as a tuple")
-    results = _run(flags, operands, initial, group, comm)
+    results = _run(flags, operands, initial, group, comm, axis_name)
     if out is not None:
         return out
     return results if len(results) > 1 or isinstance(x, tuple) else results[0]
@@ -101,6 +103,7 @@ def linear_recurrence(
     dim: int | None = None,
     group: Any = None,
     comm: Any = None,
+    axis_name: Any = None,
     reverse: bool = False,
     initial: Any = None,
     reset: Any = None,
@@ -119,6 +122,7 @@ def linear_recurrence(
         dim: another name of axis.
         group: as for `scan`.
         comm: as for `scan`.
+        axis_name: as for `scan`.
         reverse: as for `scan`.
         initial: as for `cuscan.linear_recurrence`; that of the first rank in scan order counts.
         reset: as for `scan`.
@@ -144,26 +148,30 @@ def linear_recurrence(
         keys=keys,
         initial=initial if number is None else None,
     )
-    results = _run(flags, operands, number, group, comm)
+    results = _run(flags, operands, number, group, comm, axis_name)
     return results[0] if out is None else out
 
 
-def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any) -> tuple[Any, ...]:
+def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, axis_name: Any) -> tuple[Any, ...]:
     library = operands.views[-1].library.name
     run: Callable[..., tuple[Any, ...]]
+    names = {"torch": "group", "jax": "axis_name"}
+    given = {"group": group, "comm": comm, "axis_name": axis_name}
+    wanted = names.get(library, "comm")
+    wrong = [name for name, value in given.items() if value is not None and name != wanted]
+    if wrong or (given[wanted] is None and wanted != "group"):
+        raise ScanTypeError(
+            f"x is of {library}: group is for torch tensors, axis_name for JAX arrays, and CuPy arrays need comm"
+        )
     if library == "torch":
-        if comm is not None:
-            raise ScanTypeError("comm is for CuPy arrays; pass the process group of torch tensors as group")
         from cuscan.distributed.torch import run
-
-        return run(flags, operands, initial, group)
-    if group is not None or comm is None:
-        raise ScanTypeError(f"x is of {library}: group is for torch tensors, and CuPy arrays need comm")
-    if operands.views[-1].device.type == "cpu":
+    elif library == "jax":
+        from cuscan.distributed.jax import run
+    elif operands.views[-1].device.type == "cpu":
         raise ScanValueError("comm is for CuPy arrays, and x is on the CPU")
-    from cuscan.distributed.cupy import run
-
-    return run(flags, operands, initial, comm)
+    else:
+        from cuscan.distributed.cupy import run
+    return run(flags, operands, initial, given[wanted])
 
 
 # ---- the other names -------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[s
     dim = keywords.get("dim")
     axis = (keywords.get("axis", -1) if dim is None else dim) % max(main.ndim, 1)
     mesh_dim = _mesh_dim(main, axis, module)
-    for name in ("out", "group", "comm"):
+    for name in ("out", "group", "comm", "axis_name"):
         if keywords.pop(name, None) is not None:
             raise ScanTypeError(f"{name} does not go with DTensors: results are new, and their mesh has the group")
     if mesh_dim is not None and keywords.get("include_initial"):
