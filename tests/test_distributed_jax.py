@@ -143,6 +143,45 @@ def test_segments_across_borders(kind: str, reverse: bool) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", SEGMENTS)
+def test_a_carry_comes_in_and_goes_out(kind: str, reverse: bool) -> None:
+    """As through one call on all shards, joined; and it is the same on all ranks."""
+    rng = np.random.default_rng(0)
+    first, x = rng.integers(-4, 5, (2, 2, 12)).astype(np.float32)
+    beside = {} if kind == "none" else {kind: SEGMENTS[kind]}
+    a = (0.5,)
+
+    def chunk(module: Any, x: Array, carries: Any, **keywords: Any) -> Any:
+        keywords |= {"axis": 1, "reverse": reverse, "return_carry": True}
+        calls = (
+            functools.partial(module.cumsum, x, initial=2),
+            functools.partial(module.logcumsumexp, x),
+            functools.partial(module.cummax, x, return_indices=True),
+            functools.partial(module.linear_recurrence, *a, x),
+        )
+        results = [call(carry=carry, **keywords) for call, carry in zip(calls, carries, strict=True)]
+        return [result[:-1] for result in results], [result[-1] for result in results]
+
+    _, carries = chunk(cuscan, jnp.asarray(first), [None] * 4, **beside)
+    expected = chunk(cuscan, jnp.asarray(x), carries, **beside)
+    specs = [{"offsets": PartitionSpec(), "keys": PartitionSpec("ranks")}.get(name, along(1)) for name in beside]
+
+    def on_shard(x: Array, carries: Any, *arrays: Array) -> Any:
+        results, behind = chunk(
+            cuscan.distributed, x, carries, **dict(zip(beside, arrays, strict=True)), axis_name="ranks"
+        )
+        return results, jax.tree.map(lambda field: field[None], behind)
+
+    program = mapped(on_shard, 4, (along(1), PartitionSpec(), *specs), (along(1), along(0)))
+    results, behind = program(x, carries, *beside.values())
+    for one, other in zip(leaves(results), leaves(expected[0]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for one, other in zip(jax.tree.leaves(behind), jax.tree.leaves(expected[1]), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, np.stack([other] * 4), rtol=1e-6)
+
+
 @pytest.mark.parametrize("op, fields", [(TIMES, 1), (AFFINE, 2)], ids=["number", "fields"])
 def test_operators_of_users(op: Any, fields: int) -> None:
     x = tuple(np.random.default_rng(i).integers(1, 3, (2, 8)).astype(np.float32) for i in range(fields))

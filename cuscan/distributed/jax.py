@@ -222,7 +222,7 @@ def _with_reset(
     shape, axis, last = request.shape, request.axis, None
     array = given[role]
     if role == "offsets":
-        reset = _boundaries(array, shape[axis], place)
+        reset = _boundaries(array, shape[axis], place, bool(request.carry_in))
     elif role == "keys":
         reset, last = _changes(request, array, place, key)
     else:
@@ -234,12 +234,14 @@ def _with_reset(
     return {("reset" if name == role else name): reset if name == role else each for name, each in given.items()}, last
 
 
-def _boundaries(offsets: Array, length: int, place: Place) -> Array:
-    """Where segments start in this shard, by offsets into the whole; the first one in scan order starts by itself."""
+def _boundaries(offsets: Array, length: int, place: Place, carried: bool) -> Array:
+    """See `sharded._boundaries`."""
     if not isinstance(offsets, jax.core.Tracer):
         check_offsets(np.asarray(offsets), place.whole)
+    if carried:
+        offsets = offsets[:-1] if place.reverse else offsets[1:]
     places = offsets - place.start - int(place.reverse)
-    inside = (offsets > 0) & (offsets < place.whole) & (places >= 0) & (places < length)
+    inside = (offsets > -int(carried)) & (offsets < place.whole + int(carried)) & (places >= 0) & (places < length)
     flags = jnp.zeros(length + 1, bool).at[jnp.where(inside, places, length)].set(True)
     return flags[:length]
 
