@@ -62,7 +62,8 @@ def _extremum(scan: LinearisedScan) -> Step:
         first = 0 if scan.flags.reverse else 1
         key = xp.where(came_in < 0, came_in, came_in + scan.shape[scan.axis]) if scan.flags.reverse else came_in
     index = scan.again(op, dtype=scan.dtype, carry=carry)[1]
-    new = index == xp.positions(index, scan.axis) + first
+    places = xp.positions(index, scan.axis)
+    new = index == (places + first if first else places)
     if scan.flags.exclusive:  # what is shown first in a segment is of no element
         return Step(xp.cast(~new, scan.number), (None,), new, scan.segments, scan.key)
     return Step(None, (None,), new, ("keys", index), key)
