@@ -383,16 +383,20 @@ def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) ->
     return Operands(tuple(views), roles, None if out is None else _adopt_outs(out), key)
 
 
-def adopt_scan(x: Any, op: Any, out: Any, **beside: Any) -> tuple[Operands, Any]:
+def adopt_scan(x: Any, op: Any, out: Any, carry: Any, **beside: Any) -> tuple[Operands, Any]:
     """The arrays of a scan that runs elsewhere; and the result's dtype, if x is a structured array."""
     arrays, roles, structure = _take_apart(x, op)
     arrays, roles = _put_beside(arrays, roles, **beside)
+    if carry is not None:
+        arrays, roles = _put_carry(arrays, roles, carry)
     return _adopt(roles, arrays, out), structure
 
 
-def adopt_recurrence(a: Any, b: Any, dtype: Any, out: Any, **beside: Any) -> Operands:
+def adopt_recurrence(a: Any, b: Any, dtype: Any, out: Any, carry: Any, **beside: Any) -> Operands:
     """The arrays of a linear recurrence that runs elsewhere."""
     arrays, roles = _put_beside((_array_or_number(a, b, dtype), b), LINEAR_RECURRENCE.inputs, **beside)
+    if carry is not None:
+        arrays, roles = _put_carry(arrays, roles, carry)
     return _adopt(roles, arrays, out)
 
 

@@ -53,17 +53,20 @@ def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
 def _extremum(scan: LinearisedScan) -> Step:
     """The element that an index points to hands its tangent on for as long as the index stays."""
     op = scan.op if scan.op.indexed else INDEXED[scan.op.name, "first"]
+    xp, key, first = scan.xp, None, 0
     carry: tuple[Array, ...] = ()
-    came_in: Array | None = None
-    if scan.carry:  # a position that no element has, nor what is of no element
-        nothing = scan.xp.cast(scan.xp.zeros_like(scan.carry[0]), DTYPES["int64"])
-        came_in = scan.xp.full_like(nothing, -2)
-        carry = (scan.carry[0], came_in, nothing)
+    if scan.carry:  # it stands before the elements, and of equals it is the first, unless it is of no element
+        nothing = xp.cast(xp.zeros_like(scan.carry[0]), DTYPES["int64"])
+        came_in = xp.where(scan.carry[1] < 0, -2, nothing) if scan.op.indexed else nothing
+        carry = (scan.carry[0], came_in, nothing + 1)
+        first = 0 if scan.flags.reverse else 1
+        key = xp.where(came_in < 0, came_in, came_in + scan.shape[scan.axis]) if scan.flags.reverse else came_in
     index = scan.again(op, dtype=scan.dtype, carry=carry)[1]
-    new = index == scan.xp.positions(index, scan.axis)
+    places = xp.positions(index, scan.axis)
+    new = index == (places + first if first else places)
     if scan.flags.exclusive:  # what is shown first in a segment is of no element
-        return Step(scan.xp.cast(~new, scan.number), (None,), new, scan.segments, scan.key)
-    return Step(None, (None,), new, ("keys", index), came_in)
+        return Step(xp.cast(~new, scan.number), (None,), new, scan.segments, scan.key)
+    return Step(None, (None,), new, ("keys", index), key)
 
 
 def _recurrence(scan: LinearisedScan, needs: Sequence[bool]) -> Step:

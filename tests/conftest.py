@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-# JAX's CPU shows as two devices, for the tests of arrays that lie on several.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+# JAX's CPU shows as four devices, for the tests of arrays that lie on several.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 
 sys.path.insert(0, str(Path(__file__).parent))
 from kept import forget_unused

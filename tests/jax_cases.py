@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -145,11 +146,113 @@ CASES = [
 ]
 
 
+# ---- what starts from a number -----------------------------------------------------------------------------------
+
+FLOATS = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
+INTEGERS = np.random.default_rng(0).integers(0, 100, (3, 7)).astype(np.int32)
+POSITIVE = FLOATS > 0
+
+# Scans of x from a number; the number is one of `STARTS`.
+FROM_NUMBERS: dict[str, Callable[[Array, Any], Any]] = {
+    "add": lambda x, i: cuscan.cumsum(x, initial=i),
+    "add, exclusive, mask": lambda x, i: cuscan.cumsum(x, initial=i, axis=0, exclusive=True, mask=POSITIVE),
+    "mul, reverse, include_initial": lambda x, i: cuscan.cumprod(x, initial=i, reverse=True, include_initial=True),
+    "max": lambda x, i: cuscan.cummax(x, initial=i, axis=0),
+    "min with indices": lambda x, i: cuscan.cummin(x, initial=i, return_indices=True, return_carry=True),
+    "logaddexp": lambda x, i: cuscan.logcumsumexp(x, initial=i),
+    "operator": lambda x, i: cuscan.scan(x, TIMES, initial=i),
+    "fields": lambda x, i: cuscan.scan((x, x), AFFINE, initial=(i, 2)),
+    "total": lambda x, i: cuscan.total(x, initial=i),
+    "total of a recurrence": lambda x, i: cuscan.total((x, x), "linear_recurrence", initial=i),
+    "recurrence": lambda x, i: cuscan.linear_recurrence(0.5, x, initial=i, return_last=True),
+    "one line": lambda x, i: cuscan.cumsum(x[0], initial=i),
+    "nothing": lambda x, i: cuscan.cumsum(x[:, :0], initial=i, include_initial=True, return_carry=True),
+    "bfloat16": lambda x, i: cuscan.cumsum(x, initial=i, dtype="bfloat16").astype("float32"),
+    "and": lambda x, i: cuscan.scan(x, "and", initial=i),
+    "or of flags": lambda x, i: cuscan.scan(x > 0, "or", initial=i),
+    "sum of integers": lambda x, i: cuscan.cumsum(x, initial=i, exclusive=True, dtype="int32"),
+}
+STARTS = {"and": 93, "or of flags": True, "sum of integers": -7, "min with indices": -0.25}
+
+
+def start_of(name: str) -> tuple[Array, Any]:
+    """The elements of a scan, and the number that it starts from."""
+    return INTEGERS if name in ("and", "sum of integers") else FLOATS, STARTS.get(name, 0.75)
+
+
+# ---- what has derivatives ------------------------------------------------------------------------------------------
+
+MASK, RESET = np.random.default_rng(0).random((2, 3, 6)) < 0.6
+KEYS, OFFSETS = np.array([1, 1, 2]), np.array([0, 2, 2, 6])
+
+
+def standard_normal(*shape: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# Functions of arrays of NumPy and JAX alike.
+DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
+    "add": cuscan.cumsum,
+    "add, exclusive, mask": lambda x: cuscan.cumsum(x, exclusive=True, mask=MASK, axis=0),
+    "add, reset": lambda x: cuscan.cumsum(x, reset=RESET, reverse=True, include_initial=True),
+    "add, offsets": lambda x: cuscan.cumsum(x, offsets=OFFSETS, initial=0.5),
+    "add, skipna": cuscan.nancumsum,
+    "mul": lambda x: cuscan.cumprod(x, axis=0, keys=KEYS),
+    "mul, all": lambda x: cuscan.cumprod(x, reverse=True, exclusive=True, include_initial=True, initial=2.0),
+    "max": cuscan.cummax,
+    "min with indices": lambda x: cuscan.cummin(x, return_indices=True, reverse=True, offsets=OFFSETS)[0],
+    "logaddexp": lambda x: cuscan.logcumsumexp(x, mask=MASK, initial=-1.0),
+    "operator": lambda x: cuscan.scan(x, TIMES, reset=RESET),
+    "recurrence": cuscan.linear_recurrence,
+    "recurrence, all": lambda a, b, h: cuscan.linear_recurrence(
+        a, b, initial=h, reset=RESET, reverse=True, return_last=True
+    ),
+    "sum, carry": lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True, offsets=OFFSETS),
+    "recurrence, carry": lambda a, b, p, h: cuscan.linear_recurrence(a, b, carry=(p, h), return_carry=True),
+    "total": lambda x: cuscan.total(x, "logaddexp"),
+    "recurrence of a number": lambda b, h: cuscan.linear_recurrence(0.5, b[0], axis=0, initial=h[0]),
+}
+SHAPES = {
+    "recurrence": [(3, 1), (3, 6)],
+    "recurrence, all": [(3, 6), (3, 6), (3,)],
+    "sum, carry": [(3, 6), (3,)],
+    "recurrence, carry": [(3, 6), (3, 6), (3,), (3,)],
+    "recurrence of a number": [(3, 6), (3,)],
+}
+
+
+# ---- what tests of JAX share ---------------------------------------------------------------------------------------
+
+
 def leaves(results: Any) -> list[Any]:
     """The arrays of a result, whatever it is made of."""
     if isinstance(results, tuple | list):
         return [leaf for part in results for leaf in leaves(part)]
     return [results]
+
+
+def stacked(case: Case, rows: int = 5, columns: int = 8) -> tuple[list[tuple[Array, ...]], tuple[Array, ...]]:
+    """The arrays of three like calls; and all of them, along a new first axis."""
+    each = [case.draw(np.random.default_rng(seed), rows, columns) for seed in range(3)]
+    return each, tuple(np.stack(arrays) for arrays in zip(*each, strict=True))
+
+
+def in_a_loop(case: Case) -> Callable[..., Any]:
+    """A program that makes three like calls: one behind a branch, those behind the other in a checkpoint."""
+    import jax
+
+    def body(step: Array, arrays: tuple[Array, ...]) -> Any:
+        plain = lambda: case.call(*arrays)  # noqa: E731
+        return step + 1, jax.lax.cond(step == 0, plain, lambda: jax.checkpoint(case.call)(*arrays))
+
+    return jax.jit(lambda *arrays: jax.lax.scan(body, 0, arrays)[1])
+
+
+def in_a_batch(case: Case) -> Callable[..., Any]:
+    """A program that makes like calls as one."""
+    import jax
+
+    return jax.jit(jax.vmap(case.call))
 
 
 def wide_types(on: bool = True) -> Any:
@@ -161,3 +264,27 @@ def wide_types(on: bool = True) -> Any:
     from jax.experimental import enable_x64  # before JAX 0.8
 
     return enable_x64(on)
+
+
+def compilations(function: Any, *arguments: Any) -> int:
+    """How many programs are compiled while a function runs."""
+    import jax
+
+    before = len(_compiled())
+    jax.block_until_ready(function(*arguments))
+    return len(_compiled()) - before
+
+
+@functools.cache
+def _compiled() -> list[str]:
+    """What is compiled from the first call on; nothing takes a listener of JAX away in all versions."""
+    import jax
+
+    events: list[str] = []
+
+    def listen(event: str, seconds: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return events

@@ -150,6 +150,50 @@ def every_dtype() -> None:
                 assert torch.equal(part.to(torch.complex128), whole[mine].to(torch.complex128))
 
 
+def chunks_in_shards() -> None:
+    """A sequence in chunks, each of them in shards; gradients do not go through the carry, and say so."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rng = np.random.default_rng(0)
+    x = on_own_device(rng.integers(-2, 3, (2, 2 * 4 * size)).astype(np.float64))
+    keys, reset = on_own_device(np.sort(rng.integers(0, 9, x.shape[1]))), x == 2
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
+        ("cumsum", (x,), {}, {"keys": keys}),
+        ("cummax", (x,), {"return_indices": True, "ties": "last"}, {"reset": reset}),
+        ("cummax", (x,), {"return_indices": True, "reverse": True}, {}),
+        ("logcumsumexp", (x,), {"reverse": True}, {"keys": keys}),
+        ("linear_recurrence", (x / 2, x), {}, {"reset": reset}),
+    ]
+    for name, values, flags, beside in calls:
+        whole = getattr(cuscan, name)(*values, **flags, **beside)
+        expected, carry, found = whole if isinstance(whole, tuple) else (whole,), None, [None, None]
+        for chunk in (1, 0) if flags.get("reverse") else (0, 1):
+            mine = slice(4 * (chunk * size + rank), 4 * (chunk * size + rank) + 4)
+            own = {key: array[..., mine] for key, array in beside.items()}
+            function = functools.partial(getattr(cuscan.distributed, name), *(value[:, mine] for value in values))
+            *results, carry = function(**flags, **own, carry=carry, return_carry=True, validate=True)
+            found[chunk] = results
+            for number, part in enumerate(results):
+                moved = 4 * size if number and flags.get("reverse") and chunk else 0  # positions in all so far
+                assert_close(part + moved, expected[number][:, mine])
+    followed = x[:, :4].clone().requires_grad_()
+    total = cuscan.distributed.cumsum(x[:, :4], return_carry=True)[1]
+    cuscan.distributed.cumsum(followed, carry=total).sum().backward()
+    assert_close(followed.grad[0, :1].cpu(), torch.tensor([4.0 * (size - rank)], dtype=torch.float64))
+    for keywords in ({"return_carry": True}, {"carry": total.clone().requires_grad_()}):
+        with pytest.raises(cuscan.ScanTypeError, match="a carry has no derivative through ranks: detach"):
+            cuscan.distributed.cumsum(followed, **keywords)
+
+
+def a_mask_that_one_rank_cannot_place() -> str:
+    """Its length is that of two axes on the last rank alone; the next call works."""
+    length = 3 + (dist.get_rank() == dist.get_world_size() - 1)
+    x, mask = on_own_device(np.ones((length, 4))), on_own_device(np.ones(length, bool))
+    with pytest.raises(cuscan.ScanValueError, match="mask of shape") as raised:
+        cuscan.distributed.cumsum(x, axis=0, mask=mask, validate=True)
+    assert cuscan.distributed.cumsum(x, axis=0, mask=mask[:, None], validate=True)[0, 0] == 3 * dist.get_rank() + 1
+    return str(raised.value)
+
+
 def one_rank_differs() -> str:
     """The error where ranks differ, after which the next call works."""
     last = dist.get_rank() == dist.get_world_size() - 1

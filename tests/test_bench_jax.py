@@ -16,6 +16,7 @@ from cuscan.bench import jax_scans
 from cuscan.bench.cases import Case
 from cuscan.bench.measure import Record, measure
 from cuscan.bench.timing import Timing
+from cuscan.config import Target
 
 pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -57,3 +58,16 @@ def test_wrong_results_are_noticed(label: str, monkeypatch: pytest.MonkeyPatch) 
         right = getattr(cuscan, name)
         monkeypatch.setattr(cuscan, name, lambda *x, right=right, **call: right(*x, **call) * 2)
     assert "WrongResultError" in measured(QUICK[label], ())["error"]
+
+
+class Gpu(type(HOST)):  # type: ignore[misc]
+    """A machine that has a GPU."""
+
+    target = Target(90, 132, 227 << 10)
+
+
+def test_programs_on_the_cpu_are_not_measured_where_there_is_a_gpu() -> None:
+    if jax_scans._sees_gpu():
+        pytest.skip("JAX sees a GPU here")
+    *_, (_, record) = measure(dataclasses.replace(QUICK["host"], peers=None), Gpu(), ())
+    assert "JAX sees no GPU" in record["error"]

@@ -13,7 +13,7 @@ from sharding import Sample, agree, call_of, draw_sample, on_threads
 import cuscan
 import cuscan.distributed
 from cuscan import ScanTypeError, ScanValueError
-from cuscan.call import Flags
+from cuscan.call import CARRY, Flags
 from cuscan.distributed import sharded
 from cuscan.distributed.header import check_headers
 from cuscan.distributed.namespaces import ArrayNamespace
@@ -38,6 +38,39 @@ def test_shards_give_the_whole(seed: int) -> None:
         agree(parts, sample.whole(), sample.axis)
         for rank, part in enumerate(parts):
             assert part[0].shape == sample.result_piece(sample.whole()[0], rank).shape
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_carry_comes_in_and_goes_out(seed: int) -> None:
+    """As through one call on all shards, joined."""
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        sample = draw_sample(rng, SIZES)
+        if sample.op == "linear_recurrence":
+            sample.keywords["initial"] = None
+        function = functools.partial(sample.function(cuscan), **sample.beside, **sample.keywords, return_carry=True)
+        *_, carry = function(*(np.roll(array, 1, sample.axis) for array in sample.values.values()))
+        *expected, behind = function(*sample.values.values(), carry=carry)
+        parts = on_threads(len(sample.pieces), functools.partial(scan_shard_behind, sample, carry))
+        agree([part[:-1] for part in parts], expected, sample.axis)
+        for *_, found in parts:
+            for one, other in zip(as_fields(found), as_fields(behind), strict=True):
+                assert np.asarray(one).dtype == np.asarray(other).dtype
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def as_fields(carry: Any) -> tuple[Any, ...]:
+    return carry if isinstance(carry, tuple) else (carry,)
+
+
+def scan_shard_behind(sample: Sample, carry: Any, ranks: Any) -> tuple[Any, ...]:
+    call, arrays = call_of(sample, ranks.rank)
+    fields = tuple(map(np.asarray, as_fields(carry)))
+    names = CARRY[1 : 1 + len(fields)] if isinstance(carry, tuple) else CARRY[:1]
+    call = call._replace(flags=call.flags._replace(return_carry=True), roles=(*call.roles, *names))
+    arrays = (*arrays, *fields)
+    key = sharded.last_key(call, arrays, ranks, XP) if sharded.returns_key(call) else None
+    return sharded.with_carry(sharded.scan(*sharded.prepare(call, arrays, ranks, XP), ranks, XP), call, key)
 
 
 def shards(values: Any, cuts: list[int], op: Any = "add", initial: Any = None, **arguments: Any) -> list[Any]:
@@ -165,6 +198,18 @@ def test_all_ranks_raise_the_same_error(other: dict[str, Any], message: str) -> 
         flags = Flags("add", 1, exclusive=True)._replace(**own)
         with pytest.raises(ScanValueError, match=message) as raised:
             check_headers(Call(flags, ("x",)), (x,), ranks, XP, None)
+        return str(raised.value)
+
+    assert len(set(on_threads(2, work))) == 1
+
+
+def test_a_mask_that_one_rank_cannot_place_is_the_same_error_on_all() -> None:
+    """Its length is that of two axes on rank 1 alone."""
+
+    def work(ranks: Any) -> str:
+        x, mask = np.ones((3 + ranks.rank, 4)), np.ones(3 + ranks.rank, bool)
+        with pytest.raises(ScanValueError, match=r"^the call of rank 1 is wrong: mask of shape \(4,\)") as raised:
+            check_headers(Call(Flags("add", 0), ("x", "mask")), (x, mask), ranks, XP, None)
         return str(raised.value)
 
     assert len(set(on_threads(2, work))) == 1

@@ -35,9 +35,11 @@ def test_ranks(pool: Any) -> None:
     pool.run("every_dtype")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     texts = [text for text in blocks if "torch.distributed" in text]
-    assert len(texts) == len(blocks) - 1 == 5  # one is for CuPy
+    assert len(texts) == len(blocks) - 2 == 6  # one is for CuPy, one for JAX
     pool.run("snippets", texts)
     pool.run("what_does_not_go_through_ranks")
+    pool.run("chunks_in_shards")
+    assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
     messages = pool.run("one_rank_differs")
     assert len(set(messages)) == 1
     assert "ranks differ in dtype of x: rank 0 has float32, rank 4 float64" in messages[0]

@@ -72,6 +72,8 @@ def test_nccl_of_torch(pool: Any) -> None:
     pool.run("random_scans", 2, 0, 60)
     pool.run("every_dtype")
     assert len(set(pool.run("one_rank_differs"))) == 1
+    pool.run("chunks_in_shards")
+    assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
     pool.run("a_tensor_on_the_cpu")
 
 

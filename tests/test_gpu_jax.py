@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from gpu import assert_same, cupy, numbers
-from jax_cases import CASES, Case, leaves, wide_types
+from jax_cases import (
+    CASES,
+    FROM_NUMBERS,
+    Case,
+    compilations,
+    in_a_batch,
+    in_a_loop,
+    leaves,
+    stacked,
+    start_of,
+    wide_types,
+)
 
 import cuscan
+import cuscan.distributed
 from cuscan import ScanTypeError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
 import jax.numpy as jnp  # noqa: E402
+
+from cuscan.backends import xla_gpu  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu_of_jax")]
 
@@ -48,6 +63,31 @@ def test_every_function(case: Case, shape: tuple[int, int]) -> None:
     assert_like(case.call(*placed), expected, exact=case.exact)
     if case.name != "list of offsets":
         assert_like(jax.jit(case.call)(*placed), expected, exact=case.exact)
+
+
+@pytest.mark.parametrize("way", [in_a_loop, in_a_batch])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_function_in_loops_branches_checkpoints_and_batches(
+    case: Case, way: Callable[[Case], Callable[..., Any]]
+) -> None:
+    each, arrays = stacked(case, 50, 3000)
+    got = leaves(way(case)(*arrays))
+    for i, own in enumerate(each):
+        assert_like([part[i] for part in got], case.call(*own), exact=case.exact)
+
+
+@pytest.mark.parametrize("name", FROM_NUMBERS)
+def test_a_number_that_a_program_computes(name: str) -> None:
+    (x, start), scan = start_of(name), FROM_NUMBERS[name]
+    program = jax.jit(scan)
+    assert_like(program(x, start), scan(x, start), exact="logaddexp" not in name)
+    if not isinstance(start, bool):
+        got = jax.vmap(scan, (None, 0))(jnp.asarray(x), jnp.asarray([start, start + 1]))
+        assert_like([part[1] for part in leaves(got)], scan(x, start + 1), exact="logaddexp" not in name)
+    if isinstance(start, float) and name not in ("fields", "total of a recurrence"):  # whose first results have none
+        one, other = (jax.grad(lambda i, f=f: leaves(f(x, i))[0].sum())(start) for f in (scan, program))
+        assert one != 0
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +206,64 @@ def test_operators_that_do_not_compile() -> None:
     for way in (cuscan.scan, jax.jit(cuscan.scan, static_argnums=1)):
         with pytest.raises(cuscan.CompileError, match="nothing"):
             way(jnp.ones(3), wrong)
+
+
+def test_like_calls_compile_no_program_and_plan_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = jax.jit(cuscan.cummax)
+
+    def calls(x: Any, number: float) -> Any:
+        return cuscan.cumsum(x, initial=number), cuscan.linear_recurrence(number, x), program(x)
+
+    first, second = jnp.ones((7, 3000)), jnp.zeros((7, 3000))
+    jax.block_until_ready(calls(first, 0.5))
+    monkeypatch.setattr(xla_gpu, "Launch", None)
+    assert compilations(calls, second, 0.25) == 0
+
+
+def test_deleted_and_donated_arrays_are_jax_s_own_error() -> None:
+    x = jnp.ones((300, 5000))
+    y = jax.jit(lambda x: cuscan.cumsum(x + 1), donate_argnums=0)(x)
+    assert y[0, -1] == 10_000 and x.is_deleted()
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        cuscan.cumsum(x)
+
+
+def test_programs_cannot_be_exported() -> None:
+    from jax import export
+
+    with pytest.raises(ScanTypeError, match="cannot be exported"):
+        export.export(jax.jit(cuscan.cumsum))(jnp.ones(3))
+
+
+def test_each_device_has_its_part_inside_shard_map() -> None:
+    mesh, rows = jax.sharding.Mesh(jax.devices(), ("i",)), jax.sharding.PartitionSpec("i")
+    x = numbers((4 * len(jax.devices()), 3000))
+    program = jax.jit(jax.shard_map(cuscan.cumsum, mesh=mesh, in_specs=rows, out_specs=rows))
+    assert_like(program(x), cuscan.cumsum(x))
+
+
+def test_an_axis_that_lies_on_all_devices() -> None:
+    mesh, along = jax.sharding.Mesh(jax.devices(), ("i",)), jax.sharding.PartitionSpec(None, "i")
+    x = numbers((7, 3000 * len(jax.devices())), "int32")
+    reset = numbers(x.shape, "int32") == 3
+
+    def scans(x: Any, reset: Any) -> Any:
+        best = cuscan.distributed.cummax(x, axis=1, reset=reset, return_indices=True, reverse=True, axis_name="i")
+        return cuscan.distributed.cumsum(x, axis=1, reset=reset, axis_name="i"), best
+
+    got = jax.jit(jax.shard_map(scans, mesh=mesh, in_specs=along, out_specs=along))(x, reset)
+    sums = cuscan.cumsum(x, axis=1, reset=reset, dtype="int32")
+    assert_like(got, (sums, cuscan.cummax(x, axis=1, reset=reset, return_indices=True, reverse=True)))
+
+
+def test_arrays_on_several_devices_are_refused() -> None:
+    if len(jax.devices()) < 2:
+        pytest.skip("one GPU: arrays lie on several where there are two")
+    mesh = jax.sharding.Mesh(jax.devices(), ("i",))
+    x = jax.device_put(jnp.ones((64, 3)), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i")))
+    for call in (cuscan.cumsum, jax.jit(cuscan.cumsum)):
+        with pytest.raises(ScanTypeError, match="lies on several devices"):
+            call(x)
 
 
 def test_out_is_refused() -> None:

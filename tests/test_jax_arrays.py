@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 import warnings
@@ -11,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import CASES, Case, leaves, wide_types
+from jax_cases import CASES, Case, compilations, leaves, wide_types
 
 import cuscan
 from cuscan import MissingDependencyError, ScanTypeError, ScanValueError, versions
+from cuscan.backends import xla
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -33,26 +33,6 @@ def assert_same(got: Any, expected: Any) -> None:
         assert isinstance(one, jax.Array)
         assert one.dtype == jax.dtypes.canonicalize_dtype(one.dtype)
         np.testing.assert_array_equal(np.asarray(one), other.astype(one.dtype))
-
-
-def compilations(function: Any, *arguments: Any) -> int:
-    """How many programs are compiled while a function runs."""
-    before = len(_compiled())
-    jax.block_until_ready(function(*arguments))
-    return len(_compiled()) - before
-
-
-@functools.cache
-def _compiled() -> list[str]:
-    """What is compiled from the first call on; nothing takes a listener of JAX away in all versions."""
-    events: list[str] = []
-
-    def listen(event: str, seconds: float, **_: Any) -> None:
-        if event.endswith("backend_compile_duration"):
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return events
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
@@ -150,6 +130,33 @@ def test_no_elements(shape: tuple[int, ...]) -> None:
     assert_same(cuscan.total(x, "max"), cuscan.total(host, "max"))
 
 
+def test_results_lie_where_the_arrays_do() -> None:
+    here, there = jax.devices("cpu")[:2]
+    for device in (here, there):
+        x = jax.device_put(jnp.ones((3, 4)), device)
+        calls = (
+            cuscan.cumsum,
+            lambda x: cuscan.cumsum(x, initial=2, mask=np.ones(4, bool), return_carry=True),
+            lambda x: cuscan.linear_recurrence(0.5, x, initial=np.zeros(3), offsets=[0, 4]),
+        )
+        for call in calls:
+            assert {of for way in (call, jax.jit(call)) for y in leaves(way(x)) for of in y.devices()} == {device}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_backends_read_and_write_the_memory_of_arrays(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, where = jnp.ones((3, 500), dtype), []
+    run = xla.OnHost.__call__
+
+    def spy(self: Any, context: Any, written: Any, *read: Any) -> None:
+        where.extend(np.asarray(buffer).ctypes.data for buffer in (*read, *written))
+        run(self, context, written, *read)
+
+    monkeypatch.setattr(xla.OnHost, "__call__", spy)
+    y = jax.block_until_ready(jax.jit(lambda x: cuscan.cummax(x, axis=0))(x))
+    assert where == [x.unsafe_buffer_pointer(), y.unsafe_buffer_pointer()]
+
+
 def test_no_copy_is_made() -> None:
     x = jnp.ones((3, 5))
     text = jax.jit(lambda x: cuscan.cumsum(x, axis=0)).lower(x).compile().as_text()
@@ -171,24 +178,23 @@ def test_like_calls_compile_nothing() -> None:
     def calls(x: Any, decay: float) -> Any:
         return (
             cuscan.cumsum(x, axis=1, reset=reset),
-            cuscan.scan(x, np.add, dim=-1, initial=2),
+            cuscan.scan(x, np.add, dim=-1, initial=decay),
             cuscan.linear_recurrence(decay, x, initial=decay),
             jax.jit(cuscan.cumprod)(x),
         )
 
     assert compilations(calls, x, 0.5) > 0
     assert compilations(calls, x + 1, 0.25) == 0
-    assert compilations(lambda: [cuscan.cumsum(x, initial=2), cuscan.scan(x, "sum", initial=2)]) == 0
+    assert compilations(lambda: [cuscan.cumsum(x, initial=3), cuscan.scan(x, "sum", initial=jnp.float32(4))]) == 0
 
 
-def test_zeros_of_either_sign_are_two_programs() -> None:
-    x = jnp.zeros(1)
+def test_segments_start_from_a_number_that_a_program_is_compiled_for() -> None:
+    x, offsets = jnp.zeros(1), np.array([0, 1])
     for zero in (0.0, -0.0, 0.0):
-        (got,) = cuscan.cumprod(x, exclusive=True, initial=zero)
+        (got,) = cuscan.cumprod(x, offsets=offsets, exclusive=True, initial=zero)
         assert np.signbit(got) == np.signbit(zero)
-    nan = float("nan")
-    cuscan.cumsum(x, initial=nan)
-    assert compilations(lambda: cuscan.cumsum(x, initial=float("nan"))) == 0
+    cuscan.cumsum(x, offsets=offsets, initial=float("nan"))
+    assert compilations(lambda: cuscan.cumsum(x, offsets=offsets, initial=float("nan"))) == 0
 
 
 def test_a_program_calls_back_once_for_each_scan() -> None:
@@ -236,13 +242,6 @@ def test_dtypes_that_are_no_numbers_of_ours() -> None:
             cuscan.cumsum(x)
 
 
-def test_values_that_a_program_has_yet_to_compute() -> None:
-    with pytest.raises(ScanTypeError, match=r"^initial is traced"):
-        jax.jit(lambda x: cuscan.cumsum(x, initial=x[0]))(jnp.ones(3))
-    with pytest.raises(ScanTypeError, match=r"^initial is traced"):
-        jax.jit(lambda i: cuscan.cumsum(np.ones(3), initial=i))(1.0)
-
-
 def test_offsets_are_checked_where_they_are_known() -> None:
     x = jnp.ones(4)
     with pytest.raises(ScanValueError, match=r"^offsets must begin with 0"):
@@ -262,6 +261,31 @@ def test_programs_cannot_be_exported() -> None:
 
     with pytest.raises(ScanTypeError, match="cannot be exported"):
         export.export(jax.jit(cuscan.cumsum))(jnp.ones(3))
+
+
+def test_programs_are_not_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
+    """JAX leaves out what calls back, so nothing there calls what is no more."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    x = jnp.ones(7)
+    try:
+        for name, value in options.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        jax.jit(lambda x: x * 3 + 2)(x)
+        (plain,) = tmp_path.glob("*-cache")
+        jax.jit(lambda x: cuscan.cumsum(x) * 3)(x)
+        assert [*tmp_path.glob("*-cache")] == [plain]
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
 
 
 def test_the_oldest_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jax_cases import AFFINE, TIMES, wide_types
+from jax_cases import AFFINE, DIFFERENTIABLE, SHAPES, standard_normal, wide_types
 
 import cuscan
 from cuscan import ScanTypeError
@@ -21,58 +21,24 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 Array = Any
 EPS = 1e-6
 RNG = np.random.default_rng(0)
-MASK, RESET = RNG.random((2, 3, 6)) < 0.6
-KEYS, OFFSETS = np.array([1, 1, 2]), np.array([0, 2, 2, 6])
-
-
-def numbers(*shape: int, seed: int = 1) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 # ---- derivatives -----------------------------------------------------------------------------------------------------
-
-# Functions of arrays of NumPy and JAX alike.
-DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
-    "add": cuscan.cumsum,
-    "add, exclusive, mask": lambda x: cuscan.cumsum(x, exclusive=True, mask=MASK, axis=0),
-    "add, reset": lambda x: cuscan.cumsum(x, reset=RESET, reverse=True, include_initial=True),
-    "add, offsets": lambda x: cuscan.cumsum(x, offsets=OFFSETS, initial=0.5),
-    "add, skipna": cuscan.nancumsum,
-    "mul": lambda x: cuscan.cumprod(x, axis=0, keys=KEYS),
-    "mul, all": lambda x: cuscan.cumprod(x, reverse=True, exclusive=True, include_initial=True, initial=2.0),
-    "max": cuscan.cummax,
-    "min with indices": lambda x: cuscan.cummin(x, return_indices=True, reverse=True, offsets=OFFSETS)[0],
-    "logaddexp": lambda x: cuscan.logcumsumexp(x, mask=MASK, initial=-1.0),
-    "operator": lambda x: cuscan.scan(x, TIMES, reset=RESET),
-    "recurrence": cuscan.linear_recurrence,
-    "recurrence, all": lambda a, b, h: cuscan.linear_recurrence(
-        a, b, initial=h, reset=RESET, reverse=True, return_last=True
-    ),
-    "sum, carry": lambda x, c: cuscan.cumsum(x, carry=c, return_carry=True, offsets=OFFSETS),
-    "recurrence, carry": lambda a, b, p, h: cuscan.linear_recurrence(a, b, carry=(p, h), return_carry=True),
-    "total": lambda x: cuscan.total(x, "logaddexp"),
-    "recurrence of a number": lambda b, h: cuscan.linear_recurrence(0.5, b[0], axis=0, initial=h[0]),
-}
-SHAPES = {
-    "recurrence": [(3, 1), (3, 6)],
-    "recurrence, all": [(3, 6), (3, 6), (3,)],
-    "sum, carry": [(3, 6), (3,)],
-    "recurrence, carry": [(3, 6), (3, 6), (3,), (3,)],
-    "recurrence of a number": [(3, 6), (3,)],
-}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives(name: str) -> None:
     """Tangents are differences of the NumPy backend's results; cotangents and second tangents agree with them."""
     function = DIFFERENTIABLE[name]
-    xs, ts = ([numbers(*shape, seed=i + k) for k, shape in enumerate(SHAPES.get(name, [(3, 6)]))] for i in (1, 11))
+    xs, ts = (
+        [standard_normal(*shape, seed=i + k) for k, shape in enumerate(SHAPES.get(name, [(3, 6)]))] for i in (1, 11)
+    )
 
     def moved(by: float) -> Any:
         return function(*(x + by * t for x, t in zip(xs, ts, strict=True)))
 
     difference = jax.tree.map(lambda one, other: (one - other) / (2 * EPS), moved(EPS), moved(-EPS))
-    cotangents = jax.tree.map(lambda y: numbers(*y.shape, seed=7), difference)
+    cotangents = jax.tree.map(lambda y: standard_normal(*y.shape, seed=7), difference)
 
     def gradient(*xs: Array) -> Any:
         return jax.vjp(function, *xs)[1](cotangents)
@@ -103,6 +69,19 @@ def test_gradients_have_the_dtype_of_what_they_are_of(dtype: str) -> None:
         assert got.dtype == dtype
         np.testing.assert_array_equal(got, np.asarray(expected, dtype))
     assert jax.grad(lambda x: cuscan.cumsum(x, dtype="complex64").sum().real)(jnp.ones(2, "float16")).dtype == "float16"
+
+
+def test_gradients_of_python_s_numbers() -> None:
+    """JAX hands its rules subclasses of float, which have no shape."""
+    x = jnp.asarray([1.0, 2.0, 4.0])
+
+    def last(decay: Any, state: Any) -> Array:
+        return cuscan.linear_recurrence(decay, x, initial=state)[-1]
+
+    assert [float(g) for g in jax.grad(last, (0, 1))(0.5, 2.0)] == [2 + 2 * 0.5 + 3 * 2 * 0.25, 0.125]
+    _, pulled = jax.linearize(lambda state: cuscan.cumsum(x, initial=state)[-1], 2.0)
+    assert pulled(3.0) == 3
+    assert jax.vmap(jax.grad(last), (None, 0))(0.5, jnp.zeros(2)).tolist() == [3, 3]
 
 
 def test_zeros_infinities_and_ties() -> None:
@@ -158,6 +137,23 @@ def test_gradients_of_carries_where_jax_has_32_bits() -> None:
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), expected, rtol=1e-6)
 
 
+def test_of_equal_extrema_in_two_chunks_the_first_has_the_gradient() -> None:
+    x = jnp.asarray([1.0, 3.0, 3.0, 2.0])
+
+    def chunked(x: Array, reverse: bool, indices: bool) -> Array:
+        def scan(part: Array, **keywords: Any) -> Any:
+            more = {"return_indices": True} if indices else {}
+            return cuscan.cummax(part, reverse=reverse, return_carry=True, **more, **keywords)
+
+        first, second = (x[2:], x[:2]) if reverse else (x[:2], x[2:])
+        one, *_, carry = scan(first)
+        return one.sum() + 10 * scan(second, carry=carry)[0].sum()
+
+    for indices in (False, True):
+        assert jax.grad(chunked)(x, False, indices).tolist() == [1, 1 + 20, 0, 0]
+        assert jax.grad(chunked)(x, True, indices).tolist() == [0, 0, 1 + 20, 1]
+
+
 def test_a_backward_is_made_of_scans() -> None:
     """No loop, no associative_scan: a scan for each that derivatives.py says, and element by element the rest."""
     programs = {
@@ -182,8 +178,8 @@ def one_by_one(function: Callable[..., Any], arrays: tuple[Any, ...], axes: tupl
 
 
 def batches() -> list[Any]:
-    x, flags, row = numbers(4, 3, 5), RNG.random((4, 3, 5)) < 0.5, numbers(3, 5)
-    offsets, carry = np.array([[0, 2, 5], [0, 5, 5], [0, 0, 5], [0, 1, 5]]), numbers(4, 3)
+    x, flags, row = standard_normal(4, 3, 5), RNG.random((4, 3, 5)) < 0.5, standard_normal(3, 5)
+    offsets, carry = np.array([[0, 2, 5], [0, 5, 5], [0, 0, 5], [0, 1, 5]]), standard_normal(4, 3)
     along = lambda **keywords: functools.partial(cuscan.cumsum, axis=0, **keywords)  # noqa: E731
     return [
         ("axes", lambda x: cuscan.cumsum(x, axis=0), (x,), (1,)),
@@ -231,7 +227,7 @@ def test_vmap(name: str, function: Callable[..., Any], arrays: tuple[Any, ...], 
 
 
 def test_vmap_of_gradients() -> None:
-    x = jnp.asarray(numbers(4, 5))
+    x = jnp.asarray(standard_normal(4, 5))
 
     def loss(scan: Any) -> Any:
         return jax.jit(jax.vmap(jax.grad(lambda x: (scan(x) ** 2).sum())))
@@ -245,7 +241,7 @@ def test_vmap_of_gradients() -> None:
 
 
 def test_control_flow_and_checkpoints() -> None:
-    x = jnp.asarray(numbers(3, 5), "float32")
+    x = jnp.asarray(standard_normal(3, 5), "float32")
 
     def looped(scan: Any) -> Any:
         def body(total: Array, row: Array) -> Any:
@@ -283,14 +279,39 @@ def test_arrays_on_several_devices_are_refused(mesh: Mesh) -> None:
             call(x)
 
 
+def test_arrays_whose_types_say_that_they_lie_on_several_devices(mesh: Mesh) -> None:
+    """Not even their shapes are told: a result would be of a type that says it lies on one."""
+    kinds = pytest.importorskip("jax.sharding", reason="types of axes").AxisType
+    explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(kinds.Explicit,))
+    x = jax.device_put(jnp.ones((4, 3)), NamedSharding(explicit, PartitionSpec("i")))
+    for call in (cuscan.cumsum, jax.jit(cuscan.cumsum), lambda x: jax.eval_shape(cuscan.cumsum, x)):
+        with pytest.raises(ScanTypeError, match=r"lies on several devices"):
+            call(x)
+    with pytest.raises(ScanTypeError, match=r"lies on several devices"):  # one of the arrays beside
+        cuscan.cumsum(jnp.ones((4, 3)), mask=x > 0)
+
+
+def test_programs_that_are_told_to_run_on_several_devices(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, PartitionSpec("i"))
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(cuscan.cumsum, in_shardings=rows)(jnp.ones((4, 3)))
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(lambda x: cuscan.cumsum(jax.lax.with_sharding_constraint(x, rows)))(jnp.ones((4, 3)))
+    both = Mesh(mesh.devices.reshape(1, 2), ("i", "j"))  # inside shard_map for one axis of the mesh alone
+    spec = PartitionSpec("i")
+    with pytest.raises(ScanTypeError, match=r"the program runs on several"):
+        jax.jit(jax.shard_map(cuscan.cumsum, mesh=both, in_specs=spec, out_specs=spec, axis_names={"i"}))(jnp.ones(4))
+
+
 def test_each_device_has_its_part_inside_shard_map(mesh: Mesh) -> None:
     shard_map = getattr(jax, "shard_map", None) or pytest.importorskip("jax.experimental.shard_map").shard_map
     rows, whole = PartitionSpec("i"), PartitionSpec()
-    x, decay = jnp.asarray(numbers(4, 3), "float32"), jnp.asarray([0.5, 0.25, 2.0])
+    x, decay = jnp.asarray(standard_normal(4, 3), "float32"), jnp.asarray([0.5, 0.25, 2.0])
 
     def on_each(x: Array, decay: Array) -> Any:
         h, last = cuscan.linear_recurrence(decay, x, return_last=True)
-        return h, last, cuscan.total(x), cuscan.cummax(x, axis=1, return_indices=True)
+        sums = cuscan.cumsum(x, initial=decay[0])
+        return h, last, sums, cuscan.total(x, initial=2.0), cuscan.cummax(x, axis=1, return_indices=True)
 
     mapped = shard_map(on_each, mesh=mesh, in_specs=(rows, whole), out_specs=rows)
     for way in (mapped, jax.jit(mapped)):

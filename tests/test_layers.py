@@ -43,7 +43,7 @@ GUESTS = {
     "dask": ("dask.py",),
     "rich": ("bench/", "cli.py"),
     "matplotlib": ("bench/",),
-    "jax": ("interop/jax.py", "autograd/jax", "bench/"),
+    "jax": ("interop/jax.py", "autograd/jax", "distributed/jax.py", "bench/"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,16 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         if view.traced:
             name = view.kind.library.name
             return (_runners.get(name) or _load(name))(flags, operands, initial)
+    if initial is not None and _is_traced(initial):  # beside NumPy arrays, which JAX takes as its own
+        return (_runners.get("jax") or _load("jax"))(flags, operands, initial)
     return backends.run(flags, operands, initial)
+
+
+def _is_traced(initial: Any) -> bool:
+    """Whether a number is yet to be computed by a program of JAX."""
+    jax = sys.modules.get("jax")
+    numbers = initial if isinstance(initial, tuple) else (initial,)
+    return jax is not None and any(isinstance(number, jax.core.Tracer) for number in numbers)
 
 
 _runners: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by library, those that were needed so far

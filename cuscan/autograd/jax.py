@@ -20,13 +20,13 @@ from jax.interpreters import ad, batching
 
 from cuscan.autograd.batches import batched
 from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
+from cuscan.autograd.jax_initial import started
 from cuscan.autograd.jax_lowering import SPREAD, register
 from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
-from cuscan.initial import check_initial, item_of
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.interop.view import ArrayView
@@ -40,16 +40,20 @@ Results = tuple[Array, ...]
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run a call one of whose arrays is JAX's; see `backends.run`. NumPy arrays become JAX's, as everywhere in JAX."""
-    if operands.outs is not None:
-        raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
-    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
-    call = Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles, _item(initial))
-    if flags.op is LINEAR_RECURRENCE and initial is not None:  # so that no program is compiled for its value
-        arrays += (_state_of(call, arrays[1].dtype),)
-        call = Call(call.flags, (*call.roles, "initial"))
+    call, arrays = adopted(flags, operands)
+    if initial is not None:
+        call, arrays = started(call, arrays, initial)
     request, results = _bind(call, arrays)
     fields = len(request.carry_out)
     return (*results[:-fields], one_or_all(results[-fields:])) if fields else results
+
+
+def adopted(flags: Flags, operands: Operands) -> tuple[Call, Results]:
+    """The call and its arrays as JAX has them."""
+    if operands.outs is not None:
+        raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
+    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
+    return Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles), arrays
 
 
 def scan(call: Call, arrays: Sequence[Array]) -> Results:
@@ -80,17 +84,6 @@ def _array_of(view: ArrayView, role: str) -> Array:
     if view.library.name != "numpy" and not view.kind.is_number:
         raise ScanTypeError(f"{role} is of {view.library.name}, beside arrays of jax; they must be of one library")
     return jnp.asarray(view.owner)
-
-
-def _item(initial: Any) -> Any:
-    """Numbers, those of arrays without dimensions too."""
-    return tuple(map(_item, initial)) if isinstance(initial, tuple) else item_of(initial, "initial")
-
-
-def _state_of(call: Call, dtype: Any) -> Array:
-    """The number that a recurrence starts from, as an array."""
-    result = find_dtype(call.flags.dtype or dtype)
-    return jnp.asarray(check_initial(call.initial, result), numpy_dtype(DTYPES[result.accumulator]))
 
 
 def _canonical_name(dtype: Any) -> str | None:
@@ -133,6 +126,11 @@ def _run_eagerly(*arrays: Array, call: Call) -> list[Array]:
     return results
 
 
+def _as_arrays(values: Sequence[Any]) -> list[Array]:
+    """What JAX hands to rules, of which Python's numbers may be subclasses of its own, without a shape."""
+    return [jnp.asarray(value) if isinstance(value, numbers.Number) else value for value in values]
+
+
 def _shapes(*avals: Any, call: Call) -> list[Any]:
     request = request_of(call, avals)
     if any(map(is_spread, avals)):
@@ -141,6 +139,7 @@ def _shapes(*avals: Any, call: Call) -> list[Any]:
 
 
 def _tangents(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) -> tuple[list[Array], list[Any]]:
+    primals = _as_arrays(primals)
     results = scan_p.bind(*primals, call=call)
     known = [None if type(t) is ad.Zero or t.dtype == jax.dtypes.float0 else t for t in tangents]
     dtype = request_of(call, primals).result.dtype
@@ -163,7 +162,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]
         need and role not in linear for need, role in zip(needs, call.roles, strict=True)
     ):
         raise ScanTypeError(f"op={call.flags.op.name!r} is not linear in its arrays, and has no transpose")
-    shaped = tuple(array.aval if need else array for need, array in zip(needs, arrays, strict=True))
+    shaped = tuple(array.aval if need else array for need, array in zip(needs, _as_arrays(arrays), strict=True))
     known = [None if type(ct) is ad.Zero else ct for ct in cotangents]
     found = pullback(call, shaped, known, needs, request_of(call, shaped).result.dtype, _Jax)
     return [ad.Zero(array) if need and ct is None else ct for need, array, ct in zip(needs, shaped, found, strict=True)]

@@ -13,6 +13,7 @@ import cuscan
 from cuscan.bench.cases import Case
 from cuscan.bench.check import WrongResultError
 from cuscan.bench.machine import Machine, Run
+from cuscan.bench.peer import UnsupportedError
 from cuscan.bench.peer_times import PEER_SECONDS, one_line
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock
 
@@ -29,8 +30,16 @@ ROUNDINGS = 4.0  # of the largest gradient, which another way to compute it may 
 def in_programs(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
     """Fill a record with what `case.label` says: the "host"'s part, that of the "GPU", or a "training" step."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of the GPU's memory
+    if machine.target is not None and not _sees_gpu():
+        raise UnsupportedError("JAX sees no GPU: install its CUDA build, as pip install 'jax[cuda12]' does")
     ways = {"host": _host, "GPU": _gpu, "training": _training}
     yield from ways[case.label](case, machine, peers, record)
+
+
+def _sees_gpu() -> bool:
+    import jax
+
+    return bool(jax.default_backend() == "gpu")
 
 
 def _time(run: Run, budget: float = BUDGET_SECONDS) -> Timing:

@@ -33,6 +33,7 @@ def scan(
     dim: int | None = None,
     group: Any = None,
     comm: Any = None,
+    axis_name: Any = None,
     reverse: bool = False,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -42,6 +43,8 @@ def scan(
     reset: Any = None,
     offsets: Any = None,
     keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     dtype: Any = None,
     out: Any = None,
@@ -56,6 +59,7 @@ def scan(
         dim: another name of axis.
         group: the process group of torch tensors; None is the default group.
         comm: the communicator of CuPy arrays, of `cupyx.distributed.init_process_group`.
+        axis_name: of JAX arrays, inside `jax.shard_map`: the axis of the mesh along which the shards lie.
         reverse: from the last rank's end to the first rank's begin.
         exclusive: as for `cuscan.scan`.
         include_initial: one element more on the rank that is first in scan order: rank 0, or with `reverse` the last
@@ -66,6 +70,9 @@ def scan(
         reset: this rank's part. Where its first element (in scan order) is True, a segment starts between two shards.
         offsets: of the whole sequence, the same on all ranks. On the CPU they are checked.
         keys: this rank's part. The first one is compared with the last one of the rank before.
+        carry: what precedes the first rank in scan order, as for `cuscan.scan`; the same on all ranks.
+        return_carry: also return the carry behind the last rank, which is the same on all ranks: of a sequence that
+            comes in chunks, each of them in shards, the `carry` of the next chunk.
         validate: first compare what all ranks were called with, and wait: all of them raise the same error where dtype,
             operator, flags or other axes differ. Also checks offsets on a GPU. Without it that is the caller's promise.
         dtype: as for `cuscan.scan`.
@@ -82,14 +89,17 @@ def scan(
     Autograd follows the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
     every rank must take part in it. `initial` of a recurrence gets its gradient on the first rank in scan order.
     """
-    flags = make_flags(op, choose_axis(axis, dim), reverse, exclusive, include_initial, skipna, dtype, False, validate)
-    operands, structure = adopt_scan(x, op, out, mask=mask, reset=reset, offsets=offsets, keys=keys)
+    axis = choose_axis(axis, dim)
+    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
+    operands, structure = adopt_scan(x, op, out, carry, mask=mask, reset=reset, offsets=offsets, keys=keys)
     if structure is not None:
         raise ScanTypeError("x is a structured array; pass its fields as a tuple")
-    results = _run(flags, operands, initial, group, comm)
+    results = _run(flags, operands, initial, group, comm, axis_name)
+    behind = results[-1:] if return_carry else ()
     if out is not None:
-        return out
-    return results if len(results) > 1 or isinstance(x, tuple) else results[0]
+        results = (out if isinstance(out, tuple) else (out,)) + behind
+    as_tuple = isinstance(x, tuple) or isinstance(out, tuple)
+    return results if len(results) > 1 or as_tuple else results[0]
 
 
 @takes_dtensors
@@ -101,11 +111,14 @@ def linear_recurrence(
     dim: int | None = None,
     group: Any = None,
     comm: Any = None,
+    axis_name: Any = None,
     reverse: bool = False,
     initial: Any = None,
     reset: Any = None,
     offsets: Any = None,
     keys: Any = None,
+    carry: Any = None,
+    return_carry: bool = False,
     validate: bool = False,
     dtype: Any = None,
     out: Any = None,
@@ -119,11 +132,14 @@ def linear_recurrence(
         dim: another name of axis.
         group: as for `scan`.
         comm: as for `scan`.
+        axis_name: as for `scan`.
         reverse: as for `scan`.
         initial: as for `cuscan.linear_recurrence`; that of the first rank in scan order counts.
         reset: as for `scan`.
         offsets: as for `scan`.
         keys: as for `scan`.
+        carry: as for `scan`; in place of `initial`.
+        return_carry: as for `scan`.
         validate: as for `scan`.
         dtype: as for `cuscan.linear_recurrence`.
         out: where to put this rank's part.
@@ -132,38 +148,48 @@ def linear_recurrence(
 
     Raises: as `scan`.
     """
-    flags = make_flags(LINEAR_RECURRENCE, choose_axis(axis, dim), reverse, dtype=dtype, validate=validate)
+    axis = choose_axis(axis, dim)
+    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, validate=validate, return_carry=return_carry)
+    if initial is not None and carry is not None:
+        raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
     number = initial if isinstance(initial, numbers.Number | np.generic) else None
     operands = adopt_recurrence(
         a,
         b,
         dtype,
         out,
+        carry,
         reset=reset,
         offsets=offsets,
         keys=keys,
         initial=initial if number is None else None,
     )
-    results = _run(flags, operands, number, group, comm)
-    return results[0] if out is None else out
+    results = _run(flags, operands, number, group, comm, axis_name)
+    if out is not None:
+        results = (out, *results[1:])
+    return results if return_carry else results[0]
 
 
-def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any) -> tuple[Any, ...]:
+def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, axis_name: Any) -> tuple[Any, ...]:
     library = operands.views[-1].library.name
     run: Callable[..., tuple[Any, ...]]
+    names = {"torch": "group", "jax": "axis_name"}
+    given = {"group": group, "comm": comm, "axis_name": axis_name}
+    wanted = names.get(library, "comm")
+    wrong = [name for name, value in given.items() if value is not None and name != wanted]
+    if wrong or (given[wanted] is None and wanted != "group"):
+        raise ScanTypeError(
+            f"x is of {library}: group is for torch tensors, axis_name for JAX arrays, and CuPy arrays need comm"
+        )
     if library == "torch":
-        if comm is not None:
-            raise ScanTypeError("comm is for CuPy arrays; pass the process group of torch tensors as group")
         from cuscan.distributed.torch import run
-
-        return run(flags, operands, initial, group)
-    if group is not None or comm is None:
-        raise ScanTypeError(f"x is of {library}: group is for torch tensors, and CuPy arrays need comm")
-    if operands.views[-1].device.type == "cpu":
+    elif library == "jax":
+        from cuscan.distributed.jax import run
+    elif operands.views[-1].device.type == "cpu":
         raise ScanValueError("comm is for CuPy arrays, and x is on the CPU")
-    from cuscan.distributed.cupy import run
-
-    return run(flags, operands, initial, comm)
+    else:
+        from cuscan.distributed.cupy import run
+    return run(flags, operands, initial, given[wanted])
 
 
 # ---- the other names -------------------------------------------------------------------------------------------------

@@ -56,4 +56,6 @@ def run(flags: Flags, operands: Operands, initial: Any, comm: Any) -> tuple[Arra
     with cupy.cuda.Device(device):
         if flags.validate:
             check_headers(call, arrays, ranks, xp, outs)
-        return sharded.scan(*sharded.prepare(call, arrays, ranks, xp, outs), ranks, xp, outs)
+        key = sharded.last_key(call, arrays, ranks, xp) if sharded.returns_key(call) else None
+        results = sharded.scan(*sharded.prepare(call, arrays, ranks, xp, outs), ranks, xp, outs)
+        return sharded.with_carry(results, call, key)

@@ -32,9 +32,11 @@ def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[s
     dim = keywords.get("dim")
     axis = (keywords.get("axis", -1) if dim is None else dim) % max(main.ndim, 1)
     mesh_dim = _mesh_dim(main, axis, module)
-    for name in ("out", "group", "comm"):
+    for name in ("out", "group", "comm", "axis_name", "carry"):
         if keywords.pop(name, None) is not None:
             raise ScanTypeError(f"{name} does not go with DTensors: results are new, and their mesh has the group")
+    if keywords.pop("return_carry", False):
+        raise ScanTypeError("return_carry does not go with DTensors: pass their local tensors, and a group")
     if mesh_dim is not None and keywords.get("include_initial"):
         raise ScanValueError("include_initial makes one shard longer, which no DTensor can hold: use initial instead")
     local = tuple(_local(value, main, axis, "x", module) for value in values)

@@ -12,6 +12,7 @@ from cuscan.errors import ScanError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.linearised import Call
 
+_FLAGS = ("reverse", "exclusive", "include_initial", "skipna", "return_carry")
 _BYTES = 1024  # of a header; longer ones are compared so far
 
 
@@ -50,7 +51,9 @@ def _describe(call: Call, piece: Piece) -> dict[str, Any]:
         "axis": f"{piece.axis} of {len(request.shape)}",
         "the other axes": piece.lines,
         "flags": ", ".join(
-            name for name in ("reverse", "exclusive", "include_initial", "skipna") if getattr(flags, name)
+            name
+            for name in ("reverse", "exclusive", "include_initial", "skipna", "return_carry")
+            if getattr(flags, name)
         ),
         "initial": call.initial,
         "arguments": ", ".join(given),

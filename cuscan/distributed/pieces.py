@@ -106,8 +106,14 @@ class Piece:
         """Where segments start."""
         return self.arrays[self.call.roles.index("reset")] if "reset" in self.call.roles else None
 
+    @property
+    def counted(self) -> Array:
+        """The elements before the carry's end, from which positions are counted."""
+        role = CARRY[3]  # behind value and position
+        return self.arrays[self.call.roles.index(role)] if self.op.indexed and role in self.call.roles else 0
+
     def total(self, *, first: bool) -> Total:
-        """What it adds up to; positions are those in the piece. Only the first one in scan order has `initial`."""
+        """What it adds up to; positions are those in the piece. The first in scan order has `initial` or a carry."""
         flags = self.call.flags._replace(
             exclusive=False, include_initial=False, return_last=False, return_carry=True, only_carry=True
         )
@@ -117,7 +123,7 @@ class Piece:
         return Total(fields, None if self.reset is None else self.xp.any(self.reset, self.axis))
 
     def scan(self, before: Arrays | None, start: Array = 0) -> Arrays:
-        """Its results behind the fields of a carry; None: behind `initial`."""
+        """Its results behind the fields of a carry; None: behind what the user said."""
         backward = self.op.indexed and self.call.flags.reverse
         if self.op.indexed and before is not None:
             value, index = before
@@ -137,8 +143,11 @@ class Piece:
             return self.call._replace(flags=flags), self.arrays
         initial = self.call.initial if self.request.segments_have_initial else None
         names = CARRY[1 : 1 + len(before)] if len(before) > 1 else CARRY[: len(before)]
-        given = dict(zip(self.call.roles, self.arrays, strict=True))
-        given.pop("initial", None)
+        given = {
+            role: array
+            for role, array in zip(self.call.roles, self.arrays, strict=True)
+            if role != "initial" and role not in CARRY
+        }
         given.update(zip(names, before, strict=True))
         return Call(flags, tuple(given), initial), tuple(given.values())
 

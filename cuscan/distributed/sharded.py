@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cuscan.call import SEGMENTS, find_operator
+from cuscan.call import CARRY, SEGMENTS, find_operator, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.distributed.pieces import Array, Arrays, Namespace, Piece, Total, fold, positioned, run
 from cuscan.dtypes import DTYPES
@@ -28,9 +28,11 @@ class Ranks(Protocol):
 
 
 def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None = None) -> Arrays:
-    """The results of this rank's shard, of a call that `prepare` returned."""
-    piece, reverse = Piece(call, arrays, xp, outs), call.flags.reverse
-    if ranks.size == 1:
+    """The results of this rank's shard, of a call that `prepare` returned; then a carry's fields, but for a key."""
+    returns_carry, reverse = call.flags.return_carry, call.flags.reverse
+    call = call._replace(flags=call.flags._replace(return_carry=False))
+    piece = Piece(call, arrays, xp, outs)
+    if ranks.size == 1 and not returns_carry:
         return run(piece.call, arrays, outs)
     place = place_of(call, ranks)
     own = piece.total(first=place == 0)
@@ -39,15 +41,40 @@ def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays |
     gathered = ranks.gather([*own.fields, *beside, *lengths])
     fields, count = tuple(gathered[: len(own.fields)]), len(own.fields)
     start: Array = 0
+    counted = piece.counted
     if lengths:
-        starts = xp.sums_before(gathered[-1][:, 0])
-        fields = positioned(fields, piece.op, starts.reshape(-1, *(1,) * len(piece.lines)), xp)
-        start = starts[ranks.rank]
-    if place == 0:
-        return piece.scan(None, start)
+        begins = xp.sums_before(gathered[-1][:, 0])
+        starts, start = begins.reshape(-1, *(1,) * len(piece.lines)), begins[ranks.rank]
+        if not reverse:  # the first rank counts from where its carry ends, and those behind it do not know of that
+            starts, start = xp.concat([starts[:1] + 0 * counted, starts[1:] + counted], 0), start + counted
+        fields = positioned(fields, piece.op, starts, xp)
+    totals = Total(fields, gathered[count] if beside else None)
     earlier = slice(ranks.rank + 1, None) if reverse else slice(ranks.rank)
-    totals = Total(tuple(field[earlier] for field in fields), gathered[count][earlier] if beside else None)
-    return piece.scan(fold(piece.op, totals, reverse=reverse, xp=xp), start)
+    before = None
+    if place:
+        some = Total(tuple(f[earlier] for f in fields), None if totals.restarts is None else totals.restarts[earlier])
+        before = fold(piece.op, some, reverse=reverse, xp=xp)
+    results = piece.scan(before, start)
+    if not returns_carry:
+        return results
+    carry = fold(piece.op, totals, reverse=reverse, xp=xp)
+    if lengths:
+        carry = (*carry, xp.full(piece.lines, 0, DTYPES["int64"], piece.main) + gathered[-1].sum() + counted)
+    return (*results, *carry)
+
+
+def returns_key(call: Call) -> bool:
+    """Whether a key stands in the carry that a call returns."""
+    return call.flags.return_carry and "keys" in call.roles
+
+
+def with_carry(results: Arrays, call: Call, key: Array | None) -> Arrays:
+    """The results of `scan` with the carry as users see it, which comes last."""
+    if not call.flags.return_carry:
+        return results
+    count = len(find_operator(call.flags.op).results(DTYPES["float32"]))
+    carry = results[count:] if key is None else (*results[count:], key)
+    return (*results[:count], one_or_all(carry))
 
 
 def place_of(call: Call, ranks: Ranks) -> int:
@@ -70,11 +97,35 @@ def prepare(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Array
     if find_operator(call.flags.op) is LINEAR_RECURRENCE and lies_along:
         given["a"] = spread(given["a"], piece)
     if "keys" in given:
-        given["keys"] = _changes(given["keys"], piece, ranks)
+        given["keys"] = _changes(given["keys"], piece, ranks, _pop_key(given))
     elif "offsets" in given:
         given["offsets"] = _boundaries(given["offsets"], piece, ranks)
-    roles = tuple("reset" if role in SEGMENTS else role for role in call.roles)  # kernels need them in this order
+    roles = tuple("reset" if role in SEGMENTS else role for role in given)  # kernels need them in this order
     return call._replace(roles=roles), tuple(given.values())
+
+
+def _pop_key(given: dict[str, Array]) -> Array | None:
+    """The last key of a carry, which comes last; None where no carry comes in."""
+    carry = [role for role in given if role in CARRY]
+    return given.pop(carry[-1]) if carry else None
+
+
+def last_key(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace) -> Array:
+    """The key of the last element of all shards in scan order, for each line; that of the carry if there is none."""
+    piece, given = Piece(call, arrays, xp), dict(zip(call.roles, arrays, strict=True))
+    keys, axis, reverse = (
+        xp.broadcast_to(spread(given["keys"], piece), piece.request.shape),
+        piece.axis,
+        call.flags.reverse,
+    )
+    edge = cut(keys, axis, None, 1) if reverse else cut(keys, axis, -1, None)
+    if not piece.length:
+        edge = xp.zeros((*edge.shape[:axis], 1, *edge.shape[axis + 1 :]), edge)
+    stacked, lengths = ranks.gather([edge, length_of(piece)])
+    chosen = lengths[:, 0] > 0
+    key = xp.pick(stacked, chosen, last=not reverse).reshape(piece.lines)
+    before = _pop_key(given)
+    return key if before is None else xp.where(xp.any(chosen, 0), key, before)
 
 
 def _lead(call: Call, ranks: Ranks) -> Call:
@@ -128,27 +179,35 @@ def nearest(edge: Array, axis: int, length: Array, ranks: Ranks, xp: Namespace, 
     return xp.pick(stacked[some], chosen[some], last=not after), exists
 
 
-def _changes(keys: Array, piece: Piece, ranks: Ranks) -> Array:
-    """Where keys differ from those before, in scan order."""
-    axis, reverse = piece.axis, piece.call.flags.reverse
+def _changes(keys: Array, piece: Piece, ranks: Ranks, key: Array | None) -> Array:
+    """Where keys differ from those before, in scan order; `key`: what comes before all of them."""
+    axis, reverse, xp = piece.axis, piece.call.flags.reverse, piece.xp
+    if key is not None:
+        keys, key = xp.broadcast_to(keys, piece.request.shape), key.reshape(*piece.lines[:axis], 1, *piece.lines[axis:])
     first, last = cut(keys, axis, None, 1), cut(keys, axis, -1, None)
     if reverse:
         first, last = last, first
-    before, exists = nearest(last, axis, length_of(piece), ranks, piece.xp, after=reverse)
+    before, exists = nearest(last, axis, length_of(piece), ranks, xp, after=reverse)
     if not piece.length:
         return keys != keys
-    inner, border = cut(keys, axis, 1, None) != cut(keys, axis, None, -1), exists & (first != before)
-    return piece.xp.concat([inner, border] if reverse else [border, inner], axis)
+    inner, border = cut(keys, axis, 1, None) != cut(keys, axis, None, -1), first != before
+    border = exists & border if key is None else xp.where(exists, border, first != key)
+    return xp.concat([inner, border] if reverse else [border, inner], axis)
 
 
 def _boundaries(offsets: Array, piece: Piece, ranks: Ranks) -> Array:
-    """Where segments start in this shard, by offsets into the whole; the first one in scan order starts by itself."""
-    xp = piece.xp
+    """Where segments start in this shard, by offsets into the whole.
+
+    The first one in scan order starts by itself. Behind a carry it goes on, unless it is empty.
+    """
+    xp, reverse, carried = piece.xp, piece.call.flags.reverse, bool(piece.request.carry_in)
     (lengths,) = ranks.gather([length_of(piece)])
     starts, whole = xp.sums_before(lengths[:, 0]), lengths.sum()
     if piece.call.flags.validate or xp.is_on_host(offsets):
         check_offsets(offsets, int(whole))
-    places = offsets - starts[ranks.rank] - int(piece.call.flags.reverse)
-    inside = (offsets > 0) & (offsets < whole) & (places >= 0) & (places < piece.length)
+    if carried:
+        offsets = offsets[:-1] if reverse else offsets[1:]
+    places = offsets - starts[ranks.rank] - int(reverse)
+    inside = (offsets > -int(carried)) & (offsets < whole + int(carried)) & (places >= 0) & (places < piece.length)
     flags = xp.flags_at(xp.where(inside, places, piece.length), piece.length)
     return flags.reshape(*(1,) * piece.axis, piece.length, *(1,) * (len(piece.lines) - piece.axis))

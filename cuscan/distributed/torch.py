@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.autograd import forward_ad
 
 from cuscan.autograd.torch import TorchNamespace, remember, saved
-from cuscan.call import Flags, Operands
+from cuscan.call import CARRY, Flags, Operands
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
 from cuscan.distributed.header import check_headers
@@ -161,10 +161,21 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
     xp, call = ShardedTorch(ranks), Call(flags, operands.roles, initial)
     if flags.validate:
         check_headers(call, arrays, ranks, xp, outs)
+    if flags.return_carry or any(role in CARRY for role in operands.roles):
+        _check_carry_is_detached(operands.roles, arrays, returned=flags.return_carry)
+    key = sharded.last_key(call, arrays, ranks, xp) if sharded.returns_key(call) else None
     has_total = flags.include_initial and flags.exclusive and operands.segments is not None
+    asked = call
     call, arrays = sharded.prepare(call, arrays, ranks, xp, outs)
     if outs is None:
-        return scan(call, arrays, xp, has_total=has_total)
+        return sharded.with_carry(scan(call, arrays, xp, has_total=has_total), asked, key)
     if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in arrays + outs):
         raise ScanTypeError("out= has no derivative: leave it out where an argument requires grad, or detach them all")
-    return sharded.scan(call, arrays, ranks, xp, outs)
+    return sharded.with_carry(sharded.scan(call, arrays, ranks, xp, outs), asked, key)
+
+
+def _check_carry_is_detached(roles: tuple[str, ...], arrays: Arrays, *, returned: bool) -> None:
+    """No derivative goes through a carry of sharded scans; that of one which only comes in is nobody's, if detached."""
+    followed = [role for role, a in zip(roles, arrays, strict=True) if getattr(a, "requires_grad", False)]
+    if torch.is_grad_enabled() and any(returned or role in CARRY for role in followed):
+        raise ScanTypeError(f"a carry has no derivative through ranks: detach {' and '.join(followed)}")
