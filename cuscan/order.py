@@ -62,8 +62,3 @@ class Order:
     def unit(self) -> int:
         """Elements of one unit of the chain."""
         return self.warp_tile * self.warps
-
-    @functools.cached_property
-    def group(self) -> int:
-        """Units of one group; of a paired order, of one section."""
-        return PAIRED_SECTION if self.paired else GROUP

@@ -35,9 +35,8 @@ def combine_of(op: Monoid, kind: Kind) -> Combine:
     inner = np.multiply if op.combine is product else op.combine
     assert inner is not None
     if isinstance(inner, np.ufunc):
-        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),), ufunc=inner)
-    is_ours = OPERATORS.get(op.name) is op
-    return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),), anywhere=is_ours)
+        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
+    return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),))
 
 
 def _affine_steps(earlier: States, later: States, out: Out) -> States:
@@ -52,8 +51,8 @@ def _affine_states(earlier: States, later: States, out: Out) -> States:
 
 def _complex_product(one: States, other: States, out: Out) -> States:
     (a, b), (c, d) = one, other
-    real, imag = np.multiply(a, c, out=out and out[0]), np.multiply(a, d, out=out and out[1])
-    return np.subtract(real, b * d, out=real), np.add(imag, b * c, out=imag)
+    first, second, third, fourth = a * c, b * d, a * d, np.multiply(b, c, out=out and out[1])
+    return np.subtract(first, second, out=out[0] if out else first), np.add(third, fourth, out=fourth)
 
 
 def _complex_steps(earlier: States, later: States, out: Out) -> States:
@@ -112,7 +111,6 @@ def restarting(inner: Combine) -> Combine:
 
     return Combine(
         lambda earlier, later, _: restart(inner, 0, earlier, later),
-        anywhere=inner.anywhere,
         hidden=inner.hidden,
         shown=lambda earlier, later, _: restart(inner.shown, inner.hidden, earlier, later),
     )

@@ -54,6 +54,7 @@ class FieldAlgebra:
         self._state, self._state_fields = state, self._fields_of(state)
         self._carry = carry
         self._planes = self._planes_of(self._state_fields)
+        self.itemsize = max(field.itemsize for field in self._state_fields)
         wide = self._planes_of(self._fields_of(carry))
         self.wide = wide[: self._gate is not None] + wide + ((np.dtype(np.bool_),) if self.segmented else ())
         self._count_shown = len(self._planes) + (self._gate is not None) - inner.hidden
@@ -67,9 +68,9 @@ class FieldAlgebra:
         return tuple(dtype[name] for name in self._names) if self._names else (dtype,)
 
     def _planes_of(self, fields: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], ...]:
-        return tuple(part.dtype for part in self._split(tuple(np.empty(0, field) for field in fields)))
+        return tuple(part.dtype for part in self.split(tuple(np.empty(0, field) for field in fields)))
 
-    def _split(self, fields: States) -> States:
+    def split(self, fields: States) -> States:
         """Complex fields as two each, where that is what is combined."""
         return tuple(p for field in fields for p in (field.real, field.imag)) if self._is_planar else fields
 
@@ -79,7 +80,7 @@ class FieldAlgebra:
 
     def _made(self, dtype: np.dtype[Any], parts: tuple[Any, ...], shape: tuple[int, ...]) -> States:
         whole = make_states(dtype, parts, shape)
-        return self._split(tuple(whole[name] for name in self._names) if self._names else (whole,))
+        return self.split(tuple(whole[name] for name in self._names) if self._names else (whole,))
 
     def row_start(self, inputs: Inputs, rows: slice, count: int) -> States | None:
         """What lines start from, in the carry's type; None if nothing precedes them."""
@@ -146,7 +147,7 @@ class FieldAlgebra:
             counted = np.reshape(self._counted(inputs, window[0]), (-1, 1))
             index = self._length - 1 - index if request.reverse else counted + index
             states = states[0], np.broadcast_to(index, shape)
-        states = self._split(states)
+        states = self.split(states)
         if inputs.mask is not None:
             states = self._where(inputs.mask[window].view(np.uint8) != 0, states, self._identity)
         if request.skip_nan:
@@ -178,9 +179,11 @@ class FieldAlgebra:
         return shown
 
     def lower(self, states: States) -> tuple[Array, ...]:
-        """The results of states without what is hidden, segments or not."""
+        """The results of states without what is hidden, segments or not; complex ones as `split` has them."""
         lower: Callable[[Any], tuple[Array, ...]] = self._request.op.states.lower
-        fields = self._joined(states[: self._count_shown])
+        fields = states[: self._count_shown]
+        if self._is_planar:
+            return fields
         return lower(dict(zip(self._names[-len(fields) :], fields, strict=True)) if self._names else fields[0])
 
     @staticmethod
@@ -197,7 +200,8 @@ def _complex(real: Array, imag: Array) -> Array:
 def _cleared(kept: Array, where: Array, clears: Any) -> Array:
     """`np.where(where, clears, kept)` without a branch, which processors would guess wrong: by bits."""
     integer = f"i{kept.itemsize}"
-    keeps = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
     rest = clears.view(integer)
-    chosen: Array = (keeps & (kept.view(integer) ^ rest)) ^ rest
+    chosen: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
+    chosen &= kept.view(integer) ^ rest if rest else kept.view(integer)
+    chosen ^= rest
     return chosen.view(kept.dtype)

@@ -16,7 +16,7 @@ from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, sho
 from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.lines import Outputs, keep_carry, scan_lines
+from cuscan.backends.lines import BUFFER, Outputs, keep_carry, scan_lines
 from cuscan.backends.short import ShortScan, is_short
 from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets
@@ -152,11 +152,15 @@ def evaluate(
             prepared.short(to_accumulator(value, request.values[0].dtype, request.result.dtype), lines)
             put_back(out, lines)
             return Outputs(outs, _NOTHING, [])
-        return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
+        buffer = np.setbufsize(BUFFER)
+        try:
+            return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
+        finally:
+            np.setbufsize(buffer)
 
 
 _NOTHING: Array = np.empty(0)
-_ANY = Order(items=16, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
+_ANY = Order(items=4, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
 
 
 def _scan_in_order(

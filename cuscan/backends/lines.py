@@ -6,16 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cuscan.backends.convert import storage, to_result
+from cuscan.backends.convert import to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.steps import States, at
-from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, unblock
-from cuscan.order import Order
+from cuscan.backends.steps import States, at, put
+from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, spread
+from cuscan.order import PAIRED_SECTION, Order
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**17  # elements that pass through at a time: what the caches hold
+BLOCK = 2**20  # bytes of a field that pass through at a time: what the caches hold
+BUFFER = 512  # elements; of rows that are shorter than its buffer, NumPy makes copies before it works on them
 
 
 class Outputs(NamedTuple):
@@ -29,8 +30,9 @@ class Outputs(NamedTuple):
 def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs: Inputs, outputs: Outputs) -> None:
     """Scan arrays of (lines, elements)."""
     lines, length = len(inputs.values[0]), request.shape[request.axis] + request.include_initial
-    span = order.unit * units_at_a_time(order)
-    step = max(BLOCK // min(span, length), 1)
+    most = BLOCK // algebra.itemsize
+    span = order.unit * units_at_a_time(order, most)
+    step = max(most // min(span, length), 1)
     for first in range(0, lines, step):
         some = slice(first, min(first + step, lines))
         carry = Carry(algebra.combine, order, algebra.row_start(inputs, some, some.stop - first))
@@ -40,9 +42,10 @@ def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs
             _scan_group(algebra, request, inputs, window, shape, carry, outputs)
 
 
-def units_at_a_time(order: Order) -> int:
-    """Units of a line that pass through together: a power of two."""
-    return min(1 << max(BLOCK // order.unit, 1).bit_length() - 1, order.group)
+def units_at_a_time(order: Order, most: int) -> int:
+    """Units of a line that pass through together, where at most so many elements are to: a power of two."""
+    units = 1 << max(most // order.unit, 1).bit_length() - 1
+    return min(units, PAIRED_SECTION) if order.paired else units
 
 
 def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
@@ -69,10 +72,22 @@ def _scan_group(
         keep_carry(algebra, inputs, window[0], states, outputs.carry)
     if request.only_carry:
         return
-    last = (count - 1) % shape.items
-    accumulators = _walk(algebra, request, elements, before, lines, last, outputs.results, window)
-    if request.last is not None:
-        outputs.last[window[0]] = accumulators.reshape(lines, -1)[:, (count - 1) // shape.items]
+    results = [result[window] for result in outputs.results]
+    whole = results if count == shape.elements else [np.empty((lines, shape.elements), r.dtype) for r in results]
+    run, item = divmod(count - 1, shape.items)
+    last = _Last(run, item, outputs.last[window[0]]) if request.last else None
+    _walk(algebra, request, elements, before, [spread(part, shape) for part in whole], last)
+    for result, part in zip(results, whole, strict=True):
+        if part is not result:
+            result[...] = part[:, :count]
+
+
+class _Last(NamedTuple):
+    """Where the last elements of lines are, and where their results go, as accumulators."""
+
+    run: int
+    item: int
+    out: Array
 
 
 def _walk(
@@ -80,28 +95,32 @@ def _walk(
     request: ScanRequest,
     elements: States,
     before: Prefixes,
-    lines: int,
-    last: int,
     results: list[Array],
-    window: tuple[slice, slice],
-) -> Array:
-    """Take the items one by one; returns the first results of the item `last`, as accumulators."""
+    last: _Last | None,
+) -> None:
+    """Take the items one by one; results are (lines, warp scans, lanes, items)."""
     combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
-    items, scans, _ = elements[0].shape
-    alone = None if before.exists else (slice(None, None, scans // lines), 0)  # the elements that nothing precedes
-    blocked = [np.empty(elements[0].shape, storage(spec.dtype)) for spec in request.results]
+    _, scans, _, items = results[0].shape
+    alone = None if before.exists else (slice(None, None, scans), 0)  # the elements that nothing precedes
+    places = algebra.split(tuple(results))
+    dtypes = [spec.dtype for spec in request.results] * (len(places) // len(results))
+
+    def keep(states: States, i: int) -> None:
+        parts = algebra.lower(states)
+        for place, part, dtype in zip(places, parts, dtypes, strict=True):
+            result = part if part.dtype == place.dtype else to_result(part, dtype)
+            place[..., i] = result.reshape(place.shape[:-1])
+        if last is not None and i == last.item:
+            for out, part in zip(algebra.split((last.out,)), parts, strict=False):
+                out[...] = part.reshape(len(out), -1)[:, last.run]
+
     for i in range(items):
         element = at(elements, i)
-        shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
-        running = combine.shown(running, element, None)
+        if shows_before:
+            keep(algebra.shown_before(running, element, None if i else alone), i)
+        put(combine.shown(running, element, running), running)
         if i == 0 and alone is not None:
             for part, field in zip(running, element[combine.hidden :], strict=True):
                 part[alone] = field[alone]
-        parts = algebra.lower(running if shown is None else shown)
-        if i == last:
-            accumulators = parts[0]
-        for whole, part, spec in zip(blocked, parts, request.results, strict=True):
-            whole[i] = to_result(part, spec.dtype)
-    for result, whole in zip(results, blocked, strict=True):
-        result[window] = unblock(whole, lines, window[1].stop - window[1].start)
-    return accumulators
+        if not shows_before:
+            keep(running, i)

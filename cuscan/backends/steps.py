@@ -1,5 +1,7 @@
 """The steps that the defined order (order.py) is made of: states are tuples of arrays, a field each.
 
+They lie along the first axis, so that every step is a call on long pieces of memory.
+
 What does not exist, because nothing precedes it, is never combined: at such places there is some state or other.
 """
 
@@ -17,28 +19,27 @@ States = tuple[Array, ...]
 class Combine:
     """An operator over states, `function(earlier, later, out)`: `out` may be arrays to put the result in, or None.
 
-    `anywhere`: it goes place by place and takes states that are no neighbours, so that calls may be longer than they
-    need be. The first `hidden` fields are in no result; `shown(earlier, later, out)` is the operator on the others, of
-    earlier states without the hidden ones. `ufunc`: what it is, if it is one on a single field.
+    The first `hidden` fields are in no result; `shown(earlier, later, out)` is the operator on the others, of earlier
+    states without the hidden ones, in whose place `out` may be.
     """
 
     def __init__(
         self,
         function: Callable[[States, States, States | None], States],
         *,
-        anywhere: bool = True,
         hidden: int = 0,
         shown: Callable[[States, States, States | None], States] | None = None,
-        ufunc: np.ufunc | None = None,
     ) -> None:
         self._function = function
-        self.anywhere = anywhere
         self.hidden = hidden
         self.shown = shown or function
-        self.ufunc = ufunc
 
     def __call__(self, earlier: States, later: States, out: States | None = None) -> States:
         return self._function(earlier, later, out)
+
+    def into(self, earlier: States, later: States, out: States) -> None:
+        """Combine, and put the result in `out`."""
+        put(self._function(earlier, later, out), out)
 
 
 def at(states: States, place: Any) -> States:
@@ -50,87 +51,89 @@ def at(states: States, place: Any) -> States:
     return tuple([part[place] for part in states])
 
 
-def reshaped(states: States, shape: tuple[int, ...]) -> States:
-    """All fields in a shape."""
-    return tuple([part.reshape(shape) for part in states])
-
-
 def cast(states: States, dtypes: tuple[Any, ...]) -> States:
     """Copies of all fields, in types."""
     return tuple(part.astype(dtype) for part, dtype in zip(states, dtypes, strict=True))
 
 
+def turned(states: States) -> States:
+    """Copies of all fields, with their axes exchanged."""
+    return tuple(np.array(part.T, order="C") for part in states)
+
+
+def by_line(states: States, count: int) -> States:
+    """All fields of so many neighbours each, side by side, as (neighbours, others)."""
+    return tuple([part.reshape(-1, count).T for part in states])
+
+
+def flat(states: States, like: States) -> States:
+    """The way back, in the dtypes of other states."""
+    return tuple(part.T.reshape(-1).astype(of.dtype, copy=False) for part, of in zip(states, like, strict=True))
+
+
 def shifted(inclusive: States) -> States:
-    """From inclusive scans along the last axis to what precedes each place; nothing precedes the first."""
-    flat = [part.reshape(-1) for part in inclusive]
-    moved = [np.concatenate([part[:1], part[:-1]]) for part in flat]
-    return tuple(part.reshape(like.shape) for part, like in zip(moved, inclusive, strict=True))
+    """From inclusive scans to what precedes each place; nothing precedes the first."""
+    return tuple(np.concatenate([part[:1], part[:-1]]) for part in inclusive)
 
 
-def after(combine: Combine, before: States, within: States, exists: bool, *, shown: bool = False) -> States:
-    """What precedes places within blocks, behind what precedes the blocks.
+def after(combine: Combine, before: States, inclusive: States, alone: Any = None) -> States:
+    """What precedes each place: what precedes its block, and then what an inclusive scan has before it in the block.
 
-    Nothing precedes the first place within; nothing precedes the first block, unless it `exists`. `shown`: without
-    what is hidden.
+    Nothing precedes the blocks `alone`.
     """
-    first = combine.hidden if shown else 0
-    if not exists and before[0].shape[-1] == 1:
-        return within[first:]
-    function = combine.shown if shown else combine
-    joined = function(at(before[first:], (..., None)), within, None)
-    for together, block_alone, place_alone in zip(joined, before[first:], within[first:], strict=True):
-        together[..., 0] = block_alone
-        if not exists:
-            together[..., 0, :] = place_alone[..., 0, :]
+    joined = tuple(np.empty(part.shape, part.dtype) for part in inclusive)
+    into = at(joined, slice(1, None))
+    combine.into(before, at(inclusive, slice(-1)), into)
+    for whole, first, part in zip(joined, before, inclusive, strict=True):
+        whole[0] = first
+        if alone is not None:
+            whole[1:, alone] = part[:-1, alone]
     return joined
 
 
 def pairs(combine: Combine, totals: States) -> list[States]:
-    """Totals along the last axis, and those of blocks of 2, 4, ... of them."""
+    """Totals, and those of blocks of 2, 4, ... of them."""
     levels = [totals]
-    while (count := levels[-1][0].shape[-1] // 2 * 2) > 0:
-        even, odd = (at(levels[-1], (..., slice(first, count, 2))) for first in (0, 1))
+    while (count := len(levels[-1][0]) // 2 * 2) > 0:
+        even, odd = (at(levels[-1], slice(first, count, 2)) for first in (0, 1))
         levels.append(combine(even, odd))
     return levels
 
 
 def before_in_pairs(combine: Combine, before: States | None, levels: list[States]) -> States:
     """What precedes each total: `before`, and then the blocks that its number is made of, the largest first."""
-    count = levels[0][0].shape[-1]
-    so_far = at(levels[-1], (..., slice(1))) if before is None else at(before, (..., None))
+    count = len(levels[0][0])
+    so_far = at(levels[-1], slice(1)) if before is None else at(before, None)
     for level in reversed(range(len(levels))):  # what precedes blocks of twice the size, then each half
         size = -(-count >> level)
         odd = size // 2
-        halves = tuple(np.empty((*part.shape[:-1], size), part.dtype) for part in so_far)
-        blocks = at(levels[level], (..., slice(0, 2 * odd, 2)))
-        later = combine(at(so_far, (..., slice(odd))), blocks) if odd else blocks
+        halves = tuple(np.empty((size, *part.shape[1:]), part.dtype) for part in so_far)
+        blocks = at(levels[level], slice(0, 2 * odd, 2))
+        later = combine(at(so_far, slice(odd)), blocks) if odd else blocks
         for half, field, part, block in zip(halves, so_far, later, blocks, strict=True):
-            half[..., ::2] = field
-            half[..., 1::2] = part
+            half[::2] = field
+            half[1::2] = part
             if odd and before is None:  # nothing precedes the first block
-                half[..., 1] = block[..., 0]
+                half[1] = block[0]
         so_far = halves
     return so_far
 
 
 def kogge_stone(combine: Combine, states: States) -> States:
-    """The inclusive scan along the last axis by doubling distances; the memory of `states` is used."""
-    distance, count = 1, states[0].shape[-1]
-    now = tuple(map(np.ascontiguousarray, states))
-    then = tuple(map(np.empty_like, now)) if count > 1 else now
-    line: tuple[Any, ...] = ()
-    if combine.anywhere:  # one long call, whose results across the ends of the axis are replaced
-        flat, flat_then = reshaped(now, (-1,)), reshaped(then, (-1,))
-    else:
-        flat, flat_then, line = now, then, (...,)
+    """The inclusive scan by doubling distances; after each, twice as many of the first places are done."""
+    count = len(states[0])
+    if count == 1:
+        return states
+    done = tuple(np.empty(part.shape, part.dtype) for part in states)
+    put(at(states, 0), at(done, 0))
+    now, distance = at(states, slice(1, None)), 1  # of the places that are not done
     while distance < count:
-        earlier, later = (*line, slice(-distance)), (*line, slice(distance, None))
-        into = at(flat_then, later)
-        put(combine(at(flat, earlier), at(flat, later), into), into)
-        for part, field in zip(then, now, strict=True):
-            part[..., :distance] = field[..., :distance]
-        now, then, flat, flat_then, distance = then, now, flat_then, flat, distance * 2
-    return now
+        ended = slice(distance, min(2 * distance, count))
+        combine.into(at(done, slice(ended.stop - distance)), at(now, slice(distance)), at(done, ended))
+        if ended.stop < count:
+            now = combine(at(now, slice(-distance)), at(now, slice(distance, None)))
+        distance *= 2
+    return done
 
 
 def put(states: States, out: States) -> None:
@@ -141,10 +144,9 @@ def put(states: States, out: States) -> None:
 
 
 def fold(combine: Combine, states: States) -> States:
-    """The inclusive scan along the last axis from left to right."""
-    if combine.ufunc is not None:
-        return (combine.ufunc.accumulate(states[0], -1),)
-    folded = tuple(part.copy() for part in states)
-    for i in range(1, states[0].shape[-1]):
-        put(combine(at(folded, (..., i - 1)), at(states, (..., i))), at(folded, (..., i)))
+    """The inclusive scan from left to right."""
+    folded = tuple(np.array(part, order="C") for part in states)
+    for i in range(1, len(folded[0])):
+        into = at(folded, i)
+        put(combine(at(folded, i - 1), into, None), into)
     return folded

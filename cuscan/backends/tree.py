@@ -1,8 +1,8 @@
 """The defined order (order.py) in few NumPy calls: states are tuples of arrays, a field each.
 
-Elements lie as (items, warp scans, lanes): the lanes of a warp scan are neighbours, so every step of the order is a
-call on long pieces of memory. What does not exist, because nothing precedes it, is never combined: at such places there
-is some state or other, which the first element of a line then replaces.
+Elements lie as (items, warp scans, lanes), and what the items of a lane add up to as (lanes, warp scans): so every step
+of the order is a call on long pieces of memory. What does not exist, because nothing precedes it, is never combined: at
+such places there is some state or other, which the first element of a line then replaces.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from cuscan.backends.steps import (
     after,
     at,
     before_in_pairs,
+    by_line,
     cast,
+    flat,
     fold,
     kogge_stone,
     pairs,
-    reshaped,
+    put,
     shifted,
+    turned,
 )
 from cuscan.order import GROUP, LANES, PAIRED_SECTION, SECTION, Order
 
@@ -50,23 +53,28 @@ class Shape(NamedTuple):
         )
 
     @property
+    def scans(self) -> int:
+        """Warp scans."""
+        return self.units * self.warps * self.vectors
+
+    @property
     def elements(self) -> int:
-        return self.units * self.warps * self.vectors * self.lanes * self.items
+        return self.scans * self.lanes * self.items
 
 
 def block(part: Array, lines: int, shape: Shape) -> Array:
-    """(lines, n) as (items, warp scans of all lines, lanes)."""
+    """A copy of (lines, n) as (items, warp scans of all lines, lanes)."""
     n = part.shape[1]
     if n != shape.elements:
         padded = np.zeros((lines, shape.elements), part.dtype)
         padded[:, :n] = part  # no stored result depends on what is behind
         part = padded
-    return np.ascontiguousarray(part.reshape(-1, shape.lanes, shape.items).transpose(2, 0, 1))
+    return np.array(spread(part, shape).transpose(3, 0, 1, 2), order="C").reshape(shape.items, -1, shape.lanes)
 
 
-def unblock(blocked: Array, lines: int, n: int) -> Array:
-    """The way back, to (lines, n)."""
-    return blocked.transpose(1, 2, 0).reshape(lines, -1)[:, :n]
+def spread(part: Array, shape: Shape) -> Array:
+    """A view of (lines, elements) as (lines, warp scans, lanes, items)."""
+    return part.reshape(len(part), shape.scans, shape.lanes, shape.items)
 
 
 class Carry:
@@ -88,35 +96,38 @@ class Carry:
     def pass_units(self, totals: States) -> tuple[States, bool]:
         """What precedes each of the next units, and whether anything precedes the first of them.
 
-        They are a power of two, which divides a group (of a paired order, a section); or the last ones of all.
+        They are whole groups, or a power of two that divides a group (of a paired order, a section); or the last ones
+        of all.
         """
-        return self._pass_pairs(totals) if self.paired else self._pass_chain(totals)
+        if self.paired:
+            return self._pass_pairs(totals)
+        firsts = range(0, len(totals[0]), GROUP)
+        befores, exist = zip(*(self._pass_chain(at(totals, slice(i, i + GROUP))) for i in firsts), strict=True)
+        return tuple(map(np.concatenate, zip(*befores, strict=True))), exist[0]
 
     def _pass_chain(self, totals: States) -> tuple[States, bool]:
         units, before = totals, self._before_group()
         if self._units:
-            units = tuple(np.concatenate(parts, -1) for parts in zip(self._units, totals, strict=True))
-        so_far = kogge_stone(self._combine, tuple(part.copy() for part in units))
-        befores = shifted(so_far)
-        if before is not None:
-            befores = after(self._combine, before, befores, True)
+            units = tuple(np.concatenate(parts) for parts in zip(self._units, totals, strict=True))
+        so_far = kogge_stone(self._combine, units)
+        befores = shifted(so_far) if before is None else after(self._combine, before, so_far)
         exists = before is not None or bool(self._units)
-        count, new = units[0].shape[-1], totals[0].shape[-1]
+        count, new = len(units[0]), len(totals[0])
         self._units = units
         if count == GROUP:
             self._units = ()
-            self._groups.append(at(so_far, (..., -1)))
+            self._groups.append(at(so_far, -1))
         if len(self._groups) == SECTION // GROUP:
             self._sections = self._before_group()
             self._groups = []
-        return at(befores, (..., slice(count - new, None))), exists
+        return at(befores, slice(count - new, None)), exists
 
     def _before_group(self) -> States | None:
         """None where nothing precedes."""
         if not self._groups:
             return self._sections
-        groups = tuple(np.stack(parts, -1) for parts in zip(*self._groups, strict=True))
-        total = at(kogge_stone(self._combine, groups), (..., -1))
+        groups = tuple(np.stack(parts) for parts in zip(*self._groups, strict=True))
+        total = at(kogge_stone(self._combine, groups), -1)
         return total if self._sections is None else self._combine(self._sections, total)
 
     def _pass_pairs(self, totals: States) -> tuple[States, bool]:
@@ -124,7 +135,7 @@ class Carry:
         for _, block in self._blocks:
             before = block if before is None else self._combine(before, block)
         levels = pairs(self._combine, totals)
-        count, total = totals[0].shape[-1], at(levels[-1], (..., 0))
+        count, total = len(totals[0]), at(levels[-1], 0)
         while self._blocks and self._blocks[-1][0] == count:
             _, earlier = self._blocks.pop()
             count, total = 2 * count, self._combine(earlier, total)
@@ -136,11 +147,11 @@ class Carry:
 
 
 class Prefixes(NamedTuple):
-    """What precedes each thread's items, as (warp scans, lanes), and what that is made of.
+    """What precedes each thread's items, and what that is made of.
 
-    `threads`: without the hidden fields. `units`: what precedes each unit, in the carry's type; for the first one
-    something does if it `exists`. `warps`: what precedes each warp in its unit; `runs`: what precedes each run in its
-    warp (of a paired order, in its unit).
+    `threads`: as (warp scans, lanes), without the hidden fields, in memory of its own. `units`: what precedes each unit
+    of each line, in the carry's type; for the first one something does if it `exists`. `warps`: what precedes each warp
+    in its unit; `runs`: what precedes each run in its warp (of a paired order, in its unit), as (lanes, warp scans).
     """
 
     threads: States
@@ -152,33 +163,55 @@ class Prefixes(NamedTuple):
 
 def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
     """What precedes what in some units; their totals, of dtypes `wide`, pass the carry."""
-    narrow = tuple(part.dtype for part in elements)
     totals = at(elements, 0)
     for i in range(1, shape.items):
         totals = combine(totals, at(elements, i))
-    warps: States = ()
-    if carry.paired:
-        blocks = pairs(combine, reshaped(totals, (-1, shape.units, shape.lanes)))
-        before_units, exists = carry.pass_units(cast(at(blocks[-1], (..., 0)), wide))
-        before_runs = before_in_pairs(combine, None, blocks)
-        threads = after(combine, cast(before_units, narrow), before_runs, exists, shown=True)
-    else:
-        totals = totals if shape.items > 1 else tuple(part.copy() for part in totals)
-        scanned = kogge_stone(combine, totals)
-        if shape.units * shape.warps * shape.vectors == 1 and carry.is_unused:  # a single warp scan: a line's only one
-            runs_before = shifted(scanned)
-            return Prefixes(runs_before[combine.hidden :], False, (), (), reshaped(runs_before, (-1, 1, shape.lanes)))
-        lanes = reshaped(scanned, (-1, *shape[:4]))
-        vectors = fold(combine, at(lanes, (..., -1)))
-        warps_so_far = fold(combine, at(vectors, (..., -1)))
-        before_units, exists = carry.pass_units(cast(at(warps_so_far, (..., -1)), wide))
-        warps = shifted(warps_so_far)
-        before_warps = after(combine, cast(before_units, narrow), warps, exists)
-        tiles = shape.units * shape.warps
-        before_runs = after(combine, shifted(vectors), shifted(lanes), False)
-        before_runs = reshaped(before_runs, (-1, tiles, shape.vectors * shape.lanes))
-        threads = after(combine, reshaped(before_warps, (-1, tiles)), before_runs, exists, shown=True)
-    return Prefixes(reshaped(threads, (-1, shape.lanes)), exists, before_units, warps, before_runs)
+    find = _in_pairs if carry.paired else _in_chains
+    return find(combine, turned(totals), shape, carry, wide)
+
+
+def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
+    levels = pairs(combine, totals)
+    befores, exists = carry.pass_units(cast(by_line(at(levels[-1], 0), shape.units), wide))
+    units, runs = flat(befores, totals), before_in_pairs(combine, None, levels)
+    threads = _threads(combine, units, runs)
+    for whole, before, run in zip(threads, units[combine.hidden :], runs[combine.hidden :], strict=True):
+        whole[0] = before
+        if not exists:
+            whole[:, :: shape.units] = run[:, :: shape.units]
+    return Prefixes(turned(threads), exists, befores, (), runs)
+
+
+def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
+    lanes = kogge_stone(combine, totals)
+    if shape.scans == 1 and carry.is_unused:  # a single warp scan: a line's only one
+        runs = shifted(lanes)
+        return Prefixes(turned(runs[combine.hidden :]), False, (), (), runs)
+    vectors = fold(combine, by_line(at(lanes, -1), shape.vectors))
+    warps = fold(combine, by_line(at(vectors, -1), shape.warps))
+    befores, exists = carry.pass_units(cast(by_line(at(warps, -1), shape.units), wide))
+    runs = after(combine, flat(shifted(vectors), totals), lanes, slice(None, None, shape.vectors))
+    first_units = None if exists else slice(None, None, shape.units)
+    tiles = flat(after(combine, flat(befores, totals), warps, first_units), totals)
+    threads = _threads(combine, tuple(np.repeat(part, shape.vectors) for part in tiles), runs)
+    a_line = shape.lanes, -1, shape.units * shape.warps, shape.vectors
+    for whole, before, run in zip(threads, tiles[combine.hidden :], runs[combine.hidden :], strict=True):
+        whole[0, :: shape.vectors] = before
+        if not exists:
+            whole.reshape(a_line)[:, :, 0] = run.reshape(a_line)[:, :, 0]
+    return Prefixes(turned(threads), exists, befores, shifted(warps), runs)
+
+
+def _threads(combine: Combine, before: States, runs: States) -> States:
+    """What precedes blocks, and then what precedes runs in them; without what is hidden.
+
+    Rows lie as far from each other as no power of two: else few places in the caches would hold them.
+    """
+    lanes, scans = runs[0].shape
+    parts = runs[combine.hidden :]
+    threads = tuple(np.empty((lanes, scans + 64 // part.itemsize), part.dtype)[:, :scans] for part in parts)
+    put(combine.shown(before[combine.hidden :], runs, threads), threads)
+    return threads
 
 
 def behind(
@@ -189,13 +222,12 @@ def behind(
     It is what the units before add up to, and then, in one step, the unit up to the element.
     """
     unit, warp, vector, lane, item = (int(i) for i in np.unravel_index(position, shape))
-    run = vector * shape.lanes + lane
-    places = [at(elements, i) for i in range(item + 1)]
-    parts = [at(reshaped(place, (-1, *shape[:4])), (slice(None), unit, warp, vector, lane)) for place in places]
-    if run:
-        parts.insert(0, at(before.runs, (slice(None), unit * shape.warps + warp, run)))
+    scans = slice((unit * shape.warps + warp) * shape.vectors + vector, None, shape.scans)
+    parts = [at(elements, (i, scans, lane)) for i in range(item + 1)]
+    if vector or lane:
+        parts.insert(0, at(before.runs, (lane, scans)))
     total = functools.reduce(combine, parts)
     if warp:
-        total = combine(at(before.warps, (slice(None), unit, warp)), total)
+        total = combine(at(before.warps, (warp, slice(unit, None, shape.units))), total)
     total = cast(total, wide)
-    return combine(at(before.units, (slice(None), unit)), total) if unit or before.exists else total
+    return combine(at(before.units, unit), total) if unit or before.exists else total
