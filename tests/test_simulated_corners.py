@@ -81,7 +81,7 @@ def test_products_of_32_bits(name: str, header: str, old: str, new: str) -> None
         assert_same(simulation.run(1, code=CODE.broken(header, old, new)), expected)
 
 
-# ---- positions beyond 2^31 -----------------------------------------------------------------------
+# ---- positions beyond 2^31, rows beyond 2^32 ---------------------------------------------------
 
 
 @pytest.mark.full
@@ -99,6 +99,18 @@ def test_the_end_of_a_row_of_2_31_elements(reverse: bool) -> None:
     aggregates[:done] = unit, 1  # and the tag
     carry = simulation.run_all(workspace=workspace, patience=10**8)[-1]
     assert_same(carry, np.array(length).astype(np.int32))
+
+
+@pytest.mark.parametrize("family", often(["rows", "thread_rows"], "thread_rows"))
+def test_the_last_of_2_32_rows(family: str) -> None:
+    """In memory that is hardly touched: no blocks run but the last two."""
+    length = 16 if family == "rows" else 2
+    value = Memory.empty((2**32 + 3, length), (length, 1), "int8").array
+    value[-300:] = integers((300, length), -128, 127, "int8")
+    simulation = prepare(value, dtype="int8")
+    assert simulation.plan.config.family == family
+    result = simulation.run(1, first_block=simulation.plan.grid - 2)
+    assert_same(result[-300:], np.cumsum(value[-300:], -1, dtype=np.int8))
 
 
 # ---- shapes --------------------------------------------------------------------------------------

@@ -96,12 +96,13 @@ Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t clus
       kernel_(kernel),
       random_{schedule.seed},
       launches_(schedule.launches) {
-    const uint32_t clusters = blocks / cluster;
+    const uint32_t first = schedule.first_block / cluster;
     for (Launch& launch : launches_) {
         auto& waiting = launch.waiting;
-        for (uint32_t i = 0; i < clusters; ++i) waiting.push_back(clusters - 1 - i);
+        for (uint32_t i = blocks / cluster; i > first; --i) waiting.push_back(i - 1);
         if (schedule.shuffled)
-            for (uint32_t i = clusters; i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+            for (uint32_t i = uint32_t(waiting.size()); i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+        launch.admitting = launch.returned = first * cluster;
     }
     for (uint32_t i = 0; i < schedule.array_count; ++i)
         if (schedule.arrays[i].late) withhold(schedule.arrays[i]);

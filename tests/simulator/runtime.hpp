@@ -57,6 +57,7 @@ struct Schedule {
     uint32_t launches;                      // of the kernel, that overlap
     uint64_t first_turn;                    // in which the kernel before the first launch has ended
     uint64_t workspace_from, workspace_to;  // addresses
+    uint32_t first_block;                   // those before it do not run
 };
 
 struct Random {  // splitmix64
