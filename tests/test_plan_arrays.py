@@ -229,6 +229,18 @@ def held(made):
     return (made.config.shared_bytes - rest - flag_stages * flags) / stages
 
 
+def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
+    """Where these are sent for: what lies beyond in a stage may be anything."""
+    state = state_of("float32")
+    for x, op in (
+        (view((9, 2**20 + 1)), "add"),
+        (view((9, 2**20 + 1)), state),
+        (view((9, 2**20 + 1), strides=(2**22, 2)), state),
+    ):
+        made = tiled(x, op)
+        assert constants(made, "ClearsBeyond") == (int(op is state and bool(sent(made))),)
+
+
 @pytest.mark.parametrize(("dtype", "margin"), [("float32", 32), ("float64", 16)])
 def test_shifted_tiles_have_a_margin_for_each_warp(dtype, margin):
     made = tiled(view((9, 2**20 + 1), dtype), dtype=dtype)
