@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / ".pytest_cache" / "d" / "compiled"
+FOLDER = (Path(__file__).resolve().parent.parent / ".pytest_cache" / "d" / "compiled").resolve()  # it may be a link
 _INCLUDE = re.compile(r'^#include "(.*)"', re.MULTILINE)
 _UNUSED_SECONDS = 14 * 24 * 3600  # what no test has asked for in two weeks goes
 

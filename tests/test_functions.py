@@ -84,6 +84,11 @@ def test_what_is_spelled_out_is_taken(name):
         function(*arrays, revers=True)
 
 
+@pytest.mark.parametrize("name", [*SPELLED, "total"])
+def test_flags_are_off_by_default(name):
+    assert not any(p.default is True for p in inspect.signature(getattr(cuscan, name)).parameters.values())
+
+
 def test_flattened_arrays_take_what_they_took():
     mask = X > 2
     out = np.empty(6, X.dtype)

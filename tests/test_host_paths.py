@@ -86,6 +86,17 @@ def test_exact_operators_accumulate(op, dtype):
 
 
 @pytest.mark.usefixtures("no_order")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_extrema_accumulate_but_for_zeros_of_both_signs(op, dtype):
+    x = np.arange(-3000, 3000).astype(dtype)
+    cuscan.scan(x, op)
+    x[7] = -0.0
+    with pytest.raises(TypeError):
+        cuscan.scan(x, op)
+
+
+@pytest.mark.usefixtures("no_order")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
 def test_short_lines_take_kept_calls(dtype):
     x = np.ones((3, 100), dtype)

@@ -215,6 +215,7 @@ def test_indices_have_32_bits_where_that_is_enough():
     assert (small.config.state_bytes, large.config.state_bytes) == (8, 16)
     assert scalars(small)[1:3] == (2**20, 2**20 * 2) and scalars(large)[1:3] == (2**20, 2**20 * 4)
     assert planned(view((2**32 - 1,)), INDEXED["min", "last"], include_initial=True).config.index == "int64"
+    assert planned(view((100,)), INDEXED["min", "last"], return_carry=True).config.index == "int64"
 
 
 def held(made):
@@ -226,6 +227,24 @@ def held(made):
     flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
     assert groups == 3
     return (made.config.shared_bytes - rest - flag_stages * flags) / stages
+
+
+def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
+    """Where these are sent for: what lies beyond in a stage may be anything."""
+    state = state_of("float32")
+    for x, op in (
+        (view((9, 2**20 + 1)), "add"),
+        (view((9, 2**20 + 1)), state),
+        (view((9, 2**20 + 1), strides=(2**22, 2)), state),
+    ):
+        made = tiled(x, op)
+        assert constants(made, "ClearsBeyond") == (int(op is state and bool(sent(made))),)
+
+
+@pytest.mark.parametrize(("dtype", "margin"), [("float32", 32), ("float64", 16)])
+def test_shifted_tiles_have_a_margin_for_each_warp(dtype, margin):
+    made = tiled(view((9, 2**20 + 1), dtype), dtype=dtype)
+    assert accesses(made)[0] == "Shifted" and held(made) == 8 * (4096 + margin)
 
 
 def test_uniform_values_are_not_sent_for():

@@ -67,13 +67,14 @@ def test_narrow_rows_of_a_batch_share_a_tile():
     assert tile["blocks"] == -(-29181 // tile["outers"])
 
 
-def test_the_workspace_of_shared_panels_by_hand():
-    made = planned(view((10_000, 90)), axis=0, mask=view((10_000, 90), "bool"))
+@pytest.mark.parametrize(("dtype", "words"), [("float32", 2), ("int32", 1)])
+def test_the_workspace_of_shared_panels_by_hand(dtype, words):
+    made = planned(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)
     assert made.config.family == "panels" and made.config.grid
     tile, _, _ = beside(made)
     tiles = -(-10_000 // height(made))
-    # A line of counters; slots of two words, which a float64 is.
-    assert made.workspace_words == 16 + tiles * tile["panels"] * tile["columns"] * 2
+    # A line of counters; a slot for each column of a tile, of two words where that is a float64.
+    assert made.workspace_words == 16 + tiles * tile["panels"] * tile["columns"] * words
     assert made.grid == min(tiles * tile["panels"], 2 * 132)
     assert made.workspace_bytes == HEADER_BYTES + 8 * made.workspace_words
 

@@ -10,7 +10,7 @@ import pytest
 import simulator
 from plans import planned, request
 from segment_bits import CHUNK, ENDS, GPU, bits_of, found, sorted_offsets, starts, surrounded
-from simulator import find_starts
+from simulator import Memory, find_starts
 from views import view
 
 from cuscan.config import StartsConfig, Target
@@ -117,6 +117,20 @@ def test_offsets_in_disorder_are_safe(length, run, reverse):
     for name, offsets in disordered_offsets(length).items():
         got = found(offsets, length, run=run, reverse=reverse)
         assert not (got > bits_of(offsets, length, reverse)).any(), name
+
+
+@needs_compiler
+def test_offsets_beyond_2_31():
+    """The first block of a launch in reverse, which looks for the last offsets."""
+    length = 2**31 + 5 * PIECE
+    offsets = length - np.array([length, 2**31, 3 * PIECE, 70, 1, 0])
+    made = starts((length,), view(offsets.shape, "int64"), target=Target(90, 2**20), reverse=True)
+    assert made.words[4] == PIECE
+    positions = made.config.warps * PIECE
+    made = made._replace(grid=1, words=(*made.words[:3], positions, *made.words[4:]), nbytes=positions // 8)
+    bits = find_starts(made, Memory.like(offsets), 90, 0)
+    marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(np.flatnonzero(marks), [1, 70, 3 * PIECE])
 
 
 @needs_compiler

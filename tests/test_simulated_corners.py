@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Memory, Simulation, assert_same, prepare, small_units
+from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_units
 
 import cuscan
-from cuscan.config import Target
+from cuscan.config import HEADER_BYTES, Target
 from cuscan.operators import LINEAR_RECURRENCE
 
 pytestmark = pytest.mark.skipif(
@@ -79,6 +79,38 @@ def test_products_of_32_bits(name: str, header: str, old: str, new: str) -> None
     simulation, expected = far_apart(name)
     with pytest.raises(AssertionError):
         assert_same(simulation.run(1, code=CODE.broken(header, old, new)), expected)
+
+
+# ---- positions beyond 2^31, rows beyond 2^32 ---------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_end_of_a_row_of_2_31_elements(reverse: bool) -> None:
+    """The last tiles alone: the workspace has it that all others are done."""
+    length, unit = 2**31 + 3333, 2048
+    ones = np.broadcast_to(np.int8(1), length)
+    simulation = planned(ones, dtype="int8", reverse=reverse, return_carry=True, only_carry=True)
+    assert simulation.plan.config.family == "tiles"
+    workspace = new_workspace(simulation.plan.workspace_bytes)
+    done = length // unit - 2
+    workspace.array[0] = done  # tickets
+    aggregates = workspace.array[HEADER_BYTES // 4 :].reshape(-1, 2)
+    aggregates[:done] = unit, 1  # and the tag
+    carry = simulation.run_all(workspace=workspace, patience=10**8)[-1]
+    assert_same(carry, np.array(length).astype(np.int32))
+
+
+@pytest.mark.parametrize("family", often(["rows", "thread_rows"], "thread_rows"))
+def test_the_last_of_2_32_rows(family: str) -> None:
+    """In memory that is hardly touched: no blocks run but the last two."""
+    length = 16 if family == "rows" else 2
+    value = Memory.empty((2**32 + 3, length), (length, 1), "int8").array
+    value[-300:] = integers((300, length), -128, 127, "int8")
+    simulation = prepare(value, dtype="int8")
+    assert simulation.plan.config.family == family
+    result = simulation.run(1, first_block=simulation.plan.grid - 2)
+    assert_same(result[-300:], np.cumsum(value[-300:], -1, dtype=np.int8))
 
 
 # ---- shapes --------------------------------------------------------------------------------------

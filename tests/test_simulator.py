@@ -225,13 +225,17 @@ def test_stores_without_a_fence_are_seen_late_and_in_any_order() -> None:
     assert len(messages(TOGETHER % "target::ballot(true);")) > 1
 
 
-def test_tickets_renewed_without_a_fence() -> None:
+@pytest.mark.parametrize(
+    ("why", "epoch"),
+    [("the next launch may take its tickets when it has been admitted", 0), ("as in renew_after", 2**32 - 3)],
+    ids=["when-all-are-taken", "when-tags-wrap"],
+)
+def test_tickets_renewed_without_a_fence(why: str, epoch: int) -> None:
     """The next launch may have been admitted, and takes its tickets."""
-    old = "        target::fence();  // the next launch may take its tickets when it has been admitted\n"
-    broken = ("workspace.cuh", old, "")
-    check_overlapping("tiles", CODE.broken(*broken), seeds=6)
+    broken = ("workspace.cuh", f"        target::fence();  // {why}\n", "")
+    check_overlapping("tiles", CODE.broken(*broken), seeds=6, epoch=epoch)
     with pytest.raises(AssertionError):
-        check_overlapping("tiles", WATCHED.broken(*broken), seeds=6)
+        check_overlapping("tiles", WATCHED.broken(*broken), seeds=6, epoch=epoch)
 
 
 # ---- bulk copies to global memory ------------------------------------------------------------------

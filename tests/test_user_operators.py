@@ -329,6 +329,15 @@ def test_identities_of_another_form(state, identity):
         cuscan.Operator("f", "earlier", identity, state=state)
 
 
+def test_an_identity_has_as_many_numbers_as_the_state():
+    for identity, state, wanted in (
+        (1, AFFINE.state, "a tuple of 2 numbers, one a field of state"),
+        ((1, 0), None, "one number"),
+    ):
+        with pytest.raises(ScanTypeError, match=f"^identity must be {wanted}; got"):
+            cuscan.Operator("f", "earlier", identity, state=state)
+
+
 def test_identities_by_field_and_dtypes_by_type():
     arguments = {"identity": {"shift": 0, "scale": 1}, "state": {"scale": np.float32, "shift": np.dtype("float32")}}
     assert AFFINE.operator(**arguments) == AFFINE.operator()

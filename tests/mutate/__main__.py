@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     seed = int(commit(), 16) if options.seed is None else options.seed
     lines = all_mutants(ROOT)
-    scratch = ROOT / ".mutants"  # on the disk of what is compiled, so that copies are links
+    scratch = ROOT / ".mutants"
     results = Results(options.results or scratch / f"{seed}.jsonl", {"seed": seed, "sources": digest(lines)})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the tests that run are ended, too
     scratch.mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Tree:
-    """A copy of a tree, with what its tests have compiled so far; a mutant is put into it."""
+    """A copy of a tree, which shares what tests have compiled; a mutant is put into it."""
 
     def __init__(self, source: Path, copy: Path, mutant: Mutant | None = None) -> None:
         self._copy = copy
@@ -45,9 +45,9 @@ class Tree:
             elif path.is_file():
                 copy.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, copy / path.name)
-        if (source / _COMPILED).is_dir():
-            unfinished = shutil.ignore_patterns("tmp*", "*.lock")
-            shutil.copytree(source / _COMPILED, copy / _COMPILED, copy_function=os.link, ignore=unfinished)
+        (source / _COMPILED).mkdir(parents=True, exist_ok=True)
+        (copy / _COMPILED).parent.mkdir(parents=True)
+        (copy / _COMPILED).symlink_to(source / _COMPILED)  # it is kept by content, so all trees can share it
         if mutant is not None:
             mutant.put_into(copy)
         self._children: set[subprocess.Popen[str]] = set()

@@ -60,8 +60,9 @@ class Suite:
         yield from _chunks(_shuffled(simulating))
 
     def _of_host_code(self, file: str) -> Iterator[list[str]]:
-        """Modules that launch on a fake GPU for what launches, those that compile nothing, then those that do."""
+        """Modules of its name, for what launches those with a fake GPU, those that compile nothing, then all others."""
         stem = Path(file).stem
+        yield from self._of_modules([name for name in self._texts if f"/test_{stem}" in name], default=True)
         compiling = [name for name in self._texts if self._compiles(name, "simulator", "nvrtc")]
         if "/backends/" in file:
             yield from self._of_modules([name for name in compiling if "(gpu" in self._texts[name]], default=True)

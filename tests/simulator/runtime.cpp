@@ -15,6 +15,7 @@ Fiber* current;
 constexpr uint64_t kPage = 4096;
 constexpr size_t kMostPending = 256;
 constexpr uint32_t kDrainOdds[] = {8, 64, 1000};
+constexpr uint32_t kLongestEnd = 1000;  // turns
 
 constexpr const char* kNames[] = {"shuffle_up", "broadcast", "shuffle", "ballot"};
 
@@ -95,12 +96,13 @@ Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t clus
       kernel_(kernel),
       random_{schedule.seed},
       launches_(schedule.launches) {
-    const uint32_t clusters = blocks / cluster;
+    const uint32_t first = schedule.first_block / cluster;
     for (Launch& launch : launches_) {
         auto& waiting = launch.waiting;
-        for (uint32_t i = 0; i < clusters; ++i) waiting.push_back(clusters - 1 - i);
+        for (uint32_t i = blocks / cluster; i > first; --i) waiting.push_back(i - 1);
         if (schedule.shuffled)
-            for (uint32_t i = clusters; i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+            for (uint32_t i = uint32_t(waiting.size()); i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+        launch.admitting = launch.returned = first * cluster;
     }
     for (uint32_t i = 0; i < schedule.array_count; ++i)
         if (schedule.arrays[i].late) withhold(schedule.arrays[i]);
@@ -123,6 +125,12 @@ void Grid::end_kernel_before(Launch& launch) {
     launch.may_go_on = true;
     for (const auto& [array, bytes] : launch.withheld)
         memcpy(reinterpret_cast<void*>(array.from), bytes.get(), array.to - array.from);
+}
+
+void Grid::end(Launch& launch) {
+    launch.end = ~uint64_t(0);
+    std::for_each(launch.unseen.begin(), launch.unseen.end(), swap);
+    if (&launch != &launches_.back()) end_kernel_before((&launch)[1]);
 }
 
 // The one whose blocks start now, if there is one.
@@ -179,12 +187,12 @@ void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Clu
 void Grid::retire(Block& block) {
     for (const BulkCopy& copy : on_their_way_)
         if (copy.block == &block) return report("block %u returned before its bulk copies arrived", block.index);
-    if (&block != shown_) show_stores_of(&block);
-    shown_ = nullptr;  // they stay
+    show_stores_of(nullptr);
     block.cluster->blocks[block.index % cluster_] = nullptr;
     Launch& launch = *block.launch;
     if (!block.admits) ++launch.admitting;
-    if (++launch.returned == blocks && &launch != &launches_.back()) end_kernel_before((&launch)[1]);
+    launch.unseen.insert(launch.unseen.end(), block.pending.begin(), block.pending.end());
+    if (++launch.returned == blocks) launch.end = clock_ + random_.below(kLongestEnd);
     for (Warp& warp : block.warps)
         for (Fiber* fiber : warp.lanes) idle_.push_back(fiber);
     resident_.erase(std::find_if(resident_.begin(), resident_.end(), [&](auto& held) { return held.get() == &block; }));
@@ -200,6 +208,8 @@ void Grid::run() {
             start_cluster(*next);
         if (message[0] || resident_.empty()) break;
         if (clock_ >= schedule_.first_turn && !launches_[0].may_go_on) end_kernel_before(launches_[0]);
+        for (Launch& launch : launches_)
+            if (clock_ >= launch.end) end(launch);
         Warp& warp = *pick();
         Block& block = *warp.block;
         for (uint32_t turns = 1 + random_.below(8); turns > 0 && can_go_on(warp) && !message[0]; --turns) turn(warp);
@@ -210,6 +220,8 @@ void Grid::run() {
         if (block.exited == threads_) retire(block);
     }
     if (!launches_[0].may_go_on) end_kernel_before(launches_[0]);
+    for (Launch& launch : launches_)
+        if (launch.end != ~uint64_t(0)) end(launch);
     grid = nullptr;
 }
 

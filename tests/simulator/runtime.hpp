@@ -11,8 +11,8 @@
 //
 // Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). There,
 // others see stores late and in any order: those of the same block when its thread arrives at a barrier, those of other
-// blocks when a thread of the block fences, or the block returns. Until then the bytes are swapped with the old ones
-// whenever one of the others goes on. Loads are never early.
+// blocks when a thread of the block fences, or the launch ends, some time after its last block has returned. Until then the
+// bytes are swapped with the old ones whenever one of the others goes on. Loads are never early.
 #pragma once
 #include <setjmp.h>
 
@@ -57,6 +57,7 @@ struct Schedule {
     uint32_t launches;                      // of the kernel, that overlap
     uint64_t first_turn;                    // in which the kernel before the first launch has ended
     uint64_t workspace_from, workspace_to;  // addresses
+    uint32_t first_block;                   // those before it do not run
 };
 
 struct Random {  // splitmix64
@@ -153,6 +154,8 @@ struct Launch {
     uint32_t admitting = 0;         // blocks that have called admit_successor or have returned
     uint32_t returned = 0;          // blocks
     bool may_go_on = false;         // the launch before has ended
+    uint64_t end = ~uint64_t(0);    // on the clock: some time after all blocks have returned
+    PendingStores unseen;           // of blocks that have returned: others see them when the launch ends
     std::vector<std::pair<Array, std::unique_ptr<char[]>>> withheld;  // late arrays, and what they will have
 };
 
@@ -246,6 +249,7 @@ private:
     void show_stores_of(Block* block);
     void withhold(const Array& array);
     void end_kernel_before(Launch& launch);
+    void end(Launch& launch);
     Launch* next_launch();
     void start_cluster(Launch& launch);
     void start_block(uint32_t index, Launch& launch, const std::shared_ptr<Cluster>& cluster);
