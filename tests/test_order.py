@@ -309,13 +309,23 @@ def test_the_bits_do_not_depend_on_strides_within_one_axis_order(axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_the_layout_of_the_result_decides(axis):
-    x = rough((600, 500))
-    fortran = bits(cuscan.scan(np.asfortranarray(x), axis=axis))
-    plain = bits(cuscan.scan(x, axis=axis))
-    assert fortran != plain
-    assert fortran == bits(cuscan.scan(x, axis=axis, out=np.empty((500, 600), np.float32).T))
-    assert plain == bits(cuscan.scan(np.asfortranarray(x), axis=axis, out=np.empty((600, 500), np.float32)))
+def test_an_axis_is_contiguous_in_array_and_result_or_it_is_across(axis):
+    c = rough((600, 500))
+    f = np.asfortranarray(c)
+    along, across = (c, f) if axis == 1 else (f, c)
+    expected = bits(cuscan.scan(across, axis=axis))
+    assert expected != bits(cuscan.scan(along, axis=axis))
+    assert expected == bits(cuscan.scan(across, axis=axis, out=np.empty_like(along)))
+    assert expected == bits(cuscan.scan(along, axis=axis, out=np.empty_like(across)))
+
+
+@pytest.mark.parametrize("lines", [7, 8])
+def test_of_lines_that_take_less_than_a_sector_one_contiguous_array_is_enough(lines):
+    x = rough((lines, 700))
+    along, across = (bits(cuscan.scan(each, axis=1)) for each in (x, np.asfortranarray(x)))
+    assert along != across
+    for value, out in ((x, np.asfortranarray(x)), (np.asfortranarray(x), x.copy())):
+        assert bits(cuscan.scan(value, axis=1, out=out)) == (along if lines == 7 else across)
 
 
 def test_the_bits_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
