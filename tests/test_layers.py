@@ -20,8 +20,8 @@ LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
     "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
     "dense", "crossing", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "words",
-    "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers", "chunks",
-    "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
+    "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers",
+    "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
