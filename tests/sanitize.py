@@ -110,6 +110,20 @@ def every_access() -> Iterator[Case]:
         yield case("every second", wide, view=lambda x: x[..., ::2], mask=numbers(shape[-1:], "bool"))
         yield case("into every second", shape, out=numbers(wide, seed=1), out_view=lambda out: out[..., ::2])
         yield case("misaligned in place", wider, view=lambda x: x[..., 1:], in_place=True, reverse=True)
+    for axis, order in ((0, (1, 2, 0)), (1, (2, 1, 0)), (2, (0, 2, 1))):
+        turned = np.argsort(order)
+        yield (
+            f"panels, axis {axis}, results in the order {order}",
+            lambda axis=axis, order=order, turned=turned: check(
+                "cupy",
+                numbers((300, 41, 37)),
+                axis=axis,
+                reverse=axis == 1,
+                mask=numbers((300, 41, 37), "bool"),
+                out=numbers(tuple((300, 41, 37)[a] for a in order)),
+                out_view=lambda out: out.transpose(turned),
+            ),
+        )
 
 
 def every_size() -> Iterator[Case]:

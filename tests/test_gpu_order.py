@@ -275,3 +275,26 @@ def test_a_hundred_runs_give_the_same_bits(kind):
     different = [(gpu_bits(cuscan.scan(x, axis=axis)) != first).sum() for _ in range(100)]
     assert not any(int(count) for count in different)
     assert_same(cuscan.scan(x, axis=axis), cuscan.scan(numbers(shape), axis=axis))
+
+
+# ---- orders of axes in memory ---------------------------------------------------------------------------------------
+
+TURNED = [order for order in itertools.permutations(range(3)) if order != (0, 1, 2)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "float64"])
+@pytest.mark.parametrize("order", TURNED)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_results_lie_in_another_order_than_values(axis, order, dtype):
+    """Long and short axes, beside lines enough for all blocks and beside few."""
+    for shape in ((3, 4001, 190), (700, 90, 33), (40000, 5, 6)):
+        out = numbers(tuple(shape[a] for a in order), dtype, seed=1)
+        check(
+            "cupy",
+            numbers(shape, dtype),
+            axis=axis,
+            dtype=dtype,
+            reverse=axis == 1,
+            out=out,
+            out_view=lambda out: out.transpose(np.argsort(order)),
+        )
