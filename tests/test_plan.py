@@ -701,6 +701,11 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.workspace_words == 16 + whole_lines(2 * batches * columns * carry)
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [("int8", 2048), ("int64", 1024)])
+def test_a_tile_of_strips_holds_the_widest_elements(dtype, rows):
+    assert constants(planned(view((2**24, 3), "int8"), axis=0, dtype=dtype), "Rows") == (rows,)
+
+
 def test_strips_are_a_blocks_own_where_they_are_enough():
     own, shared = planned(view((2**15, 2**15)), axis=0), planned(view((2**16, 256)), axis=0)
     assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)

@@ -49,6 +49,12 @@ def test_a_request_knows_addresses_by_their_alignment_alone():
     assert request(view((8,), pointer=4096)) != request(view((8,), pointer=8196))
 
 
+@pytest.mark.parametrize("kind", ["offsets", "keys"])
+def test_what_gives_segments_is_aligned_to_its_elements(kind):
+    with pytest.raises(ScanValueError, match=f"^{kind} begins at address 0x2, which is no multiple of its item size"):
+        request(view((8,)), segments=(kind, view((8,), "int32", pointer=2)))
+
+
 def test_a_request_is_normalised():
     made = request(view((2, 3, 4)), np.str_("max"), np.int64(-3), reverse=np.bool_(True))
     assert (made.op, made.axis, made.reverse, made.exclusive) == (OPERATORS["max"], 0, True, False)

@@ -165,6 +165,22 @@ def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], 
     assert_same(simulation.run(2), expected)
 
 
+def test_own_strips_of_a_batch() -> None:
+    """A block has as many turns as there are strips, and no more."""
+    value = integers((3, 300, 128))
+    simulation = planned(value, axis=1, sms=1, dtype="int32")
+    assert simulation.plan.config.family == "strips" and not simulation.plan.config.grid
+    assert_same(simulation.run(), np.cumsum(value, 1, dtype=np.int32))
+
+
+def test_bulk_stores_of_strips_in_reverse() -> None:
+    value = integers((256 * 40, 12))
+    simulation = planned(value, axis=0, sms=1, dtype="int32", reverse=True)
+    constants = dict(simulation.plan.config.constants)
+    assert constants["BulkStores"] == constants["Back"] == 1
+    assert_same(simulation.run(), np.cumsum(value[::-1], 0, dtype=np.int32)[::-1])
+
+
 @pytest.mark.parametrize(("family", "shape"), [("strips", (2, 700, 12)), ("panels", (7, 50, 64))])
 def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
     decay, value, initial = (integers(s, -1, 1).astype(np.float32) for s in (shape, shape, (shape[0], shape[2])))
