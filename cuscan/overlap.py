@@ -20,14 +20,13 @@ def check_overlap(roles: tuple[str, ...], kinds: Sequence[ArrayKind], pointers: 
     """
     read = len(roles)
     for i in range(read, len(kinds)):
-        out, place = kinds[i], pointers[i]
-        start, end = place + out.reach[0], place + out.reach[1]
+        place, (first, last) = pointers[i], kinds[i].reach
         for j in range(read):
-            kind, pointer = kinds[j], pointers[j]
-            if start < pointer + kind.reach[1] and pointer + kind.reach[0] < end:
-                _check_pair(roles[j], (kind, pointer), (out, place))
+            (lowest, highest), apart = kinds[j].reach, pointers[j] - place
+            if first < apart + highest and apart + lowest < last:
+                _check_pair(roles[j], (kinds[j], pointers[j]), (kinds[i], place))
         for j in range(read, i):
-            if _overlap((kinds[j], pointers[j]), (out, place)):
+            if _overlap((kinds[j], pointers[j]), (kinds[i], place)):
                 raise ScanValueError("the arrays of out overlap; they must share no memory")
 
 

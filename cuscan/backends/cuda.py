@@ -118,8 +118,9 @@ class Launch:
         arguments: list[Argument] = [*pointers]
         if self.moves:
             arguments = [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
-        for i, place in enumerate(self.numbers):
-            arguments[place] = numbers[i]
+        if self.numbers:
+            for i, place in enumerate(self.numbers):
+                arguments[place] = numbers[i]
         if self.workspace_bytes:
             states = workspace.find(self.workspace_bytes, library, device, stream)
         arguments += states.pointer if states else 0, start, self.geometry
@@ -149,7 +150,8 @@ class _Call(Launch):
         self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
-        made = [] if operands.outs or request.only_carry else [(r.shape, r.strides, r.dtype) for r in request.results]
+        results = () if operands.outs is not None or request.only_carry else request.results
+        made = [(spec.shape, spec.strides, spec.dtype) for spec in results]
         if request.last is not None:
             made.append(_without(request.last, request.axis))
         for field in request.carry_out:
@@ -183,7 +185,7 @@ class _Call(Launch):
         if initial is not None:
             start = initial_argument(self.kind, initial).tobytes()
         if not self.empty:
-            numbers = [arrays[place].tobytes() for place in self.numbers]
+            numbers = [arrays[place].tobytes() for place in self.numbers] if self.numbers else ()
             self.queue(library.stream(self.device), pointers, start, numbers)
         if self.unscanned is not None:
             _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
