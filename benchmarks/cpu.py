@@ -29,7 +29,7 @@ Call = Callable[..., Array]
 
 FILE = Path("numpy", "ratios.json")  # of the folder of results
 SMALL, LARGE = 100, 10**6  # elements
-SECONDS = 1.0  # that a cell is timed for
+SECONDS = 3.0  # that a cell is timed for
 SHARE = 0.01  # of elements at which a segment starts
 MOST = {"call": 30e-6, "exact": 1.5, "float": 3.0, "loop": 10.0}  # seconds of a small call; times as long as the peer
 NOT_COMPILED = "Numba is not installed"

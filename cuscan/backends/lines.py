@@ -8,7 +8,7 @@ import numpy as np
 
 from cuscan.backends.convert import to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
-from cuscan.backends.steps import States, at, put
+from cuscan.backends.steps import States, at
 from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, spread
 from cuscan.order import PAIRED_SECTION, Order
 from cuscan.request import ScanRequest
@@ -116,11 +116,9 @@ def _walk(
 
     for i in range(items):
         element = at(elements, i)
-        if shows_before:
-            keep(algebra.shown_before(running, element, None if i else alone), i)
-        put(combine.shown(running, element, running), running)
+        shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
+        running = combine.shown(running, element, None if shows_before else running)
         if i == 0 and alone is not None:
             for part, field in zip(running, element[combine.hidden :], strict=True):
                 part[alone] = field[alone]
-        if not shows_before:
-            keep(running, i)
+        keep(running if shown is None else shown, i)

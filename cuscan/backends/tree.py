@@ -101,6 +101,8 @@ class Carry:
         """
         if self.paired:
             return self._pass_pairs(totals)
+        if len(totals[0]) <= GROUP:
+            return self._pass_chain(totals)
         firsts = range(0, len(totals[0]), GROUP)
         befores, exist = zip(*(self._pass_chain(at(totals, slice(i, i + GROUP))) for i in firsts), strict=True)
         return tuple(map(np.concatenate, zip(*befores, strict=True))), exist[0]
