@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from jax_cases import AFFINE, TIMES, leaves, wide_types
+from selection import covering, each
 from sharding import Sample, draw_sample
 
 import cuscan
@@ -105,6 +107,8 @@ SEGMENTS: dict[str, Any] = {
     "offsets": np.array([0, 0, 3, 7, 7, 12]),
 }
 
+WAYS = covering(itertools.product(SEGMENTS, [False, True]), each)
+
 
 def on_four(call: Callable[..., Any], x: Any, beside: dict[str, Any], **keywords: Any) -> Any:
     """A call on four shards of the axis 1 of all arrays in x."""
@@ -132,8 +136,7 @@ def several(module: Any) -> Callable[..., Any]:
     return scans
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("kind", SEGMENTS)
+@pytest.mark.parametrize("kind, reverse", WAYS)
 def test_segments_across_borders(kind: str, reverse: bool) -> None:
     x = np.random.default_rng(0).integers(-4, 5, (2, 12)).astype(np.float32)
     beside = {} if kind == "none" else {kind: SEGMENTS[kind]}
@@ -143,8 +146,7 @@ def test_segments_across_borders(kind: str, reverse: bool) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("kind", SEGMENTS)
+@pytest.mark.parametrize("kind, reverse", WAYS)
 def test_a_carry_comes_in_and_goes_out(kind: str, reverse: bool) -> None:
     """As through one call on all shards, joined; and it is the same on all ranks."""
     rng = np.random.default_rng(0)

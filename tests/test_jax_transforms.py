@@ -71,6 +71,12 @@ def test_gradients_have_the_dtype_of_what_they_are_of(dtype: str) -> None:
     assert jax.grad(lambda x: cuscan.cumsum(x, dtype="complex64").sum().real)(jnp.ones(2, "float16")).dtype == "float16"
 
 
+def test_cotangents_of_complex_numbers_are_no_conjugates() -> None:
+    x, cotangent = (jnp.asarray(standard_normal(5, seed=i) + 1j * standard_normal(5, seed=i + 5)) for i in (1, 2))
+    got, expected = (jax.jit(lambda x, f=f: jax.vjp(f, x)[1](cotangent)[0])(x) for f in (cuscan.cumprod, jnp.cumprod))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_gradients_of_python_s_numbers() -> None:
     """JAX hands its rules subclasses of float, which have no shape."""
     x = jnp.asarray([1.0, 2.0, 4.0])

@@ -19,8 +19,9 @@ LEAST = {
     "tests/test_interval.py::test_simulated": (60, 310),
     "tests/test_nvrtc": (125, 650),
     "tests/test_mistakes.py::test_mistake_is_noticed": (45, 320),
-    "tests/test_jax": (120, 150),
-    "tests/test_gpu_jax": (160, 160),
+    "tests/test_jax": (205, 280),
+    "tests/test_gpu_jax": (260, 260),
+    "tests/test_distributed": (42, 175),
     "tests/test_gpu_ways": (150, 190),
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from cuscan.autograd.jax import adopted, scan
 from cuscan.autograd.jax_calls import alike, request_of
 from cuscan.autograd.jax_initial import carry_of, number_of
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands
+from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets, lies_along
 from cuscan.errors import ScanValueError
 from cuscan.interop.jax import canonical
@@ -47,10 +47,8 @@ class Place(NamedTuple):
 
     def from_before(self, array: Array) -> Array:
         """The array of the rank before, in scan order; zeros on the first one."""
-        steps = [(i, i + 1) for i in range(self.size - 1)]
-        return jax.lax.ppermute(
-            self._varying(array), self.name, [step[::-1] for step in steps] if self.reverse else steps
-        )
+        steps = [(i + 1, i) if self.reverse else (i, i + 1) for i in range(self.size - 1)]
+        return jax.lax.ppermute(self._varying(array), self.name, steps)
 
     def _varying(self, array: Array) -> Array:
         """The array where JAX knows that it is another one on each rank."""
@@ -74,12 +72,12 @@ def run(flags: Flags, operands: Operands, initial: Any, axis_name: Any) -> Array
         if initial is not None and request.op.segments_have_initial:
             call = call._replace(initial=number_of(initial))
     given.pop("initial", None)
-    results, behind = _scan(request, call._replace(roles=tuple(given)), tuple(given.values()), first, place)
+    keyed = "keys" in call.roles
+    call, arrays = call._replace(roles=tuple(given)), tuple(given.values())
+    results, behind = _scan(request, call, arrays, first, place, returns_carry=flags.return_carry)
     if not flags.return_carry:
         return results
-    if "keys" in call.roles:
-        behind = (*behind, last_key)
-    return (*results, behind[0] if len(behind) == 1 else behind)
+    return (*results, one_or_all((*behind, last_key) if keyed else behind))
 
 
 def _place_of(request: ScanRequest, name: Any) -> Place:
@@ -114,8 +112,10 @@ def _dtype(spec: Any) -> Any:
 # ---- the shards ------------------------------------------------------------------------------------------------------
 
 
-def _scan(request: ScanRequest, call: Call, arrays: Arrays, first: list[Array], place: Place) -> tuple[Arrays, Arrays]:
-    """The results of this shard, and the carry behind the last one, without a key."""
+def _scan(
+    request: ScanRequest, call: Call, arrays: Arrays, first: list[Array], place: Place, *, returns_carry: bool
+) -> tuple[Arrays, Arrays]:
+    """The results of this shard, and the carry behind the last one, without a key, if it is asked for."""
     op, axis, reset = request.op, request.axis, None
     if "reset" in call.roles:
         reset = jnp.broadcast_to(arrays[call.roles.index("reset")], request.shape).any(axis)
@@ -143,6 +143,8 @@ def _scan(request: ScanRequest, call: Call, arrays: Arrays, first: list[Array], 
     results = scan(call._replace(roles=(*call.roles, *names)), (*arrays, *carry))
     if op.indexed and place.reverse:
         results = (results[0], _moved(results[1], place.start))
+    if not returns_carry:
+        return results, ()
     behind = _fold(request, stacked, restarts, place.size)
     return results, (*behind, counted + place.whole) if op.indexed else behind
 
