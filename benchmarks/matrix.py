@@ -156,8 +156,8 @@ def _small() -> Iterable[Case]:
 
 
 def _host() -> Iterable[Case]:
-    for call in ("torch.cumsum(x, 0, out=y)", "torch.cumsum(x, 0)"):
-        yield Case((1000,), how="queue", call=call, must=1.0, aim=0.7)
+    for call, must in (("torch.cumsum(x, 0, out=y)", 0.75), ("torch.cumsum(x, 0)", 1.0)):
+        yield Case((1000,), how="queue", call=call, must=must, aim=0.7)
     yield Case((1000,), how="queue", call="cupy.cumsum(x, 0, out=y)", must=0.4, aim=0.2)
 
 
@@ -176,7 +176,9 @@ def _training() -> Iterable[Case]:
         yield Case((1024, 65536), axis=1, op="linear_recurrence", label=label, must=must, aim=aim, **floor)
     yield Case((8192, 32768), axis=1, label="backward", must=1.05, aim=1.0, **floor)
     yield Case(layer, axis=1, label="backward", must=1.05, aim=1.0, **floor)
-    yield Case((1000,), how="train", label="host", call="torch.cumsum(x, 0), forward and backward", must=1.2, aim=1.0)
+    host: dict[str, Any] = {"how": "train", "label": "host", "call": "torch.cumsum(x, 0), forward and backward"}
+    for op, must, aim in (("add", 1.2, 1.0), ("mul", 2.0, 1.2), ("linear_recurrence", 2.0, 1.2)):
+        yield Case((1000,), op=op, must=must, aim=aim, **host)
 
 
 def _programs() -> Iterable[Case]:

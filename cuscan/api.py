@@ -487,7 +487,7 @@ def _array_or_number(a: Any, b: Any, dtype: Any) -> Any:
     number = DTYPES[result.accumulator] if result.kind in INEXACT else DTYPES["float64"]
     if isinstance(a, complex | np.complexfloating) and number.kind is not Kind.COMPLEX:
         number = DTYPES["complex128"]  # which is an error
-    return number_like(check_initial(a, number, "a"), number, value)
+    return number_like(check_initial(a, number, "a"), number, value.library, value.device)
 
 
 def _is_number(value: Any) -> bool:

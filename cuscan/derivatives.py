@@ -19,12 +19,12 @@ from typing import Any
 
 from cuscan.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.carried import Cotangents, added, fields_in, first_field, has_other_field, split, tangent_in, tangents_out
-from cuscan.dtypes import DTYPES, INEXACT, DType
+from cuscan.dtypes import DTYPES, DType
 from cuscan.linearised import Call, LinearisedScan, Namespace, Step
-from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
+from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.steps import check_differentiable, make_step
 
-__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward", "transposed"]
+__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward"]
 
 Array = Any
 Maybe = Array | None
@@ -42,22 +42,6 @@ def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
     if "keys" in call.roles:
         read.add(call.roles[-1])  # the key of a carry, if there is one
     return tuple(role in read for role in call.roles)
-
-
-def transposed(flags: Flags, roles: tuple[str, ...], rank: int, x: DType) -> Flags | None:
-    """The flags of the one scan that is the whole pullback of a call with these flags; None where it takes more.
-
-    A sum goes the other way, in the segments that keys or offsets give. `x`: the dtype of the elements.
-    """
-    plain = not (flags.skipna or flags.include_initial or flags.return_carry)
-    others = {"mask", "reset", *CARRY}
-    if not plain or find_operator(flags.op) is not OPERATORS["add"] or not others.isdisjoint(roles):
-        return None
-    result = x if flags.dtype is None else find_dtype(flags.dtype)
-    if x.kind not in INEXACT or result.kind is not x.kind:
-        return None
-    axis = flags.axis - rank if flags.axis >= 0 else flags.axis
-    return flags._replace(axis=axis, reverse=not flags.reverse, dtype=x.name, validate=False)
 
 
 def pushforward(

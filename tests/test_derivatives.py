@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cuscan import backends
+from cuscan.autograd.tape import Recorder
 from cuscan.call import Operands, make_flags
 from cuscan.derivatives import Call, kept, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
@@ -93,6 +95,51 @@ def test_pushforward_and_pullback(call: Call, beside: tuple[Array, ...]) -> None
     backward = sum((g * t).sum() for g, t in zip(pulled, tangents, strict=True) if t is not None)
     np.testing.assert_allclose(forward, backward, rtol=1e-10)
     assert all((gradient is None) == (not need) for gradient, need in zip(pulled, needs, strict=True))
+
+    recorder = Recorder(Numpy)
+    inputs = [*(a for a, keep in zip(arrays, kept(call, needs), strict=True) if keep), *cotangents]
+    traced = [recorder.add(array) for array in inputs]
+    places = iter(traced)
+    again = tuple(next(places) if isinstance(array, np.ndarray) else array for array in read)
+    tape, found = recorder.finish(pullback(call, again, [*places], needs, DTYPES["float64"], recorder))
+    doubled = [2 * g for g in cotangents]
+    other = pullback(call, read, doubled, needs, DTYPES["float64"], Numpy)
+    rerun = tape.run([*inputs[: -len(cotangents)], *doubled])
+    for results, expected in ((found, pulled), (rerun, other)):
+        for one, another in zip(results, expected, strict=True):
+            assert one is another is None or np.array_equal(one, another)
+
+
+class Array2(np.ndarray):  # type: ignore[type-arg]
+    """An array that can be watched."""
+
+
+def test_a_tape_lets_go_of_what_nobody_reads() -> None:
+    alive: list[int] = []
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(Numpy):
+        @staticmethod
+        def twice(x: Array) -> Array:
+            alive.append(sum(ref() is not None for ref in made))
+            doubled = (2 * x).view(Array2)
+            made.append(weakref.ref(doubled))
+            return doubled
+
+        @staticmethod
+        def pair(x: Array) -> tuple[Array, Array]:
+            return Watched.twice(x), Watched.twice(x)
+
+    recorder = Recorder(Watched)
+    x = recorder.add(np.ones(3))
+    y = recorder.pair(recorder.twice(recorder.twice(recorder.twice(x))))[1]
+    tape, (result, nothing) = recorder.finish((y + recorder.concat((1 - x, x), 0)[:3], None))
+    assert result.tolist() == [16, 16, 16] and nothing is None
+    del recorder, x, y, result
+    made.clear(), alive.clear()
+    assert tape.run([np.full(3, 2.0)])[0].tolist() == [31, 31, 31]
+    assert alive == [0, 1, 1, 1, 2]  # what is read, and the first of the pair
+    assert not [ref for ref in made if ref() is not None]
 
 
 class Like:

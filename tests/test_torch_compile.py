@@ -14,8 +14,12 @@ from cuscan.operators import find_key
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import cuscan.autograd.torch  # defines the operator  # noqa: E402
 
 TIMES = cuscan.Operator(
     "times", "earlier * later", 1, numpy=np.multiply, vjp=lambda earlier, later, g: (g * later, g * earlier)
@@ -182,6 +186,28 @@ def test_opcheck(function: Any) -> None:
     torch.library.opcheck(torch.ops.cuscan.scan.default, arguments_of(function, numbers(3, 5).requires_grad_()))
 
 
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="torch has no such tag")
+def test_calls_that_wait_for_the_device_are_kept_out_of_cuda_graphs() -> None:
+    """Those that check offsets; their backward does not."""
+    graphs: list[Any] = []
+
+    def keep(graph: Any, _: Any) -> Any:
+        graphs.append({str(node.target): getattr(node.target, "tags", ()) for node in graph.graph.nodes})
+        return make_boxed_func(graph)
+
+    offsets = torch.tensor([0, 2, 5])
+    for validate, name in ((False, "cuscan.scan.default"), (True, "cuscan.scan_validated.default")):
+        backend = aot_autograd(fw_compiler=keep, bw_compiler=keep)
+        function = compiled(lambda x, v=validate: cuscan.cumprod(x, offsets=offsets, validate=v).sum(), backend)
+        trained(function, numbers(3, 5))
+        forward, backward = graphs[-2:]
+        assert (torch.Tag.cudagraph_unsafe in forward[name]) is validate
+        assert torch.Tag.cudagraph_unsafe not in backward["cuscan.scan.default"]
+        assert "cuscan.scan_validated.default" not in backward
+        with pytest.raises(Exception, match="offsets"):
+            function(numbers(3, 4)) if validate else cuscan.cumsum(numbers(3, 4), offsets=offsets, validate=True)
+
+
 def test_operators_of_the_user_are_found_by_what_they_are() -> None:
     x = numbers(3)
     arguments = list(arguments_of(lambda x: cuscan.scan(x, TIMES), x))
@@ -259,3 +285,22 @@ def test_captures_anew_for_every_size_keep_nothing() -> None:
     with config.patch({"triton.cudagraph_dynamic_shape_warn_limit": None}):
         before = check(range(8980, 9000))
         assert check(range(8880, 8980)) <= before + (2 << 20)
+
+
+@pytest.mark.gpu
+def test_replays_train_as_eager_calls_do() -> None:
+    """Forward and backward are graphs; a call that checks its offsets stays outside of them."""
+    offsets = torch.tensor([0, 100, 700], device="cuda")
+
+    def checked(x: Any) -> Any:
+        return (cuscan.cumsum(x.sin(), axis=0, offsets=offsets, validate=True) * x).square().mean()
+
+    for function in (step, checked):
+        torch._dynamo.reset()
+        replayed = compiled(function, mode="reduce-overhead")
+        for seed in range(5):  # run, captured, replayed
+            x = numbers(700, 30, seed=seed).float().cuda()
+            torch.testing.assert_close(trained(replayed, x), trained(function, x), rtol=1e-4, atol=1e-4)
+    offsets[1] = 800
+    with pytest.raises(cuscan.ScanValueError, match="offsets"):
+        replayed(x)

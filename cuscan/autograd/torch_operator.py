@@ -1,4 +1,7 @@
-"""The operator `cuscan::scan`: what a call is in graphs of torch.compile and torch.export, and to tensor subclasses."""
+"""The operator `cuscan::scan`: what a call is in graphs of torch.compile and torch.export, and to tensor subclasses.
+
+A call that checks its offsets is `cuscan::scan_validated`.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,15 @@ Run = Callable[[Call, tuple[Array, ...]], Results]
 _TYPES = {"op": "str", "axis": "int", "dtype": "str"}  # of flags that are no bool
 _FLAGS = ", ".join(f"{_TYPES.get(name, 'bool')} {name}" for name in Flags._fields)
 
+# The other one waits for the device, so no CUDA graph can hold it. Tags are of operators, not of their calls.
+_UNSAFE = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+_NAMES: dict[str, list[Any]] = {"scan": [], "scan_validated": _UNSAFE}
 _LIBRARY = torch.library.Library("cuscan", "DEF")
-_LIBRARY.define(
-    f"scan(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
-)
+for _name, _tags in _NAMES.items():
+    _LIBRARY.define(
+        f"{_name}(Tensor[] arrays, str[] roles, Scalar[]? initial, {_FLAGS}) -> Tensor[]",
+        tags=(torch.Tag.pt2_compliant_tag, *_tags),
+    )
 
 
 def apply(call: Call, arrays: Sequence[Array]) -> Results:
@@ -41,7 +49,9 @@ def apply(call: Call, arrays: Sequence[Array]) -> Results:
     if initial is not None:
         initial = list(initial) if isinstance(initial, tuple) else [initial]
     flags = flags._replace(op=find_operator(flags.op).key, dtype=dtype)
-    return tuple(torch.ops.cuscan.scan(tensors, list(call.roles), initial, *flags))
+    waits = flags.validate and "offsets" in call.roles
+    operator = torch.ops.cuscan.scan_validated if waits else torch.ops.cuscan.scan
+    return tuple(operator(tensors, list(call.roles), initial, *flags))
 
 
 def _number(number: complex, dtype: object, device: Any) -> Array:
@@ -77,13 +87,14 @@ def _batch(info: Any, in_dims: tuple[Any, ...], arrays: Sequence[Array], *others
     return list(results), [0] * len(results)
 
 
-torch.library.register_fake("cuscan::scan", _fake, lib=_LIBRARY)
-if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
-    torch.library.register_vmap("cuscan::scan", _batch, lib=_LIBRARY)
+for _name in _NAMES:
+    torch.library.register_fake(f"cuscan::{_name}", _fake, lib=_LIBRARY)
+    if hasattr(torch.library, "register_vmap"):  # from torch 2.5 on
+        torch.library.register_vmap(f"cuscan::{_name}", _batch, lib=_LIBRARY)
 
 
 def implement(run: Run, record: Callable[[Run, Call, tuple[Array, ...]], Results]) -> None:
-    """Say what the operator does: run(call, arrays) in memory; record(run, call, arrays) where autograd looks on."""
+    """Say what the operators do: run(call, arrays) in memory; record(run, call, arrays) where autograd looks on."""
 
     def below_autograd(call: Call, arrays: tuple[Array, ...]) -> Results:
         with torch._C._AutoDispatchBelowAutograd():
@@ -92,6 +103,7 @@ def implement(run: Run, record: Callable[[Run, Call, tuple[Array, ...]], Results
     def of_arguments(run: Run) -> Callable[..., list[Array]]:
         return lambda arrays, roles, initial, *flags: list(run(_call(roles, initial, flags), tuple(arrays)))
 
-    _LIBRARY.impl("scan", of_arguments(run), "CPU")
-    _LIBRARY.impl("scan", of_arguments(run), "CUDA")
-    _LIBRARY.impl("scan", of_arguments(functools.partial(record, below_autograd)), "Autograd")
+    for name in _NAMES:
+        _LIBRARY.impl(name, of_arguments(run), "CPU")
+        _LIBRARY.impl(name, of_arguments(run), "CUDA")
+        _LIBRARY.impl(name, of_arguments(functools.partial(record, below_autograd)), "Autograd")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
-from cuscan.interop import CUPY_MISSING, find_library, hand_back
+from cuscan.interop import CUPY_MISSING, ArrayView, find_library, hand_back
 from cuscan.kept import Table
 
 Results = tuple[Any, ...]
@@ -28,7 +28,8 @@ def repeat(
     flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], outs: tuple[Any, ...] | None, initial: Any
 ) -> tuple[Any, Results | None]:
     """Run a call if a like one ran before; else what like calls are to be kept by, None where they are not."""
-    library = find_library(arrays[0], roles[0])
+    first = arrays[0]
+    library = first.library if type(first) is ArrayView else find_library(first, roles[0])
     found = library.look(arrays if outs is None else arrays + outs) if library else None
     if found is None:
         return None, None

@@ -159,7 +159,7 @@ class _Call(Launch):
         self.makers = tuple([library.maker(*spec, self.device) for spec in made])
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
-        """Run a call on the arrays that it reads and those of `out`, with the addresses of both."""
+        """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
         current, wanted = _get_device(), self.device.ordinal
         if current == wanted:
             return self._run(arrays, outs, pointers, initial)
@@ -185,7 +185,7 @@ class _Call(Launch):
         if initial is not None:
             start = initial_argument(self.kind, initial).tobytes()
         if not self.empty:
-            numbers = [arrays[place].tobytes() for place in self.numbers] if self.numbers else ()
+            numbers = [arrays[place].owner.tobytes() for place in self.numbers] if self.numbers else ()
             self.queue(library.stream(self.device), pointers, start, numbers)
         if self.unscanned is not None:
             _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
@@ -233,7 +233,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         if current != wanted:
             _set_device(wanted)
         launch, pointers = _find_launch(flags, operands, initial is not None)
-        arrays = tuple([view.owner for view in operands.views])
+        arrays = tuple([view if view.kind.is_number else view.owner for view in operands.views])
         results = launch.run(arrays, tuple([out.owner for out in operands.outs or ()]), pointers, initial)
         lent = [view.lender for view in operands.views if view.lender is not None]
         if lent:

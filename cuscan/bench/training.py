@@ -33,14 +33,17 @@ def train(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
 
 
 def _host(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
+    """The host's part of forward and backward over that of torch's sum; of a recurrence with gradients of a and b."""
     yield "cuscan", record
     torch = importlib.import_module("torch")
     x = torch.ones(case.shape, device=_device(machine), requires_grad=True)
-    weights = torch.ones_like(x)
-    runs: list[Run] = [
-        lambda: torch.autograd.grad(cuscan.cumsum(x, 0), x, weights),
-        lambda: torch.autograd.grad(torch.cumsum(x, 0), x, weights),
-    ]
+    a, weights = torch.ones_like(x, requires_grad=True), torch.ones_like(x)
+    scans: dict[str, Run] = {
+        "add": lambda: torch.autograd.grad(cuscan.cumsum(x, 0), x, weights),
+        "mul": lambda: torch.autograd.grad(cuscan.cumprod(x, 0), x, weights),
+        "linear_recurrence": lambda: torch.autograd.grad(cuscan.linear_recurrence(a, x), (x, a), weights),
+    }
+    runs: list[Run] = [scans[case.op], lambda: torch.autograd.grad(torch.cumsum(x, 0), x, weights)]
     for run in runs:
         if float(run()[0][0]) != case.shape[0]:
             raise WrongResultError(f"{case.name}: the gradient of the first of {case.shape[0]} elements is wrong")

@@ -72,7 +72,7 @@ def operands_of(call: Call, arrays: Arrays, outs: Arrays | None = None) -> Opera
             views.append(adopt(np.asarray(array) if isinstance(array, np.generic) else array, role))
         else:
             dtype = views[-1].dtype if call.flags.dtype is None else find_dtype(call.flags.dtype)
-            views.append(number_like(array, DTYPES[dtype.accumulator], views[-1]))
+            views.append(number_like(array, DTYPES[dtype.accumulator], views[-1].library, views[-1].device))
     adopted = None if outs is None else tuple(adopt(out, "out") for out in outs)
     return Operands(tuple(views[::-1]), call.roles, adopted)
 

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad
 
-from cuscan.autograd.torch import TorchNamespace, remember, saved
+from cuscan.autograd.torch import TorchNamespace
+from cuscan.autograd.torch_recording import Recording
 from cuscan.call import CARRY, Flags, Operands
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
@@ -94,7 +95,7 @@ class ShardedTorch(TorchNamespace):
     def is_on_host(self, x: Array) -> bool:
         return bool(x.device.type == "cpu")
 
-    def scan(self, call: Call, arrays: Arrays) -> Arrays:  # type: ignore[override]
+    def scan(self, call: Call, arrays: Arrays) -> Arrays:
         return scan(*sharded.prepare(call, arrays, self.ranks, self), self)
 
     def positions(self, x: Array, axis: int) -> Array:  # type: ignore[override]
@@ -119,15 +120,16 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, xp: ShardedTorch, has_total: bool, call: Call, *arrays: Array) -> Arrays:
         results = sharded.scan(call, arrays, xp.ranks, xp)
-        remember(ctx, call, arrays, results)
+        Recording(call, arrays, ctx.needs_input_grad[3:]).remember(ctx, call.initial, arrays, results)
         ctx.xp, ctx.has_total = xp, has_total
         return results
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Array) -> Arrays:
-        memory = ctx.memory
+        recording, (_, numbers) = ctx.memory
+        arrays = recording.fill(recording.saved, ctx.saved_tensors, numbers)
         found = pullback(
-            memory.call, saved(ctx), cotangents, memory.needs, memory.dtype, ctx.xp, has_total=ctx.has_total
+            recording.call, arrays, cotangents, recording.needs, recording.dtype, ctx.xp, has_total=ctx.has_total
         )
         return (None, None, None, *found)
 

@@ -42,7 +42,11 @@ class CuPyLibrary(WideIntegers):
         pointers = []
         for array in arrays:
             if type(array) is not cupy.ndarray:
-                return None
+                if type(array) is not ArrayView:
+                    return None
+                facts.append(array.kind)  # a number
+                pointers.append(0)
+                continue
             memory = array.data
             pointer = memory.ptr
             pointers.append(pointer)

@@ -37,6 +37,7 @@ _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 transforms_are_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+_is_traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling  # the bytecode of a call, not its tensors
 _count_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
 
@@ -66,7 +67,7 @@ def is_plain(array: Any) -> bool:
 
 def _may_be_traced() -> bool:
     """Whether what is computed may be followed, whatever the tensors: batched, differentiated forward, or traced."""
-    return _is_compiling() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
+    return _is_traced() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
 
 
 def _is_recorded(array: Any) -> bool:
@@ -85,12 +86,18 @@ class TorchLibrary(WideIntegers):
         self._kinds: Kinds = Table()
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
+        """See `Library`. The last of the facts is for `autograd`: which arrays it records, a bit each; 0 if none."""
         if _may_be_traced():
             return None
         facts: list[Any] = []
         pointers = []
+        recorded, may_be_recorded = 0, torch.is_grad_enabled()
         for array in arrays:
-            if type(array) not in _PLAIN or not array.is_cuda or (array.requires_grad and torch.is_grad_enabled()):
+            if type(array) is ArrayView:  # a number
+                facts.append(array.kind)
+                pointers.append(0)
+                continue
+            if type(array) not in _PLAIN or not array.is_cuda:
                 return None
             dtype = array.dtype
             if array.is_neg() or (dtype.is_complex and array.is_conj()):
@@ -101,6 +108,8 @@ class TorchLibrary(WideIntegers):
             except RuntimeError:  # not strided
                 return None
             pointers.append(pointer)
+            recorded += recorded + (may_be_recorded and array.requires_grad)
+        facts.append(recorded)
         return facts, pointers
 
     def adopt(self, array: Any, name: str) -> ArrayView:
@@ -133,15 +142,18 @@ class TorchLibrary(WideIntegers):
             raise ScanTypeError(f"{name} is a nested tensor; pass its values(), and its offsets() as offsets=")
         if dtype is None or array.layout is not torch.strided:
             raise self._not_strided(array, name)
+        return ArrayKind(self, dtype, tuple(array.shape), array.stride(), self.device_of(array, name))
+
+    def device_of(self, array: Any, name: str) -> Device:
+        """Where a tensor is."""
         if array.is_cuda:
             if torch.version.hip:
                 raise ScanTypeError(f"{name} is on a ROCm GPU; cuscan works on CUDA GPUs and on the CPU")
-            device = _DEVICES[array.get_device()]
-        elif array.device.type == "cpu":
-            device = _CPU
-        else:
+            index: int = array.get_device()
+            return _DEVICES[index]
+        if array.device.type != "cpu":
             raise ScanTypeError(f"{name} is on device {array.device}; cuscan works on cuda and cpu")
-        return ArrayKind(self, dtype, tuple(array.shape), array.stride(), device)
+        return _CPU
 
     def _not_strided(self, array: Any, name: str) -> ScanTypeError:
         return ScanTypeError(

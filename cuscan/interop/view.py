@@ -172,12 +172,10 @@ class ArrayView:
         return self.kind.readonly
 
 
-def number_like(number: Any, dtype: DType, like: ArrayView) -> ArrayView:
-    """A number in the place of an array beside `like`."""
-    key = like.library, dtype, like.device
-    kind = _numbers.get(key) or _numbers.setdefault(
-        key, ArrayKind(like.library, dtype, (), (), like.device, True, True)
-    )
+def number_like(number: Any, dtype: DType, library: Library, device: Device) -> ArrayView:
+    """A number in the place of an array beside one of a library on a device."""
+    key = library, dtype, device
+    kind = _numbers.get(key) or _numbers.setdefault(key, ArrayKind(library, dtype, (), (), device, True, True))
     return ArrayView(np.dtype(dtype.name).type(number), kind, 0)
 
 

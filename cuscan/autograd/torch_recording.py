@@ -1,0 +1,168 @@
+"""What autograd keeps of a call: the tensors that its derivatives read, and what like calls have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from cuscan.autograd.tape import Recorder, Tape
+from cuscan.call import BESIDE, find_dtype, find_operator
+from cuscan.derivatives import Call, check_differentiable, kept, pullback
+from cuscan.dtypes import INEXACT, DType
+from cuscan.interop.torch import from_torch
+from cuscan.interop.view import ArrayView
+from cuscan.kept import Table, keep
+
+Array = Any
+Results = tuple[Array, ...]
+
+
+class _StandIn(NamedTuple):
+    """What a backward needs of a tensor that is not saved."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Recording:
+    """What calls that autograd follows have in common, if they are alike but for addresses, strides and numbers.
+
+    Args:
+        call: one of them; the `initial` of others may be another number.
+        arrays: its tensors, and a view in the place of a number.
+        needs: those for which gradients are wanted; by default those that require grad.
+
+    Attributes:
+        has_tapes: whether steps of derivatives are kept for like calls.
+        dtype: of the scan's result, found with the first results.
+        exact: the places of results that have no derivative.
+        count: how many results there are, 0 as long as that is not known.
+    """
+
+    has_tapes = False
+    dtype: DType
+    exact: tuple[int, ...]
+    count = 0
+
+    def __init__(self, call: Call, arrays: Sequence[Array], needs: Sequence[bool] | None = None) -> None:
+        if needs is None:
+            needs = [isinstance(array, torch.Tensor) and array.requires_grad for array in arrays]
+        self.call, self.needs = call, tuple(needs)
+        self.tensors = [i for i, array in enumerate(arrays) if isinstance(array, torch.Tensor)]
+        self.numbers = [i for i in range(len(arrays)) if i not in self.tensors]
+        self.saved = [i for i, is_read in enumerate(kept(call, needs)) if is_read and i in self.tensors]
+        self._stand_ins = [_StandIn(a.shape, a.dtype) if isinstance(a, torch.Tensor) else None for a in arrays]
+        self._reads_initial = any(call.roles[i] not in BESIDE for i in self.saved)
+
+    def remember(self, ctx: Any, initial: Any, arrays: tuple[Array, ...], results: Results) -> None:
+        """Keep what a backward of a call needs."""
+        if not self.count:
+            self._learn(arrays, results)
+        numbers = tuple([to_number(arrays[i]) for i in self.numbers]) if self.numbers else ()
+        ctx.memory = self, (initial, numbers)  # one attribute, since setting each takes long
+        if self.saved:
+            ctx.save_for_backward(*[arrays[i] for i in self.saved])
+        if self.exact:
+            ctx.mark_non_differentiable(*[results[i] for i in self.exact])
+        ctx.set_materialize_grads(False)
+
+    def _learn(self, arrays: tuple[Array, ...], results: Results) -> None:
+        flags, roles = self.call.flags, self.call.roles
+        if not flags.only_carry:
+            self.dtype = from_torch(results[0].dtype)
+        elif flags.dtype is not None:
+            self.dtype = find_dtype(flags.dtype)
+        else:
+            self.dtype = from_torch([arrays[i] for i in self.tensors if roles[i] not in BESIDE][-1].dtype)
+        if self.is_differentiable and True in self.needs:
+            check_differentiable(flags.op)
+        exact = [i for i, result in enumerate(results) if from_torch(result.dtype).kind not in INEXACT]
+        if flags.return_carry and "keys" in roles:
+            exact.append(len(results) - 1)
+        self.exact, self.count = tuple(exact), len(results)
+
+    @property
+    def is_differentiable(self) -> bool:
+        return self.dtype.kind in INEXACT
+
+    def fill(self, places: Sequence[int], tensors: Sequence[Array], numbers: Sequence[Any]) -> tuple[Any, ...]:
+        """The arrays of a call, of which some tensors are given; stand-ins for the others."""
+        arrays: list[Any] = [*self._stand_ins]
+        for i, array in zip([*places, *self.numbers], [*tensors, *numbers], strict=True):
+            arrays[i] = array
+        return tuple(arrays)
+
+    def pull(
+        self,
+        memory: tuple[Any, tuple[complex, ...]],
+        tensors: Sequence[Array],
+        cotangents: Sequence[Array | None],
+        xp: Any,
+    ) -> tuple[Array | None, ...]:
+        """The cotangents of the arrays of a call, see `derivatives.pullback`.
+
+        `memory`: its `initial`, and numbers in the place of arrays; `tensors`: those that were saved.
+        """
+        initial, numbers = memory
+        arrays = self.fill(self.saved, tensors, numbers)
+        return pullback(self.call._replace(initial=initial), arrays, cotangents, self.needs, self.dtype, xp)
+
+    def pull_by_tape(
+        self,
+        memory: tuple[Any, tuple[complex, ...]],
+        tensors: Sequence[Array],
+        cotangents: Sequence[Array | None],
+        xp: Any,
+    ) -> tuple[Array | None, ...]:
+        """The same, by a list of steps that is kept for like calls. `xp`: the same every time."""
+        inputs = [*tensors, *cotangents]
+        key: Any = self
+        if len(cotangents) > 1 or cotangents[0] is None:
+            key = key, *[each is None for each in cotangents]
+            inputs = [each for each in inputs if each is not None]
+        constants = memory if self._reads_initial else memory[1]
+        if constants not in _NOTHING:
+            key = key, constants, str(constants)  # 0.0 equals -0.0
+        try:
+            tape = _tapes.get(key)
+        except TypeError:  # an initial that cannot be hashed
+            return self.pull(memory, tensors, cotangents, xp)
+        if tape is not None:
+            return tape.run(inputs)
+        recorder = Recorder(xp)
+        traced = [recorder.add(tensor) for tensor in tensors]
+        others = [None if each is None else recorder.add(each) for each in cotangents]
+        tape, results = recorder.finish(self.pull(memory, traced, others, recorder))
+        keep(_tapes, key, tape)
+        return results
+
+
+_NOTHING = (), (None, ())  # constants where there are none
+_tapes: Table[Any, Tape] = Table()
+
+
+def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
+    """What like calls have in common, kept for the next one."""
+    facts: list[Any] = []
+    for array in arrays:
+        facts += (array.dtype, array.shape, array.requires_grad) if isinstance(array, torch.Tensor) else (None,)
+    key = call.flags, call.roles, *facts
+    try:
+        found = _recordings.get(key)
+    except TypeError:  # an argument that cannot be hashed
+        return Recording(call, arrays)
+    if found is None:
+        found = keep(_recordings, key, Recording(call, arrays))
+        found.has_tapes = not find_operator(call.flags.op).source  # a function of the user's may decide by values
+    return found
+
+
+_recordings: Table[Any, Recording] = Table()
+
+
+def to_number(array: Any) -> complex:
+    """A number in the place of an array, that may be in a view."""
+    number: complex = array.owner.item() if isinstance(array, ArrayView) else array
+    return number

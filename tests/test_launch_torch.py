@@ -1,0 +1,162 @@
+"""Like calls of torch tensors on a GPU, with and without gradients; the launches go to the simulator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cuscan
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from fake_gpu import fake_gpu  # noqa: E402
+
+from cuscan import autograd, backends  # noqa: E402
+from cuscan.interop import torch as interop  # noqa: E402
+from cuscan.interop.view import Device  # noqa: E402
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """All tensors say that they are on a GPU."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})
+    monkeypatch.setattr(interop, "_stream", lambda _: 0)
+    monkeypatch.setattr(interop.LIBRARY, "_kinds", {})
+    yield from fake_gpu(monkeypatch)
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+ROWS, LENGTH = 3, 50
+CALLS: dict[str, Callable[..., Any]] = {
+    "add": cuscan.cumsum,
+    "add-axis": lambda x: cuscan.cumsum(x, axis=0, exclusive=True, reverse=True, initial=2.0),
+    "add-masked": lambda x: cuscan.cumsum(x, mask=x > 0),
+    "add-offsets": lambda x: cuscan.cumsum(x, offsets=torch.tensor([0, 20, 20, LENGTH], device=x.device)),
+    "mul": lambda x: cuscan.cumprod(x, initial=0.5),
+    "max": lambda x: cuscan.cummax(x, return_indices=True)[0],
+    "logaddexp": cuscan.logcumsumexp,
+    "recurrence": lambda x: cuscan.linear_recurrence(x.sigmoid(), x, reset=x > 0),
+    "decay": lambda x: cuscan.linear_recurrence(0.5, x, initial=x[:, 0], return_last=True)[1],
+    "carry": lambda x: sum(y.sum() for y in cuscan.cumsum(x, return_carry=True)),
+}
+
+
+def gradient(function: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+    """The first and the second derivative of a sum of squares."""
+    x = x.detach().requires_grad_()
+    (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    return first.detach(), second
+
+
+def inputs() -> list[Any]:
+    """Like ones, and one with other strides."""
+    return [numbers(ROWS, LENGTH, seed=seed) for seed in range(3)] + [numbers(LENGTH, ROWS).t()]
+
+
+FULL = {"add-axis", "add-masked", "logaddexp"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.full] if n in FULL else []) for n in CALLS])
+def test_like_calls_have_the_gradients_of_the_first(name: str, request: pytest.FixtureRequest) -> None:
+    expected = [gradient(CALLS[name], x) for x in inputs()]
+    gpu = request.getfixturevalue("gpu")
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            for way in ("item", "tolist", "cpu", "numpy", "__bool__"):  # each of them waits for the GPU
+                patch.setattr(torch.Tensor, way, None)
+            got = [gradient(CALLS[name], x) for x in inputs()]
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    assert gpu.launches
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CALLS)
+def test_the_gradients_of_a_gpu(name: str) -> None:
+    for _ in range(2):
+        for x in inputs():
+            got = [each.cpu() for each in gradient(CALLS[name], x.cuda())]
+            torch.testing.assert_close(got, list(gradient(CALLS[name], x)), rtol=1e-4, atol=1e-4)
+
+
+def test_like_calls_are_told_apart_by_what_is_recorded(gpu: Any) -> None:
+    x, a = numbers(LENGTH), numbers(LENGTH, seed=1)
+    for _ in range(2):
+        for one in (False, True):
+            for other in (False, True):
+                a.requires_grad_(one), x.requires_grad_(other)
+                y = cuscan.linear_recurrence(a, x)
+                assert y.requires_grad == (one or other)
+                if y.requires_grad:
+                    a.grad = x.grad = None
+                    y.sum().backward()
+                    assert [each.grad is not None for each in (a, x)] == [one, other]
+        with torch.no_grad():
+            assert not cuscan.cumsum(x.requires_grad_()).requires_grad
+        assert cuscan.cumsum(x).requires_grad
+        with pytest.raises(cuscan.ScanTypeError, match="out= has no derivative"):
+            cuscan.cumsum(x, out=torch.empty(LENGTH))
+
+
+def test_numbers_may_differ_from_call_to_call(gpu: Any) -> None:
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        for decay in (0.5, 0.25, -0.0):
+            (found,) = torch.autograd.grad(cuscan.linear_recurrence(decay, x).sum(), x)
+            assert found.tolist() == [1 + decay + decay**2, 1 + decay, 1]
+        for initial in (2.0, 3.0, 0.0):
+            (found,) = torch.autograd.grad(cuscan.cumprod(x, initial=initial).sum(), x)
+            assert found.tolist() == [3 * initial, 2 * initial, initial]
+            assert cuscan.cumsum(x, initial=initial).tolist() == [initial + 1, initial + 2, initial + 3]
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    """How many functions of the package a call runs."""
+    package, count = str(Path(cuscan.__file__).parent), 0
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    sys.setprofile(watch)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+OTHERS = 18  # functions that forward and backward may run beside those of as many scans without gradients
+
+
+@pytest.mark.parametrize("name, scans", [("add", 1), ("add-masked", 1), ("mul", 2), ("recurrence", 2), ("decay", 1)])
+def test_a_like_call_decides_nothing(name: str, scans: int, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither forward nor backward adopt or check anything: each scan is a key, a lookup and a launch."""
+    x, weights = torch.ones(LENGTH, requires_grad=True), torch.ones(LENGTH)
+    mask, a = torch.ones(LENGTH, dtype=torch.bool), torch.ones(LENGTH)
+    function: Callable[[Any], Any] = {
+        "add": cuscan.cumsum,
+        "add-masked": lambda x: cuscan.cumsum(x, mask=mask),
+        "mul": cuscan.cumprod,
+        "recurrence": lambda x: cuscan.linear_recurrence(x, a),
+        "decay": lambda x: cuscan.linear_recurrence(0.5, x),
+    }[name]
+    for _ in range(2):
+        torch.autograd.grad(function(x), x, weights)
+        function(x.detach())
+    monkeypatch.setattr(autograd, "run", None)
+    monkeypatch.setattr(backends, "run", None)
+    plain = calls_of(lambda: function(x.detach()))
+    got = calls_of(lambda: torch.autograd.grad(function(x), x, weights))
+    assert got <= (1 + scans) * plain + OTHERS
