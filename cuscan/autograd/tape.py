@@ -62,7 +62,7 @@ def _add_operator(name: str) -> None:
         setattr(Traced, f"__r{name}__", lambda self, other: self.recorder.apply(function, other, self))
 
 
-for _name in ("add", "mul", "sub", "truediv", "eq", "ne", "neg", "invert", "getitem"):
+for _name in ("add", "mul", "sub", "truediv", "eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "getitem"):
     _add_operator(_name)
 
 

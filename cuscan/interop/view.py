@@ -126,7 +126,7 @@ class ArrayKind:
             self.reach = 0, 0
             return
         first, last = 0, sum(map(operator.mul, strides, shape)) - sum(strides)
-        if min(strides, default=0) < 0:
+        if strides and min(strides) < 0:
             first = sum([stride * (shape[axis] - 1) for axis, stride in enumerate(strides) if stride < 0])
         self.reach = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
 
