@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 # JAX's CPU shows as four devices, for the tests of arrays that lie on several.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a GPU's memory
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 
 sys.path.insert(0, str(Path(__file__).parent))

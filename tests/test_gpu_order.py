@@ -215,12 +215,14 @@ def test_the_same_bits_while_another_stream_copies(name, shape, axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_the_layout_of_the_result_decides(axis):
+def test_an_axis_is_contiguous_in_array_and_result_or_it_is_across(axis):
     x = numbers((600, 500))
-    plain, fortran = need("cupy").device(x), need("cupy").device(x.T.copy()).T
-    into = cupy.empty((500, 600), np.float32).T
-    assert_same(cuscan.scan(plain, axis=axis, out=into), to_numpy(cuscan.scan(fortran, axis=axis)))
-    assert not bool((cuscan.scan(plain, axis=axis) == into).all())
+    c, f = need("cupy").device(x), need("cupy").device(x.T.copy()).T
+    along, across = (c, f) if axis == 1 else (f, c)
+    expected = to_numpy(cuscan.scan(across, axis=axis))
+    assert not (to_numpy(cuscan.scan(along, axis=axis)) == expected).all()
+    for value, like in ((across, along), (along, across)):
+        assert_same(cuscan.scan(value, axis=axis, out=cupy.empty_like(like)), expected)
 
 
 # ---- errors of rounding ---------------------------------------------------------------------------------------

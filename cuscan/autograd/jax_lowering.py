@@ -80,7 +80,18 @@ def _called_back(
         fields = zip(arrays[count:], request.carry_in, strict=True)
         carry = [field.astype(numpy_dtype(spec.dtype)) for field, spec in fields]
         results = buffer_callback(runner, specs)(*arrays[:count], *carry)
-        return [result.astype(dtype) for result, dtype in zip(results, dtypes, strict=True)]
+        return [_rounded(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
+
+
+def _rounded(x: Array, dtype: Any) -> Array:
+    """In a narrower type, for good: a conversion there and back, as between two chunks, is one that XLA may leave out."""
+    if x.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact):
+        return x.astype(dtype)
+    if jnp.iscomplexobj(x):
+        part = jnp.finfo(dtype).dtype
+        return jax.lax.complex(_rounded(x.real, part), _rounded(x.imag, part))
+    kind = jnp.finfo(dtype)
+    return jax.lax.reduce_precision(x, kind.nexp, kind.nmant).astype(dtype)
 
 
 def _wide_types() -> Any:
