@@ -84,7 +84,7 @@ def _called_back(
 
 
 def _rounded(x: Array, dtype: Any) -> Array:
-    """In a narrower type, for good: a conversion there and back, as between two chunks, is one that XLA may leave out."""
+    """In a narrower type, for good: XLA may leave out a conversion there and back, as between two chunks."""
     if x.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact):
         return x.astype(dtype)
     if jnp.iscomplexobj(x):
