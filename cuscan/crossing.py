@@ -60,9 +60,8 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     def waste(taken: tuple[Dimension, ...]) -> float:
         columns, outers = sides(taken[0].size, taken[1].size if len(taken) > 1 else 1, lines)
         extents = (min(axis.size, STEPS), columns, outers)[: 1 + len(taken)]
-        moved = sum(
-            item * (1 + SECTOR / _segment((axis, *taken), extents, number, item)) for number, item in items.items()
-        )
+        segments = [(item, _segment((axis, *taken), extents, number, item)) for number, item in items.items()]
+        moved = sum([item * (1 + SECTOR / segment) for item, segment in segments])
         return moved * max(lines / 2 / (columns * outers * min(-(-axis.size // STEPS), MOST_ROWS)), 1)
 
     taken = min((*itertools.permutations(others, 1), *itertools.permutations(others, 2)), key=waste)
@@ -80,12 +79,15 @@ def _fastest(axes: tuple[Dimension, ...], number: int, item: int) -> Dimension |
 
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:
     """The bytes of a tile of such extents that an array has without gaps."""
+    steps = [abs(axis.strides[number]) for axis in axes]
     segment = item
-    for axis, extent in sorted(zip(axes, extents, strict=True), key=lambda each: abs(each[0].strides[number])):
-        if extent > 1 and abs(axis.strides[number]) != segment:
+    if item not in steps:
+        return segment
+    for a in sorted(range(len(axes)), key=steps.__getitem__):
+        if extents[a] > 1 and steps[a] != segment:
             break
-        segment *= extent
-        if extent < axis.size:
+        segment *= extents[a]
+        if extents[a] < axes[a].size:
             break
     return segment
 

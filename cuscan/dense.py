@@ -8,7 +8,6 @@ from typing import NamedTuple
 from cuscan.layout import Layout
 from cuscan.order import LANES, Order
 from cuscan.request import ScanRequest
-from cuscan.specs import ArraySpec
 from cuscan.states import SCALAR
 from cuscan.tuning import SIDE_BYTES, STRETCH_BYTES, VECTOR_BYTES
 
@@ -34,11 +33,9 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
     if layout.others[1:] or not is_plain(request):
         return False
     length, sizes, steps = layout.axis.size, _sizes(request), layout.axis.strides
-    back = steps[0] < 0
-    if any([step != (-size if back else size) for step, size in zip(steps, sizes, strict=False)]):
-        return False
-    for dim in layout.others:
-        if any([step != length * size for step, size in zip(dim.strides, sizes, strict=False)]):
+    direction = -1 if steps[0] < 0 else 1
+    for i, size in enumerate(sizes):
+        if steps[i] != direction * size or (layout.others and layout.others[0].strides[i] != length * size):
             return False
     return not _is_short(length, order) or length * max(sizes) % 32 != 0
 
@@ -63,14 +60,15 @@ def stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int
 
 
 def _thread_rows(request: ScanRequest, layout: Layout, blocks: int) -> Stretches:
-    length, sizes, lowest = layout.axis.size, _sizes(request), _lowest(request, layout)
+    length, sizes = layout.axis.size, _sizes(request)
+    lowest = _lowest(layout, sizes)
     side = 1  # rows of a thread side by side: whole 32-bit words, if that are not too many
     while side * length * min(sizes[:2]) % 4 and 2 * side * length * max(sizes) <= SIDE_BYTES:
         side *= 2
-    units = [math.gcd(VECTOR_BYTES, side * length * size, at) // size for size, at in zip(sizes, lowest, strict=True)]
+    units = [math.gcd(VECTOR_BYTES, side * length * size, lowest[i]) // size for i, size in enumerate(sizes)]
     in_place = sizes[0] == sizes[1] and (lowest[0] - lowest[1]) % VECTOR_BYTES == 0
-    constants = {"Longest": length, "InPlace": int(in_place), "Side": side}
-    constants |= dict(zip(("ValueUnit", "ResultUnit", "MaskUnit"), [*units, 1], strict=False))
+    constants = {"Longest": length, "InPlace": int(in_place), "Side": side, "ValueUnit": units[0]}
+    constants |= {"ResultUnit": units[1], "MaskUnit": 1 if request.mask is None else units[2]}
     room = sum(sizes) - in_place * sizes[1]
     warps = max(min(STRETCH_BYTES // (LANES * side * length * room), _WARPS), 1)
     return _stretches("thread_rows", constants, layout, blocks, room, warps, LANES * side)
@@ -94,15 +92,17 @@ def _is_short(length: int, order: Order) -> bool:
     return length <= order.items * LANES // 2
 
 
-def _specs(request: ScanRequest) -> list[ArraySpec]:
-    return [spec for spec in (*request.values, *request.results, request.mask) if spec]
+def _sizes(request: ScanRequest) -> tuple[int, ...]:
+    """The bytes of an element of the value, of the result, and of the mask if there is one."""
+    sizes = request.kind.sizes
+    return sizes if request.mask is None else (*sizes, request.mask.dtype.itemsize)
 
 
-def _sizes(request: ScanRequest) -> list[int]:
-    return [spec.dtype.itemsize for spec in _specs(request)]
-
-
-def _lowest(request: ScanRequest, layout: Layout) -> list[int]:
+def _lowest(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
     """The address of the first element in memory, of each array."""
-    back = layout.axis.size - 1 if layout.axis.strides[0] < 0 else 0
-    return [s.address + layout.offsets[i] - back * s.dtype.itemsize for i, s in enumerate(_specs(request))]
+    back, lowest = layout.axis.size - 1 if layout.axis.strides[0] < 0 else 0, []
+    for i, size in enumerate(sizes):
+        spec = layout.arrays[i]
+        assert spec is not None
+        lowest.append(spec.address + layout.offsets[i] - back * size)
+    return lowest

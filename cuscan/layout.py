@@ -41,8 +41,8 @@ def layout_of(request: ScanRequest) -> Layout:
     first = len(values)  # of the results
     still = (0,) * len(shape)
     strides = [still if a is None else [s * a.dtype.itemsize for s in a.strides] for a in arrays]
-    dims = list(map(Dimension, shape, zip(*strides)))  # noqa: B905  # strict=True takes 0.6 us
-    size, steps = dims.pop(axis)
+    columns = list(zip(*strides))  # noqa: B905  # strict=True takes 0.6 us
+    size, steps = shape[axis], columns[axis]
     extra = int(kind.include_initial)
     offsets = (0,) * len(arrays)
     if kind.reverse:
@@ -51,7 +51,7 @@ def layout_of(request: ScanRequest) -> Layout:
         places[first : first + len(results)] = [max(size - 1 + extra, 0)] * len(results)
         offsets = tuple(map(operator.mul, places, steps))
         steps = tuple([-step for step in steps])
-    others = [d for d in dims if d.size > 1]
+    others = [Dimension(n, columns[a]) for a, n in enumerate(shape) if n > 1 and a != axis]
     if len(others) > 1:
         others.sort(key=lambda dim: (abs(dim.strides[first]), abs(dim.strides[first - 1])))
         others = _merge(others)
@@ -84,16 +84,17 @@ def accesses_of(
         if spec is None:
             accesses.append("None")
             continue
-        step, size = along.strides[array], spec.dtype.itemsize
+        step, size, access = along.strides[array], spec.dtype.itemsize, "Element"
         if step == 0:
-            accesses.append("Number" if spec.is_number else "Uniform")
-            continue
-        # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-        places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
-        for dim in others:
-            places |= dim.strides[array]
-        aligned = abs(step) == size and places % max(min(size * items, VECTOR_BYTES), least) == 0
-        accesses.append(("Vector" if step > 0 else "Mirrored") if aligned else "Element")
+            access = "Number" if spec.is_number else "Uniform"
+        elif step in (size, -size):
+            # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
+            places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
+            for dim in others:
+                places |= dim.strides[array]
+            if places % max(min(size * items, VECTOR_BYTES), least) == 0:
+                access = "Vector" if step > 0 else "Mirrored"
+        accesses.append(access)
     return tuple(accesses)
 
 

@@ -160,17 +160,20 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
 
 def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
     """A tile of so many lines at most, of columns and of rows of the batch alike; fewer, if that keeps blocks busy."""
-    (steps, runs, slots), side = scan.share, SECTOR // scan.widest
-    busy: list[tuple[float, Shape]] = []
+    least, beyond = (SECTOR // scan.widest) ** 2, product(scan.batch[1:])
+    busiest, best = 0.0, (1, 1)
     while True:
         columns, outers = sides(scan.column.size, scan.batch[0].size, lines)
         columns = max(columns // scan.pack, 1) * scan.pack
-        shape = Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
-        number = _panels_of_shape(scan, shape)
-        busy.append((number / round_up(number, blocks), shape))
+        number = -(-scan.column.size // columns) * -(-scan.batch[0].size // outers) * beyond
+        busy = number / round_up(number, blocks)
+        if busy > busiest:
+            busiest, best = busy, (columns, outers)
         lines = lines * 7 // 8
-        if busy[-1][0] > BUSY or lines < side * side:
-            return max(busy, key=lambda each: each[0])[1]
+        if busy > BUSY or lines < least:
+            break
+    columns, outers = best
+    return Shape(*scan.share, _rows(scan, columns * outers), columns, outers)
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cuscan.call import CARRY, Flags, Operands, find_operator
 from cuscan.carry import CarryField, carry_dtype, carry_fields, carry_out, check_carry
 from cuscan.checks import (
+    Elements,
     broadcast,
     check_axis,
     check_bool,
@@ -137,41 +138,56 @@ class ScanRequest(NamedTuple):
 def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> ScanRequest:
     """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
     kind = _kind_of(flags, operands, has_initial)
-    op, outs, views, count = kind.op, operands.outs, operands.views, len(kind.op.inputs)
+    op, views, count = kind.op, operands.views, len(kind.op.inputs)
     values, given = views[:count], {role: views[count + i] for i, role in enumerate(operands.roles[count:])}
     check_inputs(op, values)
     shape = elements_shape(op, values)
     main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
-    row_shape = shape[:axis] + shape[axis + 1 :]
+    request = ScanRequest(
+        kind,
+        shape,
+        axis,
+        tuple([broadcast(op.inputs[i], view, main, shape) for i, view in enumerate(values)]),
+        _results_of(kind, operands.outs, main, shape, axis),
+    )
+    if given or kind.last is not None or kind.returns_carry:
+        return _with_others(request, given, operands.carry if kind.has_initial else (), main)
+    return request
+
+
+def _results_of(
+    kind: CallKind, outs: tuple[ArrayView, ...] | None, main: Elements, shape: tuple[int, ...], axis: int
+) -> tuple[ArraySpec, ...]:
+    """The results: the user's arrays, or new ones."""
     full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]) if kind.include_initial else shape
-    if outs is None:
-        like = main.view.strides if main.view.shape == shape else (0,) * len(shape)
-        strides = dense_strides(full, like)
-        size = math.prod(full)
-        results = tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
-    else:
+    if outs is not None:
         names = out_names(kind.results)
-        results = tuple([check_out(names[i], main, out, kind.results[i], full) for i, out in enumerate(outs)])
+        return tuple([check_out(names[i], main, out, kind.results[i], full) for i, out in enumerate(outs)])
+    like = main.view.kind.strides if main.view.kind.shape == shape else (0,) * len(shape)
+    strides, size = dense_strides(full, like), math.prod(full)
+    return tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
+
+
+def _with_others(
+    request: ScanRequest, given: dict[str, ArrayView], carry: tuple[ArrayView, ...], main: Elements
+) -> ScanRequest:
+    """A request with what is read or written beside values and results."""
+    kind, shape, axis = request.kind, request.shape, request.axis
+    row_shape = shape[:axis] + shape[axis + 1 :]
     row_initial, last = None, None
     if "initial" in given:
         row_initial = standing_along(broadcast("initial", given["initial"], main, row_shape, "the other axes,"), axis)
     if kind.last is not None:
         strides = dense_strides(row_shape, (0,) * len(row_shape))
         last = standing_along(ArraySpec(kind.last, row_shape, strides, 0), axis)
-    carry = operands.carry if given and kind.has_initial else ()
-    return ScanRequest(
-        kind,
-        shape,
-        axis,
-        tuple([broadcast(op.inputs[i], view, main, shape) for i, view in enumerate(values)]),
-        results,
-        check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
-        check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
-        row_initial,
-        last,
-        check_carry(kind.carry_fields, carry, main, shape, axis) if carry else (),
-        carry_out(kind.carry_fields, shape, axis) if kind.returns_carry else (),
+    return request._replace(
+        mask=check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
+        segments=check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
+        row_initial=row_initial,
+        last=last,
+        carry_in=check_carry(kind.carry_fields, carry, main, shape, axis) if carry else (),
+        carry_out=carry_out(kind.carry_fields, shape, axis) if kind.returns_carry else (),
     )
 
 

@@ -16,6 +16,7 @@ from cuscan.call import Operands, make_flags
 from cuscan.interop import adopt
 from cuscan.interop.view import Device
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request import ScanRequest
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")
@@ -248,6 +249,13 @@ def test_kept_launches_are_bounded(gpu, monkeypatch):
         check(gpu, values(n))
     with pytest.raises(TypeError, match="NoneType"):
         check(gpu, values(5))
+
+
+def test_a_kept_launch_has_no_request(gpu):
+    """A program of ever new shapes keeps thousands of launches: each is few objects for the garbage collector."""
+    check(gpu, values(9))
+    [launch] = backends.launches.values()
+    assert launch.unscanned is None and not any(isinstance(each, ScanRequest) for each in vars(launch).values())
 
 
 def test_a_lookup_does_not_pass_what_the_first_call_refused(gpu):

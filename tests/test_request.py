@@ -172,6 +172,23 @@ def test_values_are_broadcast_against_each_other():
     assert [r.strides for r in turned.results] == [(1, 6)] * 2
 
 
+@pytest.mark.parametrize(
+    "shape, strides, reach",
+    [
+        ((2, 3), (3, 1), (0, 24)),
+        ((2, 3), (-5, 1), (-20, 12)),
+        ((4, 2), (-2, -1), (-28, 4)),
+        ((5, 3), (0, 2), (0, 20)),
+        ((1, 3), (-100, 1), (0, 12)),
+        ((), (), (0, 4)),
+        ((3, 0), (-1, 1), (0, 0)),
+    ],
+)
+def test_arrays_cover_bytes_from_their_address_on(shape, strides, reach):
+    """From the first to the one behind the last; those without elements cover none."""
+    assert view(shape, strides=strides).kind.reach == reach
+
+
 def test_rows_stand_still_along_the_axis():
     x = view((6, 5, 4), "float16")
     made = request((x, x), LINEAR_RECURRENCE, axis=1, row_initial=view((6, 1)), return_last=True)
