@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 
 import numpy as np
@@ -272,6 +273,24 @@ def test_bits_do_not_depend_on_how_much_passes_at_a_time(monkeypatch):
             monkeypatch.setattr(lines, "BLOCK", block)
             assert all(same_bits(call(), expected) for call, expected in zip(calls, whole, strict=True))
         monkeypatch.undo()
+
+
+def test_the_buffer_of_numpy_is_as_it_was() -> None:
+    """While a scan runs it is shorter than the rows of a step, also where it stops halfway."""
+    before, seen = np.getbufsize(), []
+
+    def add(earlier, later):
+        seen.append(np.getbufsize())
+        if stops:
+            raise RuntimeError
+        return earlier + later
+
+    op = cuscan.Operator("observed", "earlier + later", 0, numpy=add)
+    for stops in (False, True):
+        with pytest.raises(RuntimeError) if stops else contextlib.nullcontext():
+            cuscan.scan(np.ones(5000), op)
+        assert np.getbufsize() == before
+    assert set(seen) == {lines.BUFFER}
 
 
 def test_short_lines_of_many_threads_do_not_share_buffers():

@@ -145,8 +145,12 @@ def put(states: States, out: States) -> None:
 
 def fold(combine: Combine, states: States) -> States:
     """The inclusive scan from left to right."""
-    folded = tuple(np.array(part, order="C") for part in states)
-    for i in range(1, len(folded[0])):
+    parts = tuple([np.ascontiguousarray(part) for part in states])
+    folded = tuple([np.empty(part.shape, part.dtype) for part in states])
+    before = at(folded, 0)
+    put(at(parts, 0), before)
+    for i in range(1, len(parts[0])):
         into = at(folded, i)
-        put(combine(at(folded, i - 1), into, None), into)
+        combine.into(before, at(parts, i), into)
+        before = into
     return folded
