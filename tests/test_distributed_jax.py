@@ -104,7 +104,7 @@ SEGMENTS: dict[str, Any] = {
     "none": None,
     "reset": np.arange(24).reshape(2, 12) % 5 == 4,
     "keys": np.array([3, 3, 1, 1, 1, 1, 2, 2, 2, 2, 2, 5]),
-    "offsets": np.array([0, 0, 3, 7, 7, 12]),
+    "offsets": np.array([0, 0, 3, 7, 7, 12, 12]),
 }
 
 WAYS = covering(itertools.product(SEGMENTS, [False, True]), each)

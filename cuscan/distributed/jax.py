@@ -241,7 +241,7 @@ def _boundaries(offsets: Array, length: int, place: Place, carried: bool) -> Arr
     if not isinstance(offsets, jax.core.Tracer):
         check_offsets(np.asarray(offsets), place.whole)
     if carried:
-        offsets = offsets[:-1] if place.reverse else offsets[1:]
+        offsets = offsets[1:-1]
     places = offsets - place.start - int(place.reverse)
     inside = (offsets > -int(carried)) & (offsets < place.whole + int(carried)) & (places >= 0) & (places < length)
     flags = jnp.zeros(length + 1, bool).at[jnp.where(inside, places, length)].set(True)
