@@ -1,7 +1,8 @@
 """Scans of arrays whose scanned axis lies in shards, one on each rank; the functions are those of `cuscan`.
 
 Each rank passes its shard, in the order of ranks, and gets its part of the result. torch tensors go through a process
-group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`).
+group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`), JAX arrays
+along an axis of a mesh inside `jax.shard_map` (`axis_name=`).
 """
 
 from __future__ import annotations
