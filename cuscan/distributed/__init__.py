@@ -172,7 +172,8 @@ def linear_recurrence(
 
 
 def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, axis_name: Any) -> tuple[Any, ...]:
-    library = operands.views[-1].library.name
+    libraries = {view.library.name for view in operands.views}
+    library = "jax" if "jax" in libraries else operands.values[-1].library.name  # NumPy's become those
     run: Callable[..., tuple[Any, ...]]
     names = {"torch": "group", "jax": "axis_name"}
     given = {"group": group, "comm": comm, "axis_name": axis_name}
