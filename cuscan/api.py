@@ -99,9 +99,9 @@ def scan(
             has the length of the scanned axis, and not of the last one, lies along the scanned axis.
         skipna: whether NaN counts as the identity (of complex numbers either part, of a state any field).
             No effect on bool and integers.
-        initial: a number that the result's dtype can hold, or an array without dimensions, whose value is fetched;
-            combined before the first element, of every segment if there are any. For a state of several fields a
-            tuple of numbers.
+        initial: a number that the result's dtype can hold, or an array without dimensions, whose value is fetched
+            (but for one of JAX, which a program may have yet to compute if there are no segments); combined before the
+            first element, of every segment if there are any. For a state of several fields a tuple of numbers.
         reset: where segments start; at most one of `reset`, `offsets` and `keys`. A bool array of x's library
             and device that broadcasts to `x.shape`, or lies along the axis as `mask` may: where it is True, the
             element is the first of a segment in scan order (with `reverse`, of one that goes on to lower positions).

@@ -59,6 +59,14 @@ def test_a_carry_comes_in_and_goes_out(seed: int) -> None:
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_a_carry_goes_through_shards_without_elements() -> None:
+    keywords = {"axis": 1, "reverse": False, "initial": None}
+    sample = Sample("add", {"x": np.ones((2, 0))}, {"keys": np.ones(0, int)}, keywords, [(0, 0), (0, 0)])
+    carry = np.array([3.0, 4.0]), np.array([7, 8])
+    for *_, found in on_threads(2, functools.partial(scan_shard_behind, sample, carry)):
+        np.testing.assert_array_equal(found, carry)
+
+
 def as_fields(carry: Any) -> tuple[Any, ...]:
     return carry if isinstance(carry, tuple) else (carry,)
 

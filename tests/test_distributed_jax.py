@@ -104,7 +104,7 @@ SEGMENTS: dict[str, Any] = {
     "none": None,
     "reset": np.arange(24).reshape(2, 12) % 5 == 4,
     "keys": np.array([3, 3, 1, 1, 1, 1, 2, 2, 2, 2, 2, 5]),
-    "offsets": np.array([0, 0, 3, 7, 7, 12]),
+    "offsets": np.array([0, 0, 3, 7, 7, 12, 12]),
 }
 
 WAYS = covering(itertools.product(SEGMENTS, [False, True]), each)
@@ -220,6 +220,20 @@ def test_batches_and_loops() -> None:
 
     got = mapped(rows, 4, along(2), along(2))(x)
     np.testing.assert_allclose(got, jnp.cumsum(x, 2), rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_that_are_the_same_on_all_devices() -> None:
+    """NumPy's beside those of JAX, and an x of the program itself."""
+    x, reset, keys = jnp.arange(8.0), np.array([False, True]), np.array([1, 2])
+
+    def scans(x: Array) -> Any:
+        whole = functools.partial(cuscan.distributed.cumsum, axis_name="ranks")
+        return whole(x, reset=reset), whole(x, keys=keys), whole(jnp.ones(2))
+
+    by_reset, by_keys, ones = mapped(scans, 4, along(0), along(0))(x)
+    assert by_reset.tolist() == cuscan.cumsum(np.arange(8.0), reset=np.tile(reset, 4)).tolist()
+    assert by_keys.tolist() == cuscan.cumsum(np.arange(8.0), keys=np.tile(keys, 4)).tolist()
+    assert ones.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_two_axes_of_a_mesh() -> None:

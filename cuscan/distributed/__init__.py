@@ -1,7 +1,8 @@
 """Scans of arrays whose scanned axis lies in shards, one on each rank; the functions are those of `cuscan`.
 
 Each rank passes its shard, in the order of ranks, and gets its part of the result. torch tensors go through a process
-group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`).
+group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`), JAX arrays
+along an axis of a mesh inside `jax.shard_map` (`axis_name=`).
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ def linear_recurrence(
 
 
 def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, axis_name: Any) -> tuple[Any, ...]:
-    library = operands.views[-1].library.name
+    libraries = {view.library.name for view in operands.views}
+    library = "jax" if "jax" in libraries else operands.values[-1].library.name  # NumPy's become those
     run: Callable[..., tuple[Any, ...]]
     names = {"torch": "group", "jax": "axis_name"}
     given = {"group": group, "comm": comm, "axis_name": axis_name}

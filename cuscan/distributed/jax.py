@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cuscan.autograd.jax import adopted, scan
-from cuscan.autograd.jax_calls import alike, request_of
+from cuscan.autograd.jax_calls import request_of
 from cuscan.autograd.jax_initial import carry_of, number_of
 from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
 from cuscan.checks import check_offsets, lies_along
@@ -42,17 +42,13 @@ class Place(NamedTuple):
 
     def gathered(self, array: Array) -> Array:
         """The arrays of all ranks, in scan order, along a new first axis."""
-        stacked = jax.lax.all_gather(self._varying(array), self.name)
+        stacked = jax.lax.all_gather(array, self.name)
         return jnp.flip(stacked, 0) if self.reverse else stacked
 
     def from_before(self, array: Array) -> Array:
         """The array of the rank before, in scan order; zeros on the first one."""
         steps = [(i + 1, i) if self.reverse else (i, i + 1) for i in range(self.size - 1)]
-        return jax.lax.ppermute(self._varying(array), self.name, steps)
-
-    def _varying(self, array: Array) -> Array:
-        """The array where JAX knows that it is another one on each rank."""
-        return alike([array, self.rank])[0]
+        return jax.lax.ppermute(array, self.name, steps)
 
 
 def run(flags: Flags, operands: Operands, initial: Any, axis_name: Any) -> Arrays:
@@ -241,7 +237,7 @@ def _boundaries(offsets: Array, length: int, place: Place, carried: bool) -> Arr
     if not isinstance(offsets, jax.core.Tracer):
         check_offsets(np.asarray(offsets), place.whole)
     if carried:
-        offsets = offsets[:-1] if place.reverse else offsets[1:]
+        offsets = offsets[1:-1]
     places = offsets - place.start - int(place.reverse)
     inside = (offsets > -int(carried)) & (offsets < place.whole + int(carried)) & (places >= 0) & (places < length)
     flags = jnp.zeros(length + 1, bool).at[jnp.where(inside, places, length)].set(True)

@@ -206,7 +206,7 @@ def _boundaries(offsets: Array, piece: Piece, ranks: Ranks) -> Array:
     if piece.call.flags.validate or xp.is_on_host(offsets):
         check_offsets(offsets, int(whole))
     if carried:
-        offsets = offsets[:-1] if reverse else offsets[1:]
+        offsets = offsets[1:-1]
     places = offsets - starts[ranks.rank] - int(reverse)
     inside = (offsets > -int(carried)) & (offsets < whole + int(carried)) & (places >= 0) & (places < piece.length)
     flags = xp.flags_at(xp.where(inside, places, piece.length), piece.length)
