@@ -30,6 +30,7 @@ from cuscan.interop.view import ArrayView, number_like
 from cuscan.kept import keep
 
 Array = Any
+_ARRAYS = torch.Tensor, ArrayView
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
@@ -79,14 +80,12 @@ def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
 
 def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
     """The results of a call, by the way that its tensors ask for; a decay may be a number."""
-    key = None
-    if not torch.compiler.is_compiling():
-        flags, roles, initial = call
-        if not isinstance(arrays[0], torch.Tensor | ArrayView):
-            arrays = (_number_view(call, arrays), *arrays[1:])
-        key, results = backends.repeat(flags, roles, arrays, None, initial)
-        if results is not None:
-            return _flat(flags, results)
+    flags, roles, initial = call
+    if not isinstance(arrays[0], _ARRAYS):
+        arrays = (_number_view(call, arrays), *arrays[1:])
+    key, results = backends.repeat(flags, roles, arrays, None, initial)
+    if results is not None:
+        return _flat(flags, results)
     return _follow(call, arrays, functools.partial(_run_plain, key=_unrecorded(key)), key)
 
 
@@ -149,7 +148,7 @@ def _is_recorded(arrays: Sequence[Array]) -> bool:
 def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Results:
     """Run a call on tensors as they lie in memory."""
     flags, roles, initial = call
-    if not isinstance(arrays[0], torch.Tensor | ArrayView):
+    if not isinstance(arrays[0], _ARRAYS):
         arrays = (_number_view(call, arrays), *arrays[1:])
     views = tuple(
         [a if isinstance(a, ArrayView) else LIBRARY.view(a, role) for role, a in zip(roles, arrays, strict=True)]
