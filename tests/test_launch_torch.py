@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cuscan
@@ -116,10 +117,13 @@ def test_numbers_may_differ_from_call_to_call(gpu: Any) -> None:
         for decay in (0.5, 0.25, -0.0):
             (found,) = torch.autograd.grad(cuscan.linear_recurrence(decay, x).sum(), x)
             assert found.tolist() == [1 + decay + decay**2, 1 + decay, 1]
-        for initial in (2.0, 3.0, 0.0):
-            (found,) = torch.autograd.grad(cuscan.cumprod(x, initial=initial).sum(), x)
+        for start in (2.0, torch.tensor(3.0), np.array(0.0)):
+            initial = float(start)
+            (found,) = torch.autograd.grad(cuscan.cumprod(x, initial=start).sum(), x)
             assert found.tolist() == [3 * initial, 2 * initial, initial]
-            assert cuscan.cumsum(x, initial=initial).tolist() == [initial + 1, initial + 2, initial + 3]
+            assert cuscan.cumsum(x, initial=start).tolist() == [initial + 1, initial + 2, initial + 3]
+        with pytest.raises(cuscan.ScanTypeError, match="initial requires grad"):
+            cuscan.cumprod(x, initial=torch.tensor(2.0, requires_grad=True))
 
 
 def test_batches_of_gradients_and_threads(gpu: Any) -> None:

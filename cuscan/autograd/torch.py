@@ -35,10 +35,7 @@ _ARRAYS = torch.Tensor, ArrayView
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
-    if isinstance(initial, torch.Tensor):
-        if initial.requires_grad:
-            raise ScanTypeError("initial requires grad, and a scan fetches its value: pass initial.detach()")
-        initial = initial.item()
+    initial = _fetched(initial)
     call = Call(flags, operands.roles, initial)
     arrays = tuple([view if view.kind.is_number else view.owner for view in operands.views])
     outs, key = operands.outs, operands.key
@@ -59,6 +56,15 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
             raise ScanValueError(f"out has {got}; the result has {needed}")
         out.copy_(result)
     return _with_carry(flags, owners + results[len(owners) :])
+
+
+def _fetched(initial: Any) -> Any:
+    """An initial value that may be in a tensor."""
+    if not isinstance(initial, torch.Tensor):
+        return initial
+    if initial.requires_grad:
+        raise ScanTypeError("initial requires grad, and a scan fetches its value: pass initial.detach()")
+    return initial.item()
 
 
 def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
@@ -252,7 +258,7 @@ class _Launch:
         self._recording, self._launch, self._flags = recording, launch, recording.call.flags
 
     def run(self, arrays: tuple[Array, ...], outs: tuple[Array, ...], pointers: list[int], initial: Any) -> Results:
-        launch, flags = self._launch, self._flags
+        launch, flags, initial = self._launch, self._flags, _fetched(initial)
 
         def run(arrays: tuple[Array, ...]) -> Results:
             return _flat(flags, launch.run(arrays, (), pointers, initial))
