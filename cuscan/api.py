@@ -280,9 +280,9 @@ def linear_recurrence(
         raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
     number = initial if initial is None or _is_number(initial) else None
     before = None if number is initial else initial
-    arrays, roles = _put_beside(
-        (_array_or_number(a, b, dtype), b), ("a", "b"), reset=reset, offsets=offsets, keys=keys, initial=before
-    )
+    arrays, roles = (_array_or_number(a, b, dtype), b), LINEAR_RECURRENCE.inputs
+    if not (reset is None and offsets is None and keys is None and before is None):
+        arrays, roles = _put_beside(arrays, roles, reset=reset, offsets=offsets, keys=keys, initial=before)
     if carry is not None:
         arrays, roles = _put_carry(arrays, roles, carry)
     results = _run(flags, roles, arrays, out, number)
@@ -366,6 +366,7 @@ def total(
 
 
 Arrays = tuple[Any, ...]  # of any library; an `ArrayView` in the place of a number
+_NUMBERS = numbers.Number, np.generic
 _X = ("x",)  # what errors call a single array of elements
 
 
@@ -491,4 +492,4 @@ def _array_or_number(a: Any, b: Any, dtype: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Number | np.generic)
+    return isinstance(value, _NUMBERS)

@@ -62,6 +62,9 @@ class Monoid:
         """What `find_key` finds it by."""
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # that of all fields takes long, and every call is looked up by it
+
     def __repr__(self) -> str:
         return self.name
 

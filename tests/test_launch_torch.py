@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cuscan
@@ -92,7 +94,7 @@ def test_the_gradients_of_a_gpu(name: str) -> None:
 
 def test_like_calls_are_told_apart_by_what_is_recorded(gpu: Any) -> None:
     x, a = numbers(LENGTH), numbers(LENGTH, seed=1)
-    for _ in range(2):
+    for _ in range(3):
         for one in (False, True):
             for other in (False, True):
                 a.requires_grad_(one), x.requires_grad_(other)
@@ -111,14 +113,30 @@ def test_like_calls_are_told_apart_by_what_is_recorded(gpu: Any) -> None:
 
 def test_numbers_may_differ_from_call_to_call(gpu: Any) -> None:
     x = torch.ones(3, requires_grad=True)
-    for _ in range(2):
+    for _ in range(3):
         for decay in (0.5, 0.25, -0.0):
             (found,) = torch.autograd.grad(cuscan.linear_recurrence(decay, x).sum(), x)
             assert found.tolist() == [1 + decay + decay**2, 1 + decay, 1]
-        for initial in (2.0, 3.0, 0.0):
-            (found,) = torch.autograd.grad(cuscan.cumprod(x, initial=initial).sum(), x)
+        for start in (2.0, torch.tensor(3.0), np.array(0.0)):
+            initial = float(start)
+            (found,) = torch.autograd.grad(cuscan.cumprod(x, initial=start).sum(), x)
             assert found.tolist() == [3 * initial, 2 * initial, initial]
-            assert cuscan.cumsum(x, initial=initial).tolist() == [initial + 1, initial + 2, initial + 3]
+            assert cuscan.cumsum(x, initial=start).tolist() == [initial + 1, initial + 2, initial + 3]
+        with pytest.raises(cuscan.ScanTypeError, match="initial requires grad"):
+            cuscan.cumprod(x, initial=torch.tensor(2.0, requires_grad=True))
+
+
+def test_batches_of_gradients_and_threads(gpu: Any) -> None:
+    x = numbers(4, 6).requires_grad_()
+    for _ in range(3):
+        y = cuscan.cumprod(x, axis=0)
+        many = numbers(3, 4, 6, seed=1)
+        (batched,) = torch.autograd.grad(y, x, many, is_grads_batched=True, retain_graph=True)
+        one_by_one = [torch.autograd.grad(y, x, each, retain_graph=True)[0] for each in many]
+        torch.testing.assert_close(batched, torch.stack(one_by_one))
+        with ThreadPoolExecutor(3) as threads:
+            got = list(threads.map(lambda each: torch.autograd.grad(cuscan.cumprod(x, axis=0), x, each)[0], many))
+        torch.testing.assert_close(got, one_by_one, rtol=0, atol=0)
 
 
 def calls_of(function: Callable[[], Any]) -> int:
@@ -152,7 +170,7 @@ def test_a_like_call_decides_nothing(name: str, scans: int, gpu: Any, monkeypatc
         "recurrence": lambda x: cuscan.linear_recurrence(x, a),
         "decay": lambda x: cuscan.linear_recurrence(0.5, x),
     }[name]
-    for _ in range(2):
+    for _ in range(3):
         torch.autograd.grad(function(x), x, weights)
         function(x.detach())
     monkeypatch.setattr(autograd, "run", None)

@@ -299,8 +299,8 @@ def test_replays_train_as_eager_calls_do() -> None:
         torch._dynamo.reset()
         replayed = compiled(function, mode="reduce-overhead")
         for seed in range(5):  # run, captured, replayed
-            x = numbers(700, 30, seed=seed).float().cuda()
-            torch.testing.assert_close(trained(replayed, x), trained(function, x), rtol=1e-4, atol=1e-4)
+            x = numbers(700, 30, seed=seed).cuda()
+            torch.testing.assert_close(trained(replayed, x), trained(function, x))
     offsets[1] = 800
     with pytest.raises(cuscan.ScanValueError, match="offsets"):
         replayed(x)

@@ -18,6 +18,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 
+from cuscan.autograd import torch_recording  # noqa: E402
+
 SHAPE = (2, 4)
 FLOAT_OPS = ["add", "mul", "max", "min", "logaddexp"]
 # Of the user: (x, y) -> x + y + x y, which is mul in disguise.
@@ -397,8 +399,11 @@ def test_what_a_backward_costs(name: str) -> None:
     y = function(x)
     weights = torch.ones_like(y)
     torch.autograd.grad(y, x, weights, retain_graph=True)
-    peak, launched = costs_of(lambda: torch.autograd.grad(y, x, weights))
-    assert peak <= (arrays + 0.05) * 4 * x.numel() and launched <= launches
+    torch_recording._tapes.clear()
+    for _ in range(3):  # before steps are listed, while they are, and where they are run again
+        peak, launched = costs_of(lambda: torch.autograd.grad(y, x, weights, retain_graph=True))
+        assert peak <= (arrays + 0.05) * 4 * x.numel() and launched <= launches
+    assert None not in torch_recording._tapes.values()
 
 
 @pytest.mark.gpu
@@ -409,11 +414,13 @@ def test_what_a_backward_holds_on_a_gpu(name: str) -> None:
     y = function(x)
     weights = torch.ones_like(y)
     torch.autograd.grad(y, x, weights, retain_graph=True)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    torch.autograd.grad(y, x, weights)
-    assert torch.cuda.max_memory_allocated() - before <= (arrays + 0.05) * 4 * x.numel()
+    torch_recording._tapes.clear()
+    for _ in range(3):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.autograd.grad(y, x, weights, retain_graph=True)
+        assert torch.cuda.max_memory_allocated() - before <= (arrays + 0.05) * 4 * x.numel()
 
 
 # ---- operators of the user -------------------------------------------------------------------------------------------

@@ -30,14 +30,12 @@ from cuscan.interop.view import ArrayView, number_like
 from cuscan.kept import keep
 
 Array = Any
+_ARRAYS = torch.Tensor, ArrayView
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run a call one of whose tensors is followed; see `backends.run`."""
-    if isinstance(initial, torch.Tensor):
-        if initial.requires_grad:
-            raise ScanTypeError("initial requires grad, and a scan fetches its value: pass initial.detach()")
-        initial = initial.item()
+    initial = _fetched(initial)
     call = Call(flags, operands.roles, initial)
     arrays = tuple([view if view.kind.is_number else view.owner for view in operands.views])
     outs, key = operands.outs, operands.key
@@ -60,6 +58,15 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     return _with_carry(flags, owners + results[len(owners) :])
 
 
+def _fetched(initial: Any) -> Any:
+    """An initial value that may be in a tensor."""
+    if not isinstance(initial, torch.Tensor):
+        return initial
+    if initial.requires_grad:
+        raise ScanTypeError("initial requires grad, and a scan fetches its value: pass initial.detach()")
+    return initial.item()
+
+
 def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
     """The results of a backend, and the fields of the carry one by one."""
     if not flags.return_carry:
@@ -79,14 +86,12 @@ def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
 
 def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
     """The results of a call, by the way that its tensors ask for; a decay may be a number."""
-    key = None
-    if not torch.compiler.is_compiling():
-        flags, roles, initial = call
-        if not isinstance(arrays[0], torch.Tensor | ArrayView):
-            arrays = (_number_view(call, arrays), *arrays[1:])
-        key, results = backends.repeat(flags, roles, arrays, None, initial)
-        if results is not None:
-            return _flat(flags, results)
+    flags, roles, initial = call
+    if not isinstance(arrays[0], _ARRAYS):
+        arrays = (_number_view(call, arrays), *arrays[1:])
+    key, results = backends.repeat(flags, roles, arrays, None, initial)
+    if results is not None:
+        return _flat(flags, results)
     return _follow(call, arrays, functools.partial(_run_plain, key=_unrecorded(key)), key)
 
 
@@ -149,7 +154,7 @@ def _is_recorded(arrays: Sequence[Array]) -> bool:
 def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Results:
     """Run a call on tensors as they lie in memory."""
     flags, roles, initial = call
-    if not isinstance(arrays[0], torch.Tensor | ArrayView):
+    if not isinstance(arrays[0], _ARRAYS):
         arrays = (_number_view(call, arrays), *arrays[1:])
     views = tuple(
         [a if isinstance(a, ArrayView) else LIBRARY.view(a, role) for role, a in zip(roles, arrays, strict=True)]
@@ -253,7 +258,7 @@ class _Launch:
         self._recording, self._launch, self._flags = recording, launch, recording.call.flags
 
     def run(self, arrays: tuple[Array, ...], outs: tuple[Array, ...], pointers: list[int], initial: Any) -> Results:
-        launch, flags = self._launch, self._flags
+        launch, flags, initial = self._launch, self._flags, _fetched(initial)
 
         def run(arrays: tuple[Array, ...]) -> Results:
             return _flat(flags, launch.run(arrays, (), pointers, initial))

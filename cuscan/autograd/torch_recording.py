@@ -116,7 +116,7 @@ class Recording:
         cotangents: Sequence[Array | None],
         xp: Any,
     ) -> tuple[Array | None, ...]:
-        """The same, by a list of steps that is kept for like calls. `xp`: the same every time."""
+        """The same, by a list of steps that the second of like calls leaves behind. `xp`: the same every time."""
         inputs = [*tensors, *cotangents]
         key: Any = self
         if len(cotangents) > 1 or cotangents[0] is None:
@@ -126,7 +126,10 @@ class Recording:
         if constants not in _NOTHING:
             key = key, constants, str(constants)  # 0.0 equals -0.0
         try:
-            tape = _tapes.get(key)
+            tape = _tapes[key]
+        except KeyError:  # listing the steps takes longer than running them, and shapes may never come again
+            keep(_tapes, key, None)
+            return self.pull(memory, tensors, cotangents, xp)
         except TypeError:  # an initial that cannot be hashed
             return self.pull(memory, tensors, cotangents, xp)
         if tape is not None:
@@ -140,7 +143,7 @@ class Recording:
 
 
 _NOTHING = (), (None, ())  # constants where there are none
-_tapes: Table[Any, Tape] = Table()
+_tapes: Table[Any, Tape | None] = Table()  # None where there was one such call so far
 
 
 def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:

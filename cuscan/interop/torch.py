@@ -142,7 +142,8 @@ class TorchLibrary(WideIntegers):
             raise ScanTypeError(f"{name} is a nested tensor; pass its values(), and its offsets() as offsets=")
         if dtype is None or array.layout is not torch.strided:
             raise self._not_strided(array, name)
-        return ArrayKind(self, dtype, tuple(array.shape), array.stride(), self.device_of(array, name))
+        device = self.device_of(array, name)
+        return ArrayKind(self, dtype, tuple(array.shape), array.stride(), device)
 
     def device_of(self, array: Any, name: str) -> Device:
         """Where a tensor is."""
