@@ -23,7 +23,7 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
     spans = 2 * (len(config.values) + len(config.results) + 2)  # and mask and segments
     *dimensions, _, _ = plan.geometry[:-spans]
     geometry = (*dimensions, units, words, *plan.geometry[-spans:])
-    return replace(simulation, plan=replace(plan, config=config, geometry=geometry, workspace_words=words, grid=64))
+    return replace(simulation, plan=plan._replace(config=config, geometry=geometry, workspace_words=words, grid=64))
 
 
 CHAINS_ALONE = DeviceCode(
