@@ -194,7 +194,7 @@ struct WholeRowsShared {
     static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
 
     typename Layout::Stage stages[Config::kStages];
-    typename Layout::Before before[kPartsHere][Layout::kColumns];  // of a part
+    typename Layout::Before before[kPartsHere][Layout::kColumns];                        // of a part
     typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
     uint32 tag;                                                                          // of the launch
 };
