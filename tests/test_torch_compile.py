@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cuscan
+from cuscan import interop
 from cuscan.operators import find_key
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -98,6 +99,14 @@ def test_training_is_one_graph_and_two_compilations_are_enough_for_all_sizes() -
         x = numbers(n, n + 2)
         torch.testing.assert_close(trained(function, x), trained(step, x))
     assert counter.frame_count <= 2
+
+
+def test_the_first_call_of_all_may_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interop, "_libraries", {})
+    x = numbers(3, 5)
+    got = trained(compiled(lambda x: cuscan.cumprod(x).square().sum()), x)
+    assert set(interop._libraries) <= {torch.Tensor, torch.nn.Parameter}
+    torch.testing.assert_close(got, trained(lambda x: cuscan.cumprod(x).square().sum(), x))
 
 
 def test_other_calls_are_one_graph_too() -> None:

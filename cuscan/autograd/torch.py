@@ -31,6 +31,7 @@ from cuscan.kept import keep
 
 Array = Any
 _ARRAYS = torch.Tensor, ArrayView
+_KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # but for subclasses
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
@@ -89,9 +90,13 @@ def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
     flags, roles, initial = call
     if not isinstance(arrays[0], _ARRAYS):
         arrays = (_number_view(call, arrays), *arrays[1:])
-    key, results = backends.repeat(flags, roles, arrays, None, initial)
-    if results is not None:
-        return _flat(flags, results)
+    key = None
+    if (
+        type(arrays[0]) in _KNOWN
+    ):  # the compiler looks at the table of libraries, into which no tensors of its own may come
+        key, results = backends.repeat(flags, roles, arrays, None, initial)
+        if results is not None:
+            return _flat(flags, results)
     return _follow(call, arrays, functools.partial(_run_plain, key=_unrecorded(key)), key)
 
 
