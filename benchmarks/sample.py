@@ -72,9 +72,10 @@ def seeds_of(commit: str) -> list[int]:
 
 
 def seeds_seen(records: Iterable[dict[str, Any]]) -> list[int]:
-    """The seeds that some records are of."""
-    labels = [record["label"] for record in records if record["group"] == "sample"]
-    return list(dict.fromkeys(int(label.partition("/")[0], 16) for label in labels))
+    """The seeds of a measurement that some records are of: all of a commit's, where one of these was begun."""
+    begun = {int(r["label"].partition("/")[0], 16): r["commit"] for r in records if r["group"] == "sample"}
+    of_commits = (seed for first, commit in begun.items() if first in seeds_of(commit) for seed in seeds_of(commit))
+    return list(dict.fromkeys((*of_commits, *begun)))
 
 
 def sample(seed: int, count: int = CASES, moved: tuple[int, int] = MOVED) -> list[Case]:

@@ -49,8 +49,13 @@ def test_a_larger_sample_begins_as_a_smaller_one() -> None:
 def test_seeds_come_from_the_commit() -> None:
     assert sample.seeds_of("abc") == sample.seeds_of("abc") != sample.seeds_of("abd")
     assert len(set(sample.seeds_of("abc"))) == 3
-    records = [{"group": "sample", "label": f"{seed:08x}/000"} for seed in (5, 7, 5)] + [{"group": "rows", "label": ""}]
-    assert sample.seeds_seen(records) == [5, 7]
+    begun = [{"group": "sample", "label": f"{seed:08x}/000", "commit": "abc"} for seed in (5, 7, 5)]
+    assert sample.seeds_seen([*begun, {"group": "rows", "label": ""}]) == [5, 7]  # seeds that were given
+
+
+def test_a_measurement_that_was_stopped_goes_on_with_all_seeds_of_its_commit() -> None:
+    first, *rest = sample.seeds_of("abc")
+    assert sample.seeds_seen([{"group": "sample", "label": f"{first:08x}/000", "commit": "abc"}]) == [first, *rest]
 
 
 def test_every_scan_moves_what_it_is_to_move() -> None:

@@ -24,9 +24,7 @@ from jax_cases import (
 
 import cuscan
 import cuscan.distributed
-from benchmarks.cases import Scope, cases
 from cuscan import ScanTypeError
-from cuscan.bench.measure import measure
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -272,19 +270,6 @@ def test_out_is_refused() -> None:
     x = jnp.ones(3)
     with pytest.raises(ScanTypeError, match=r"^out= cannot be written"):
         cuscan.cumsum(x, out=x)
-
-
-# ---- what a call costs -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label", ["host", "GPU"])
-def test_a_scan_in_a_program_costs_little(label: str) -> None:
-    """At most 20 us of the host's time; and the GPU's time of the eager scan of CuPy."""
-    from cuscan.bench.gpu import Gpu
-
-    case = next(case for case in cases(["programs"], Scope()) if case.label == label)
-    *_, (_, record) = measure(case, Gpu(), ())
-    assert record.get("value") is not None and record["value"] <= case.must, record
 
 
 # ---- derivatives, beside jax.lax -------------------------------------------------------------------------------------

@@ -433,8 +433,8 @@ def test_graphs_that_are_gone_keep_no_memory(name):
         return free_bytes()
 
     captures(20)
-    before = captures(20)
-    assert captures(100) >= before - (2 << 20)
+    # Other processes take memory meanwhile, too; a leak shows every time.
+    assert any(captures(20) - captures(100) <= 2 << 20 for _ in range(5))
 
 
 @both_libraries

@@ -84,14 +84,20 @@ def _called_back(
 
 
 def _rounded(x: Array, dtype: Any) -> Array:
-    """In a narrower type, for good: XLA may leave out a conversion there and back, as between two chunks."""
+    """In a narrower type, for good: XLA may leave out a conversion there and back, as between two chunks.
+
+    It does not leave out arithmetic. Of what is less than a normal number, `reduce_precision` makes 0: there a sum rounds
+    it, with a number whose last bit is that of the narrower type.
+    """
     if x.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact):
         return x.astype(dtype)
     if jnp.iscomplexobj(x):
         part = jnp.finfo(dtype).dtype
         return jax.lax.complex(_rounded(x.real, part), _rounded(x.imag, part))
-    kind = jnp.finfo(dtype)
-    return jax.lax.reduce_precision(x, kind.nexp, kind.nmant).astype(dtype)
+    kind, wide = jnp.finfo(dtype), jnp.finfo(x.dtype)
+    grid = 1.5 * 2.0**wide.nmant * float(kind.smallest_subnormal)
+    normal = jax.lax.reduce_precision(x, kind.nexp, kind.nmant)
+    return jnp.where(jnp.abs(x) < float(kind.tiny), (x + grid) - grid, normal).astype(dtype)
 
 
 def _wide_types() -> Any:

@@ -78,7 +78,7 @@ def _gpu(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> 
     program = jax.jit(functools.partial(cuscan.cumsum, axis=case.axis))
     y = jax.numpy.ones(case.shape, case.dtype)
     ends = np.asarray(program(y).max(axis=case.axis))
-    if not (ends == min(case.shape[case.axis], 2**24)).all():
+    if not (ends == case.shape[case.axis]).all():
         raise WrongResultError(f"{case.name}: sums of ones end with {ends.min()} to {ends.max()}")
     eager = machine.time([functools.partial(cuscan.cumsum, machine.xp.ones(case.shape, case.dtype), axis=case.axis)])
     machine.release()
