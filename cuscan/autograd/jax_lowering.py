@@ -86,8 +86,8 @@ def _called_back(
 def _rounded(x: Array, dtype: Any) -> Array:
     """In a narrower type, for good: XLA may leave out a conversion there and back, as between two chunks.
 
-    Arithmetic it leaves in. Of what is less than a normal number, `reduce_precision` makes 0: there, a sum with a number
-    whose last bit is that of the narrower type rounds it.
+    Arithmetic it leaves in. Of what is less than a normal number, `reduce_precision` makes 0: there, a sum with a
+    number whose last bit is that of the narrower type rounds it.
     """
     if x.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact):
         return x.astype(dtype)
