@@ -19,9 +19,7 @@ class Axes(NamedTuple):
     """The columns and the batch of a scan in panels."""
 
     others: tuple[Dimension, ...]
-    crosses: (
-        bool  # the first axis of the batch is in the tiles, since columns alone would not do for results and values
-    )
+    crosses: bool  # tiles have many rows of the batch, too: columns alone would not do for results and values
     along: int  # bytes of an element of the results or the values, if these are neighbours along the scanned axis
 
 
@@ -29,13 +27,10 @@ def runs_along(request: ScanRequest, layout: Layout) -> bool:
     """Whether a scan runs along the contiguous axis: that of results and values, or of one of them if lines are few."""
     if layout.axis.size == 1:
         return True
-    item = request.values[0].dtype.itemsize
-    step = abs(layout.axis.strides[0])
-    if step == item or (step == 0 and layout.contiguous):
-        return layout.contiguous or _are_few(layout.others, item)
-    return layout.contiguous and (
-        all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
-    )
+    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
+    if not layout.contiguous:
+        return step == item and _are_few(layout.others, item)
+    return step in (0, item) or all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
 
 
 def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:

@@ -204,7 +204,8 @@ def _shared_shape(scan: PanelScan) -> Shape:
         panels = -(-size * scan.widest // SHARED_BYTES)
         columns = min(_whole_sectors(scan, -(-size // panels)), most)
     rows = _rows(scan, columns)
-    return Shape(steps, runs, slots, rows, columns, 1)
+    outers = max(min(most // rows // columns, scan.batch[0].size), 1) if columns == size else 1
+    return Shape(steps, runs, slots, rows, columns, outers)
 
 
 def _most(scan: PanelScan) -> int:

@@ -161,7 +161,7 @@ class Turned:
     flag: str
 
     def facets(self) -> Iterable[Hashable]:
-        return each(self.sizes, (self.values, self.results), self.dtype, self.flag)
+        return each(self.sizes, self.values, self.results, self.dtype, self.flag)
 
     def pairs(self) -> Iterable[Hashable]:
         return pairs(self.sizes, (self.values, self.results), self.dtype, self.flag)
