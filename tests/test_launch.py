@@ -40,12 +40,16 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+LONG = "long chain of wide values"
+
+
+@pytest.mark.parametrize("call", [pytest.param(c, marks=pytest.mark.full) if c == LONG else c for c in CALLS])
 def test_a_call_on_the_gpu_has_the_bits_of_the_host(gpu, call):
     array, keywords = CALLS[call]
     check(gpu, array, **keywords)
 
 
+@pytest.mark.full
 def test_calls_of_all_kinds_share_a_workspace(gpu):
     order = np.random.default_rng(0).permutation(list(CALLS) * 4)
     for call in order:
