@@ -99,7 +99,7 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("panels-block", 8): 16,  # masked, as in the next
+    ("panels-block", 8): 72,  # masked, as in the next
     ("panels-grid", 8): 96,
     ("strips-shared", 2): 60,  # of those who look
 }

@@ -62,10 +62,10 @@ OTHERS = {
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
-    ("recurrence", "panels-grid"): 80,
-    ("recurrence-scalar", "panels-grid"): 80,
-    ("reset", "panels-grid"): 96,
-    ("keys", "panels-grid"): 96,
+    ("recurrence", "panels-grid"): 88,
+    ("recurrence-scalar", "panels-grid"): 88,
+    ("reset", "panels-grid"): 152,
+    ("keys", "panels-grid"): 132,
     ("offsets", "panels-grid"): 100,
 }
 SPILLS = {
