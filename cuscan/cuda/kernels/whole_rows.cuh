@@ -218,7 +218,7 @@ struct WholeRows {
     static constexpr uint32 kPartTiles = Layout::kPartTiles, kGroupParts = Layout::kGroupParts;
     static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr uint32 kPassing = 4;  // parts
+    static constexpr uint32 kPassing = 4;  // parts of the block, one of which walks along where only carries are stored
     static constexpr int kFolding = 2;     // the number of the folders' own barrier; all warps meet at the first
     static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
 
