@@ -60,7 +60,7 @@ class Strips(NamedTuple):
 def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int) -> Strips | None:
     """A scan with nothing beside its values, of columns that are aligned; else None."""
     counts = request.op.indexed and request.carry_in  # positions from another number on in each column
-    if request.mask or request.segments or request.include_initial or counts:
+    if request.mask or request.segments or counts:
         return None
     sizes = request.kind.sizes
     return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)

@@ -105,6 +105,23 @@ def every_narrow_one() -> list[Case]:
     ]
 
 
+def leading_columns() -> list[Case]:
+    """Strips whose last tile has a result more than values, or one result and no values."""
+    return [
+        named(family, f"leading-{n}-{carry}", op, carry, **{**NARROW[family], "shape": shape_of(n)}, **fields)
+        for family, tile, shape_of in [
+            ("strips", 256, lambda n: (2, n, 12)),
+            ("strips-own", 64, lambda n: (n, 128)),
+            ("strips-pairs", 4096, lambda n: (n, 2)),
+        ]
+        for n in (6 * tile - 1, 6 * tile, 6 * tile + 5)
+        for carry, op, fields in [
+            ("both", LINEAR_RECURRENCE, {"draw": steps(), "call": {**LEADING, **BACKWARDS, "return_last": True}}),
+            ("", "add", {"call": LEADING, "initial": 2.0}),
+        ]
+    ]
+
+
 ALL_FAMILIES = (*FAMILIES, *NARROW)
 CASES = [
     *map(products, ALL_FAMILIES),
@@ -113,6 +130,7 @@ CASES = [
     *lengths(),
     *every_combination(),
     *every_narrow_one(),
+    *leading_columns(),
 ]
 
 

@@ -83,10 +83,14 @@ struct StripTile : Elements<Config> {
     const Geometry<Config>& geometry;
     Row<Config> at;   // row 0, column 0 of the tile
     int64 position;   // of row 0 along the axis
-    int rows, width;  // that exist
+    int rows, width;  // of results that exist
 
-    // Whether each of the tile's values is one stretch of memory, all of which exists.
-    CUSCAN_DEVICE bool lies_together() const { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
+    // Of values: where the initial value is a result of its own, the last result has none.
+    CUSCAN_DEVICE int value_rows() const {
+        return Config::kIncludesInitial ? clamp(geometry.elements() - position, kRows) : rows;
+    }
+    // Whether each of the tile's arrays, of which so many rows exist, is one stretch of memory, and whole.
+    static CUSCAN_DEVICE bool lies_together(int rows) { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
     // By one thread, for all: such a tile's values.
     CUSCAN_DEVICE void send_together(Values& values, target::Barrier& arrived) const {
         target::fence_before_copies();
@@ -106,7 +110,8 @@ struct StripTile : Elements<Config> {
             using T = typename decltype(port)::Type;
             constexpr int kArray = decltype(k)::value;
             each_vector<T, kThreads, kRows, kColumns>(
-                kArray, 0, 0, thread, values.at(k).item, [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                kArray, value_rows(), 0, 0, thread, values.at(k).item,
+                [&](auto* shared, auto* global) { arrived.load(shared, global); },
                 [&](T& shared, T& global) {
                     shared = global;
                     target::fence();  // arrive_loaded waits for copies only
@@ -138,7 +143,7 @@ struct StripTile : Elements<Config> {
     CUSCAN_DEVICE void sum_to_end(const Values& values, Exchange& before_runs, int warp, AtEnd at_end) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
         each_piece(warp, [&](int run, int column, int) {
-            const int64 row = position + run * kRunRows, last = geometry.axis.size - 1 - row;
+            const int64 row = position + run * kRunRows, last = geometry.elements() - 1 - row;
             if (last < 0 || last >= kRunRows) return;
             const bool has_before = row % kUnitRows != 0;  // in the unit
             CUSCAN_NO_UNROLL
@@ -232,7 +237,7 @@ struct StripTile : Elements<Config> {
             constexpr int kTaken = Layout::kWarpRuns * kRunRows;
             const int first = first_run(warp) * kRunRows;
             each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                kArray, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
+                kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
                 [&](auto* shared, auto* global) { *global = *shared; }, [&](T& shared, T& global) { global = shared; });
         });
     }
@@ -245,9 +250,9 @@ private:
 
     // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's rows, as
     // they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of which only a part
-    // exists.
+    // exists. `rows` of the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
-    CUSCAN_DEVICE void each_vector(int array, int first_row, int left, int thread, T* tile, Whole whole,
+    CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
         using Vector = typename StripBuffer<T, 1>::Vector;
         constexpr int kItems = StripBuffer<T, 1>::kItems;

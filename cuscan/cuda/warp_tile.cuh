@@ -82,12 +82,21 @@ struct WarpTile {
     CUSCAN_DEVICE State scan(int lane) {
         return scan<kVectors>(lane, [](int) {});
     }
-    // Values in a stage are read, and not kept: registers are scarce while what precedes the tile is waited for.
-    template <class Source>
-    CUSCAN_DEVICE State scan(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane) {
+    // Values in a stage are read, and not kept: registers are scarce while what precedes the tile is waited for. Where no
+    // results are stored nothing waits: all are read at once, then taken() is called.
+    template <class Source, class Taken>
+    CUSCAN_DEVICE State scan(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
+                             Taken taken) {
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
-        const auto read = [&](int r) { read_staged(reader, r); };
-        return is_short<Source>(geometry, first) ? scan<1>(lane, read) : scan<kVectors>(lane, read);
+        const auto scan_some = [&](auto vectors) {
+            constexpr int kMany = decltype(vectors)::value;
+            if constexpr (Element::kStores) return scan<kMany>(lane, [&](int r) { read_staged(reader, r); });
+            CUSCAN_UNROLL
+            for (int r = 0; r < kMany; ++r) read_staged<kVectors>(reader, r);
+            taken();
+            return scan<kMany>(lane, [](int) {});
+        };
+        return is_short<Source>(geometry, first) ? scan_some(Number<1>()) : scan_some(Number<kVectors>());
     }
 
     // Before store, where a carry goes out: at_end(state) is called by the thread with the row's last element, if the warp

@@ -47,6 +47,8 @@ CALLS: dict[str, Case] = {
     "carry-strips": named("strips", ""),
     "carry-strips-own": named("strips-own-parts", ""),
     "carry-strips-pairs": named("strips-pairs", ""),
+    "carry-strips-leading": named("strips", "leading", call=LEADING, shape=(2, 40 * 256 + 5, 12)),
+    "carry-strips-pairs-leading": named("strips-pairs", "leading", call=LEADING, shape=(2 * 4096 - 1, 2)),
     "carry-whole-rows": named("whole-rows", ""),
 }
 
@@ -260,6 +262,38 @@ MISTAKES = (
         SHARE,
         "const int64 last = tile.geometry.elements() - 1 - first();",
         "const int64 last = tile.geometry.axis.size - 1 - first();",
+    ),
+    Mistake(
+        "rows-of-results",
+        Kind.BOUND,
+        "carry-strips-leading",
+        STRIP_TILE,
+        "geometry.elements() - 1 - row;",
+        "geometry.axis.size - 1 - row;",
+    ),
+    Mistake(
+        "values-of-a-result-behind-them",
+        Kind.BOUND,
+        "carry-strips-leading",
+        STRIP_TILE,
+        "clamp(geometry.elements() - position, kRows)",
+        "clamp(geometry.axis.size - position, kRows)",
+    ),
+    Mistake(
+        "a-whole-tile-of-results-without-its-last-values",
+        Kind.BOUND,
+        "carry-strips-pairs-leading",
+        STRIPS,
+        "tile(now).lies_together(tile(now).value_rows())",
+        "tile(now).lies_together(tile(now).rows)",
+    ),
+    Mistake(
+        "a-row-s-end-gone-before-it-is-read-again",
+        Kind.WAIT,
+        "carry-tiles-total-long",
+        "kernels/tiles.cuh",
+        " && !Tile::has_end(geometry, first);",
+        ";",
     ),
     Mistake(
         "of-the-first-unit-of-a-tile",

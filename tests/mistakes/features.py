@@ -84,7 +84,9 @@ FLAGS_READ = """\
         if (has_results(first)) {
             tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
-            const State total = tile.scan(source, row, geometry, first, lane);
+            const State total = tile.scan(source, row, geometry, first, lane, [&] {
+                if (leaves_early(first)) shared.empty[k % kStages].arrive();
+            });
             if (lane == 0) totals[warp_in_group] = total;
         }
         if (FlagStage::kAny) shared.flags_empty[k % kFlagStages].arrive();"""

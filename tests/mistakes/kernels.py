@@ -85,7 +85,7 @@ GIVEN_BACK = """\
                             has_carry || warp_in_group > 0,
                             warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
-        shared.empty[k % kStages].arrive();"""
+        if (!leaves_early(first)) shared.empty[k % kStages].arrive();"""
 
 MISTAKES = (
     Mistake(

@@ -106,9 +106,9 @@ struct Strips {
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
-    // The number of the axis's last row in a tile, and whether it is there.
+    // The number of the last row of values in a tile, and whether it is there.
     CUSCAN_DEVICE int64 last_row(const Turn& turn) const {
-        return geometry.axis.size - 1 - int64(turn.unit) * Layout::kRows;
+        return geometry.elements() - 1 - int64(turn.unit) * Layout::kRows;
     }
     CUSCAN_DEVICE bool ends_in(const Turn& turn) const { return last_row(turn) >= 0 && last_row(turn) < Layout::kRows; }
     // By folders, some stages each: the hardware makes one barrier after the other for the threads of a warp.
@@ -157,7 +157,7 @@ struct Strips {
                 now = own.turn(k);
                 if (thread == 0) stage.turn = now;
             }
-            if (now.exists && tile(now).lies_together()) {
+            if (now.exists && tile(now).lies_together(tile(now).value_rows())) {
                 if (thread == 0) tile(now).send_together(stage.values, stage.arrived);
             } else {
                 if (thread == 0) stage.arrived.arrive();
@@ -388,7 +388,7 @@ struct Strips {
             tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
-            if (Config::kBulkStores && tile.lies_together())
+            if (Config::kBulkStores && tile.lies_together(tile.rows))
                 tile.store_together(results, warp, lane());
             else
                 tile.store(results, warp, lane());

@@ -270,7 +270,9 @@ struct Tiles {
         if (has_results(first)) {
             tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
-            const State total = tile.scan(source, row, geometry, first, lane);
+            const State total = tile.scan(source, row, geometry, first, lane, [&] {
+                if (leaves_early(first)) shared.empty[k % kStages].arrive();
+            });
             if (lane == 0) totals[warp_in_group] = total;
         }
         if (FlagStage::kAny) shared.flags_empty[k % kFlagStages].arrive();
@@ -282,6 +284,10 @@ struct Tiles {
     // Of the warps that have a row's last tile, some may have nothing of it.
     CUSCAN_DEVICE bool has_results(int64 first) const {
         return !Shared::kWalks || target::uniform(first < geometry.axis.size);
+    }
+    // Whether a warp has no more use for its stage once it has read it: the one with a row's end reads that again.
+    CUSCAN_DEVICE bool leaves_early(int64 first) const {
+        return !Element::kStores && has_results(first) && !Tile::has_end(geometry, first);
     }
     CUSCAN_DEVICE void store(Scanned& part, uint32 k, int warp_in_group) {
         if constexpr (Element::kCarriesOut) store_carry(part, k, warp_in_group);
@@ -304,7 +310,7 @@ struct Tiles {
                             has_carry || warp_in_group > 0,
                             warp_in_group > 0 ? join<Op>(has_carry, prefix, part.before) : prefix);
         }
-        shared.empty[k % kStages].arrive();
+        if (!leaves_early(first)) shared.empty[k % kStages].arrive();
     }
     // By the warp that has a row's last element: the row's carry.
     CUSCAN_DEVICE void store_carry(Scanned& part, uint32 k, int warp_in_group) {
