@@ -23,7 +23,7 @@ Recurrence = Callable[[Array, Array], Array]
 
 SCANS = 16  # in one program
 HOST_US = 20.0  # what the host may take for each of them
-CALLS = 8  # queued at a time where the GPU's part is measured
+CALLS = 8, 24  # queued at a time where the GPU's part is measured: what more of them take
 ROUNDINGS = 4.0  # of the largest gradient, which another way to compute it may be off
 
 
@@ -91,8 +91,20 @@ def _gpu(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> 
 
 
 def _queued(run: Run) -> Timing:
-    """The time of one of several calls that are queued before any is waited for."""
-    return _time(lambda: [run() for _ in range(CALLS)][-1], PEER_SECONDS).divided(CALLS)
+    """The time that a call adds to several that are queued before any is waited for: the GPU's, if that is the slower.
+
+    What the host takes until the GPU begins, and until it hears of the end, is the same for few calls as for many.
+    """
+    few, many = CALLS
+
+    def queue(calls: int) -> Any:
+        for _ in range(calls - 1):
+            run()
+        return run()
+
+    shorter = _time(functools.partial(queue, few), PEER_SECONDS).median
+    longer = _time(functools.partial(queue, many), PEER_SECONDS).samples
+    return Timing(tuple(time - shorter for time in longer), 1).divided(many - few)
 
 
 # ---- a training step -------------------------------------------------------------------------------------------------
