@@ -41,6 +41,8 @@ def one_a_flag() -> list[Case]:
         ("offsets-empty-first", "add", {"segments": "offsets-empty", "call": BACKWARDS}),
         ("keys", "add", {"segments": "keys-full", "call": BACKWARDS}),
         ("keys-bool", "max", {"segments": "keys-bool", "carry": "total"}),
+        ("max-total", "max", {"draw": floats, "carry": "total"}),
+        ("min-total", "min", {"draw": floats, "carry": "total"}),
         ("indices", MAX, {"draw": floats}),
         ("indices-reverse", MIN, {"draw": floats, "masked": True, "call": BACKWARDS}),
         ("indices-total", MAX, {"draw": tied("int32"), "carry": "total", "segments": "reset"}),

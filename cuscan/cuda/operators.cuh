@@ -131,6 +131,24 @@ struct Max : Scalar<T> {
         return convert<T>(Range<Result>::lowest());
     }
 };
+// The same in one instruction, where the hardware has it: of a NaN and anything it makes some NaN, of two zeros either one.
+// Where a result is certain to be neither, it is that of any order.
+template <class Op>
+struct Quick {
+    static constexpr bool kExists = false;
+};
+struct QuickOfNumbers {
+    static constexpr bool kExists = true;
+    static CUSCAN_DEVICE bool is_certain(float32 result) { return result < 0 || result > 0; }
+};
+template <>
+struct Quick<Min<float32>> : QuickOfNumbers {
+    static CUSCAN_DEVICE float32 combine(float32 a, float32 b) { return target::smaller_or_nan(a, b); }
+};
+template <>
+struct Quick<Max<float32>> : QuickOfNumbers {
+    static CUSCAN_DEVICE float32 combine(float32 a, float32 b) { return target::larger_or_nan(a, b); }
+};
 template <class T>
 struct And : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier & later; }

@@ -479,7 +479,7 @@ CUSCAN_DEVICE float64 multiply_add(float64 a, float64 b, float64 c) { return __f
 // The smaller of two numbers; of a number and a NaN the number.
 CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b); }
 CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
-// The larger of two numbers, or a NaN where there is one.
+// The larger, or smaller, of two numbers, either one of two zeros, or a NaN where there is one.
 CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     float32 larger;
@@ -487,6 +487,15 @@ CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
     return larger;
 #else
     return a >= b || a != a ? a : b;
+#endif
+}
+CUSCAN_DEVICE float32 smaller_or_nan(float32 a, float32 b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float32 smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
+#else
+    return a <= b || a != a ? a : b;
 #endif
 }
 CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }

@@ -254,13 +254,13 @@ private:
     // The first kMany vectors; read(r) brings vector r.
     template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
+        if constexpr (!Element::kStores) return add_up<kMany>(lane);
         State vector[kMany];
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
             read(r);
-            vector[r] = total(r);
+            vector[r] = total<Op>(r);
         }
-        if constexpr (!Element::kStores) return add_up(vector, lane);
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
@@ -278,9 +278,22 @@ private:
         return aggregate;
     }
 
-    // In place of the scan, where no results are stored.
+    // In place of the scan, where no results are stored: the values are in registers.
     template <int kMany>
-    CUSCAN_DEVICE State add_up(const State (&vector)[kMany], int lane) {
+    CUSCAN_DEVICE State add_up(int lane) {
+        State vector[kMany];
+        bool certain = Quick<Op>::kExists;
+        if constexpr (Quick<Op>::kExists) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kMany; ++r) {
+                vector[r] = total<Quick<Op>>(r);
+                certain = certain && Quick<Op>::is_certain(vector[r]);
+            }
+        }
+        if (!certain) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kMany; ++r) vector[r] = total<Op>(r);
+        }
         if constexpr (kLanes < target::kWarp) return vector[0];  // a whole row: nothing comes before it
         constexpr int kParts = kMany < kTogether ? kMany : kTogether;
         CUSCAN_UNROLL
@@ -318,13 +331,14 @@ private:
         else
             return vector;
     }
+    template <class By>
     CUSCAN_DEVICE State total(int r) const {
         if constexpr (Packed<Config>::kFits) {
             return State(Packed<Config>::total(packed(r)));
         } else {
             State total = items.get(r, 0, r * kStride);
             CUSCAN_UNROLL
-            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
+            for (int i = 1; i < kItems; ++i) total = By::combine(total, items.get(r, i, r * kStride + i));
             return total;
         }
     }

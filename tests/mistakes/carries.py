@@ -21,6 +21,11 @@ def lowest(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple
     return (np.full(shape, -1000, np.float32),)
 
 
+def zeros(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
+    """Zeros of both signs, and nothing larger."""
+    return (rng.choice(np.array([0.0, -0.0, -1.0], np.float32), shape),)
+
+
 CALLS: dict[str, Case] = {
     "carry-rows": named("rows", "", call=BACKWARDS),
     "carry-rows-leading": named("rows", "leading", call=LEADING),
@@ -28,6 +33,7 @@ CALLS: dict[str, Case] = {
     "carry-tiles": named("tiles-shared", "", shape=(3, 2000)),
     "carry-tiles-total": totals("tiles-shared"),
     "carry-tiles-total-long": replace(totals("tiles-shared"), shape=(2, 40 * 512), shared_bytes=24 << 10),
+    "carry-tiles-zeros": replace(totals("tiles-shared"), op="max", draw=zeros),
     "carry-tiles-masked": named("tiles-shared", "", masked=True),
     "carry-tiles-states": named("tiles-shared", "", MATRIX_PRODUCT.operator(), "total", draw=drawn(MATRIX_PRODUCT)),
     "carry-cluster-total": replace(totals("cluster"), shape=(3, 2500)),
@@ -286,6 +292,14 @@ MISTAKES = (
         STRIPS,
         "tile(now).lies_together(tile(now).value_rows())",
         "tile(now).lies_together(tile(now).rows)",
+    ),
+    Mistake(
+        "any-zero-for-another",
+        Kind.MEANING,
+        "carry-tiles-zeros",
+        "operators.cuh",
+        "return result < 0 || result > 0;",
+        "return result == result;",
     ),
     Mistake(
         "a-row-s-end-gone-before-it-is-read-again",

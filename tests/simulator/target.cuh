@@ -2,6 +2,7 @@
 // to memory that others may share is a point where the scheduler can turn to another thread.
 #pragma once
 #include <cmath>
+#include <limits>
 
 #include "runtime.hpp"
 
@@ -357,9 +358,15 @@ template <class T>
 T smaller_number(T a, T b) {
     return std::fmin(a, b);
 }
+// As the hardware has it: +0 goes before -0, and every NaN becomes the same one.
 template <class T>
 T larger_or_nan(T a, T b) {
-    return a >= b || a != a ? a : b;
+    if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+    return a > b || (a == b && !std::signbit(a)) ? a : b;
+}
+template <class T>
+T smaller_or_nan(T a, T b) {
+    return -larger_or_nan(-a, -b);
 }
 template <class T>
 T distance(T a, T b) {
