@@ -92,6 +92,11 @@ def smaller(shape: Shape, pack: int) -> Shape:
     return shape._replace(columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
 
 
+def parts_of(shape: Shape) -> int:
+    """Levels of the tiles that make a unit."""
+    return max(COLUMNS.unit // shape.height, 1).bit_length() - 1
+
+
 def tile_words(
     request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -102,7 +107,7 @@ def tile_words(
     kind, values, height = request.kind, len(request.values), shape.height
     tiled = values + len(request.results) + 2
     column, outer = scan.column, scan.batch[0]
-    at = round_up(256 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
+    at = round_up(280 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     for i, spec in enumerate(layout.arrays[:tiled]):
         is_result, array = values <= i < tiled - 2, None
@@ -121,7 +126,7 @@ def tile_words(
     if shape.rows > 1 or chain == "shared":
         at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
     carries = at
-    parts, units = max(COLUMNS.unit // height, 1).bit_length() - 1, shape.units.bit_length() - 1
+    parts, units = parts_of(shape), shape.units.bit_length() - 1
     if chain:
         blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = SECTION_LEVELS - units
@@ -148,9 +153,8 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
 
 
 def table_words(scan: PanelScan, panels: int, slots: int) -> int:
-    """Words of the workspace: a counter for each panel, and a slot for each tile and column (PanelTable)."""
-    words = -(-max(scan.state, scan.carry) // 4)
-    return round_up(panels, LINE_WORDS) + slots * (round_up(words, 2) if words > 1 else 1)
+    """Words of the workspace: a counter for each panel, and a total for each chunk and column (TotalsTable)."""
+    return round_up(panels, LINE_WORDS) + slots * -(-scan.carry // 4)
 
 
 def _array(item: int, strides: tuple[int, ...], sizes: tuple[int, ...], extents: tuple[int, ...]) -> _Array | None:

@@ -16,6 +16,7 @@ from cuscan.panel_tile import (
     PanelScan,
     Shape,
     aligned_columns,
+    parts_of,
     share_of,
     smaller,
     table_words,
@@ -35,7 +36,7 @@ class Blocks(NamedTuple):
 
 MANY = Blocks(2, 288, 8)  # for panels of a single tile
 LARGE = Blocks(1, 576, 4)  # where one block takes all tiles of a panel: wide rows use memory best
-SHARING = Blocks(2, 288, 4)  # where blocks share a panel: tall tiles need fewer look-ups
+SHARING = Blocks(2, 288, 4)  # where blocks share a panel: while one waits for totals the other works
 WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
@@ -43,6 +44,8 @@ LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 128  # of a row of one that blocks share
 SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
 WHOLE_BYTES = 256  # of a row that is not divided then
+CHUNK_BYTES = 64 * 1024  # of values that a block takes twice, where blocks share panels: the cache holds those of all
+CHUNKS = 4  # of each block, if chunks can be as small
 BUSY = 0.85  # of blocks, on the average of waves, is enough
 IDLE = 0.75  # the share of blocks that must have panels, or else they share these
 
@@ -58,7 +61,7 @@ class Panels(NamedTuple):
     blocks_per_sm: int
     shared_bytes: int
     number: int
-    tiles: int  # of a panel
+    chunks: int  # of a panel, where blocks share panels
     words: int  # of the workspace, where blocks share panels
 
     @property
@@ -134,13 +137,15 @@ def _panels(
     steps, runs, slots = scan.share
     constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
     constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1), "Pack": scan.pack}
+    levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else 0
+    chunks = -(-tiles >> levels)
     return Panels(
         scan.batch,
         scan.column,
         constants,
         (
             *(shape.columns, shape.outers, panels, row_blocks, shape.rows),
-            *places,
+            *(*places, levels),
             *((shape.rows - 1).bit_length(), number, tiles),
             *arrays,
         ),
@@ -148,9 +153,20 @@ def _panels(
         scan.per_sm,
         room,
         number,
-        tiles,
-        table_words(scan, number, number * shape.width * tiles) if shares else 0,
+        chunks,
+        table_words(scan, number, number * shape.width * chunks) if shares else 0,
     )
+
+
+def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
+    """Levels of the tiles that a block takes at a time: a unit, or as many as the cache keeps until they come again."""
+    levels = least = parts_of(shape)
+    taken = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
+    while taken << levels + 1 <= CHUNK_BYTES:
+        levels += 1
+    while levels > least and panels * (tiles >> levels) < CHUNKS * target.sm_count * scan.per_sm:
+        levels -= 1
+    return levels
 
 
 def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:

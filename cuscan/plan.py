@@ -392,7 +392,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
 def _plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Columns of any kind: panels.cuh."""
     panels = panels_of(request, layout, target)
-    turns = panels.number * (panels.tiles if panels.shared else 1)
+    turns = panels.number * (panels.chunks if panels.shared else 1)
     if panels.shared:
         _check_tickets(turns)
     accesses = ["None" if spec is None else "Number" if spec.is_number else "Element" for spec in layout.arrays]

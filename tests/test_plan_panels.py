@@ -19,10 +19,10 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The family's own words: of the tile, and of each of its arrays."""
     arrays = len(made.config.ports) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(13 + 8 * arrays) :]
+    words = made.geometry[-(14 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows)
-    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(13, len(words), 8)]
+    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(14, len(words), 8)]
 
 
 def axes(array):

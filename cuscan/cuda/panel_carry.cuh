@@ -4,14 +4,12 @@
 // in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles
 // of few columns have several units: then the smallest block is a tile.
 //
-// KeptCarry is of a block that takes the tiles of a panel one after the other. LookedUpCarry is of blocks that share a
-// panel: each tile publishes the largest block that ends with it, and looks up those that precede it, as many as its number
-// has bits.
+// KeptCarry is of a block that takes the tiles of a panel, or of a chunk of it, one after the other. SoughtCarry is of blocks
+// that share a panel, by chunks of a unit or more, a power of two: at the end of each the largest block that ends there is
+// published, and at its beginning those are sought that precede it, as many as its number has bits.
 #pragma once
+#include "column_chain.cuh"
 #include "elements.cuh"
-#include "schedule.cuh"
-#include "tagged.cuh"
-#include "workspace.cuh"
 
 namespace cuscan {
 
@@ -19,8 +17,9 @@ namespace cuscan {
 struct PanelTree {
     static constexpr int kSectionLevels = 12;
 
-    int part_levels;  // of tiles in a unit
-    int unit_levels;  // of units in a tile
+    int part_levels;   // of tiles in a unit
+    int unit_levels;   // of units in a tile
+    int chunk_levels;  // of tiles in a chunk
 
     CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels - unit_levels; }
     CUSCAN_DEVICE uint32 section(uint32 number) const { return number >> levels(); }
@@ -28,6 +27,8 @@ struct PanelTree {
     CUSCAN_DEVICE bool is_part(uint32 number, int level) const { return number >> level & 1; }
     CUSCAN_DEVICE bool has_parts(uint32 number) const { return number & ((1u << part_levels) - 1); }
     CUSCAN_DEVICE bool has_units(uint32 number) const { return number >> part_levels != 0; }  // or sections
+    CUSCAN_DEVICE bool begins_chunk(uint32 number) const { return (number & ((1u << chunk_levels) - 1)) == 0; }
+    CUSCAN_DEVICE bool ends_chunk(uint32 number) const { return begins_chunk(number + 1); }
     // The levels of blocks that end with a tile, beside its own: up to the first one that is not complete.
     CUSCAN_DEVICE int complete(uint32 number) const {
         int level = 0;
@@ -121,6 +122,10 @@ struct KeptCarry : PanelCarry<Config> {
     template <class Start>
     CUSCAN_DEVICE void open(uint32 number, int column, Start start) const {
         if (number == 0) this->section(column) = start();
+        begin(number, column);
+    }
+    // The same where what precedes the section is there.
+    CUSCAN_DEVICE void begin(uint32 number, int column) const {
         if (!tree.has_parts(number)) this->fold(number, column);
     }
     CUSCAN_DEVICE void close(uint32 number, int column, const State& total, const Carry& units) const {
@@ -132,79 +137,58 @@ struct KeptCarry : PanelCarry<Config> {
     }
 };
 
-// The table of what tiles publish: a slot for each tile and column, of as many words as panels.py counts.
-template <class State, class Carry>
-struct PanelTable {
-    static constexpr int kMost =
-        Tagged<State>::kWords > Tagged<Carry>::kWords ? Tagged<State>::kWords : Tagged<Carry>::kWords;
-    static constexpr int kWords = kMost > 1 ? (kMost + 1) / 2 * 2 : 1;
-
-    uint64* words;
-    uint64 columns;  // of all panels
-    uint32 tag;
-
-    CUSCAN_DEVICE uint64* slot(uint64 tile, uint64 column) const { return words + (tile * columns + column) * kWords; }
-    template <class T>
-    CUSCAN_DEVICE T await(uint64 tile, uint64 column) const {
-        T value;
-        while (!Tagged<T>::ready(slot(tile, column), tag, value)) target::pause();
-        return value;
-    }
-};
-
 template <class Config>
-struct LookedUpCarry : PanelCarry<Config> {
-    using Base = PanelCarry<Config>;
+struct SoughtCarry : KeptCarry<Config> {
+    using Base = KeptCarry<Config>;
     using Base::tree;
     using typename Base::Carry;
     using typename Base::State;
-    using Table = PanelTable<State, Carry>;
+    using Table = TotalsTable<Carry>;
 
-    const Table table;
+    const Table table;  // of each chunk, what it publishes
 
-    CUSCAN_DEVICE LookedUpCarry(const Base& base, const Table& table) : Base(base), table(table) {}
+    CUSCAN_DEVICE SoughtCarry(const PanelCarry<Config>& base, const Table& table) : Base(base), table(table) {}
 
-    // By a warp, in which `lanes` lanes have a column each, if there is one: what a tile adds up to is published, and what
-    // precedes it found.
+    // By a warp, in which `lanes` lanes have a column each, if there is one: tile `number` begins a chunk, what precedes that
+    // is found; or it ends one, and what that adds up to is published.
     template <class Start>
-    CUSCAN_DEVICE void find(uint32 number, uint64 first_column, int column, int lane, int lanes, bool exists,
-                            const State& total, const Carry& units, Start start) const {
-        const int complete = tree.complete(number), all = tree.levels() + 1;
-        const int needed = complete == tree.levels() ? all : complete;  // for what is published
-        if (exists) look_up(number, first_column, column, lane, needed, lanes, start);
+    CUSCAN_DEVICE void seek(uint32 number, uint64 chain, int column, int lane, int lanes, bool exists, Start start) const {
+        if (exists) look_up(number, chain, column, lane, tree.levels() + 1, lanes, start);
         target::sync_warp();
-        if (exists && lane == 0) {
-            uint64* const slot = table.slot(number, first_column + column);
+    }
+    template <class Start>
+    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, int lane, int lanes, bool exists, const State& total,
+                               const Carry& units, Start start) const {
+        const int complete = tree.complete(number);
+        // A section goes out with all before it.
+        if (exists) look_up(number, chain, column, lane, complete + (complete == tree.levels()), lanes, start);
+        target::sync_warp();
+        if (exists && lane == 0)
             this->climb(
-                number, column, total, units,
-                [&](int, const State& block) { Tagged<State>::publish(slot, block, table.tag); },
-                [&](int, const Carry& block) { Tagged<Carry>::publish(slot, block, table.tag); });
-        }
-        if (exists) look_up(number, first_column, column, needed + lane, all, lanes, start);
-        target::sync_warp();
-        if (exists && lane == 0) this->fold(number, column);
+                number, column, total, units, [](int, const State&) {},
+                [&](int, const Carry& block) { table.publish(number >> tree.chunk_levels, chain, block); });
     }
 
 private:
-    // The blocks of levels `from`, `from` + `step`, ... below `to` that precede a tile; the level above all is of sections.
+    // The blocks of whole chunks of the levels below `to` that precede a tile, those of lane `lane`: every `lanes`-th. The
+    // level above all is of sections.
     template <class Start>
-    CUSCAN_DEVICE void look_up(uint32 number, uint64 first_column, int column, int from, int to, int step,
-                               Start start) const {
+    CUSCAN_DEVICE void look_up(uint32 number, uint64 chain, int column, int lane, int to, int lanes, Start start) const {
         CUSCAN_NO_UNROLL
-        for (int level = from; level < to; level += step) {
-            const uint64 begin = uint64(number) >> (level + 1) << (level + 1);
-            const uint64 of_all = first_column + column;
-            if (level == tree.levels()) {
-                const uint64 sections = uint64(number) >> level << level;
-                this->section(column) = sections > 0 ? table.template await<Carry>(sections - 1, of_all) : start();
-            } else if (tree.is_part(number, level)) {
-                const uint64 last = begin + (1u << level) - 1;
-                if (level < tree.part_levels)
-                    this->part(level, column) = table.template await<State>(last, of_all);
-                else
-                    this->unit(level, column) = table.template await<Carry>(last, of_all);
-            }
+        for (int level = tree.chunk_levels + lane; level < to; level += lanes) {
+            const uint32 end = number >> level << level;  // of the block
+            if (level == tree.levels())
+                this->section(column) = end > 0 ? await(end, chain) : start();
+            else if (tree.is_part(number, level))
+                this->unit(level, column) = await(end, chain);
         }
+    }
+    // What the chunk that ends before tile `end` publishes.
+    CUSCAN_DEVICE Carry await(uint32 end, uint64 chain) const {
+        Carry value;
+        const uint64* const entry = table.entry((end >> tree.chunk_levels) - 1, chain);
+        while (!Tagged<Carry>::ready(entry, table.tag, value)) target::pause();
+        return value;
     }
 };
 

@@ -32,6 +32,7 @@ struct PanelGeometry : Geometry<Config> {
     int64 levels;           // of blocks of units, which are kept
     int64 part_levels;      // of tiles that a unit has
     int64 unit_levels;      // of units that a tile has
+    int64 chunk_levels;     // of tiles that a block takes at a time, where blocks share panels
     int64 lanes;            // as many as there are rows of threads, or more: a power of two, as its exponent
     uint64 number, tiles;   // of panels; of tiles of a panel
     PanelArray tile[Arrays<Config>::kInitial];
@@ -118,10 +119,11 @@ struct Pieces {
     }
 };
 
-// A tile that a block takes: whether there is one, where, and how its arrays move.
+// A tile that a block takes: whether there is one, where, and how its arrays move. `sums`: only for what it adds up to.
 template <class Config>
 struct PanelTurn {
     Turn turn;
+    bool sums;
     PanelPlace<Config> place;
     Pieces pieces[Arrays<Config>::kInitial];
 };

@@ -5,10 +5,11 @@
 // units as panel_carry.cuh has them.
 //
 // A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes
-// the next one (kKept); or blocks share panels, take tiles by ticket, and look up what precedes them (kGrid). The next tile
-// is on its way while the present one is finished, and the last warp of the block finds where the one after it lies.
+// the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). Then each takes the tiles of
+// a chunk for what they add up to, publishes that, and takes them again, from the cache, for the results: so the way of a
+// total from block to block is short beside the time that a chunk takes. The next tile is on its way while the present one
+// is finished, and the last warp of the block finds where the one after it lies.
 #pragma once
-#include "../column_chain.cuh"
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
 
@@ -23,7 +24,7 @@ struct PanelShared {
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
-constexpr int panel_header(int arrays, int tiled) { return 256 + 4 * 8 * arrays + 3 * 56 * tiled; }
+constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 56 * tiled; }
 
 template <class Config>
 struct Panels {
@@ -35,7 +36,7 @@ struct Panels {
     using Share = PanelShare<Config>;
     using Place = PanelPlace<Config>;
     using Kept = KeptCarry<Config>;
-    using LookedUp = LookedUpCarry<Config>;
+    using Sought = SoughtCarry<Config>;
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
     // Threads above each other that have a unit, of 256 steps, where tiles have several.
     static constexpr int kUnitRows = Config::kUnits ? 256 / Share::kLong : target::kWarp;
@@ -71,7 +72,7 @@ struct Panels {
     CUSCAN_DEVICE int height() const { return rows * Share::kLong; }
     CUSCAN_DEVICE PanelCarry<Config> carry() const {
         return {memory + geometry.kept, width(), int(geometry.levels),
-                PanelTree{int(geometry.part_levels), int(geometry.unit_levels)}};
+                PanelTree{int(geometry.part_levels), int(geometry.unit_levels), int(geometry.chunk_levels)}};
     }
 
     CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
@@ -93,9 +94,9 @@ struct Panels {
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
         return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit. As many lanes as
-    // there are rows of threads, or more, have a column.
-    CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
+    // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit; or, for sums, to what
+    // the tile adds up to. As many lanes as there are rows of threads, or more, have a column.
+    CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place, bool sums) {
         const int levels = int(geometry.lanes), lanes = 1 << levels;
         const int columns = place.width(), all = (columns * lanes + target::kWarp - 1) / target::kWarp * target::kWarp;
         CUSCAN_NO_UNROLL
@@ -110,20 +111,28 @@ struct Panels {
             const PairedLanes<CarryOp, target::kWarp / kUnitRows, Carry, kUnitRows> units(convert<Carry>(paired.total), unit,
                                                                                           lanes / kUnitRows);
             auto start = [&] { return this->start(place, of_column); };
-            if constexpr (Config::kGrid) {
-                const LookedUp before(carry(), table());
-                before.find(now.unit, now.strip * width(), of_column, of_row, lanes, exists, paired.total, units.total,
-                            start);
-                if (exists) left = before.left(now.unit, of_column);
-            } else if constexpr (Config::kKept) {
-                const Kept before(carry());
-                if (exists) left = before.left(now.unit, of_column);
+            if constexpr (kChain) {
+                const Kept kept(carry());
+                if (exists && !sums) left = kept.left(now.unit, of_column);
                 target::sync_warp();
-                if (exists && of_row == 0) {
-                    before.open(now.unit, of_column, start);
-                    before.close(now.unit, of_column, paired.total, units.total);
+                if constexpr (Config::kGrid) {
+                    const Sought sought(carry(), table());
+                    const uint64 chain = now.strip * width() + of_column;
+                    const bool ends = kept.tree.ends_chunk(now.unit);
+                    if (!sums && kept.tree.begins_chunk(now.unit))
+                        sought.seek(now.unit, chain, of_column, of_row, lanes, exists, start);
+                    if (sums && ends)
+                        sought.publish(now.unit, chain, of_column, of_row, lanes, exists, paired.total, units.total, start);
+                    if (exists && of_row == 0) {
+                        if (!sums) kept.begin(now.unit, of_column);
+                        if (!ends) kept.close(now.unit, of_column, paired.total, units.total);
+                    }
+                } else if (exists && of_row == 0) {
+                    kept.open(now.unit, of_column, start);
+                    kept.close(now.unit, of_column, paired.total, units.total);
                 }
             }
+            if (sums) continue;
             if constexpr (Config::kUnits) {
                 const PanelCarry<Config> carry(this->carry());
                 target::sync_warp();
@@ -134,7 +143,7 @@ struct Panels {
             if (exists) total(of_row, of_column) = paired.left.before(of_row % kUnitRows, has_left(now), left);
         }
     }
-    CUSCAN_DEVICE PanelTable<State, Carry> table() const {
+    CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 panels = geometry.number;
         return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.tag};
     }
@@ -181,7 +190,7 @@ struct Panels {
         const bool finds = target::thread_index() >= kThreads;
         auto& turns = shared.turns;
         if (finds) {
-            find(turns[0], [&] { return schedule.first(); });
+            find(turns[0], schedule, [&] { return schedule.first(); });
             find_after(turns[0], turns[1], schedule);
         }
         target::sync_block();
@@ -210,7 +219,8 @@ struct Panels {
             for (int i = 0; i < kSlots; ++i)
                 if (is_in && share.exists(i)) total(row, share.column_of(i)) = share.total(i);
             sync_workers();
-            scan_rows(here.turn, here.place);
+            scan_rows(here.turn, here.place, Config::kGrid && here.sums);
+            if (Config::kGrid && here.sums) return;
             sync_workers();
         }
         CUSCAN_UNROLL
@@ -224,11 +234,14 @@ struct Panels {
     static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
 
     // By one warp: one lane takes a turn; then lanes find where arrays are, and how they move.
-    template <class Which>
-    CUSCAN_DEVICE void find(PanelTurn<Config>& found, Which which) const {
+    template <class Schedule, class Which>
+    CUSCAN_DEVICE void find(PanelTurn<Config>& found, const Schedule& schedule, Which which) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
-        if (lane == 0) found.turn = which();
+        if (lane == 0) {
+            found.turn = which();
+            found.sums = schedule.sums;
+        }
         target::sync_warp();
         if (!found.turn.exists) return;
         const Divided panel(found.turn.strip, geometry.panels), block(panel.whole, geometry.blocks);
@@ -260,7 +273,7 @@ struct Panels {
     // Takes no ticket after the last tile.
     template <class Schedule>
     CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
-        find(found, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
+        find(found, schedule, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
     }
     // Divides in 32 bits where both numbers fit, which is nearly always.
     struct Divided {
@@ -276,13 +289,40 @@ struct Panels {
     struct Own {
         uint64 panels;
         uint32 tiles;  // of a panel
-        Turn turn;
+        Turn turn{};
+        static constexpr bool sums = false;
 
         CUSCAN_DEVICE Turn first() { return turn = {target::block_index() < panels, target::block_index(), 0}; }
         CUSCAN_DEVICE Turn next() {
             if (++turn.unit < tiles) return turn;
             const uint64 strip = turn.strip + target::block_count();
             return turn = {strip < panels, strip, 0};
+        }
+    };
+    // Chunks of shared panels: each comes twice, but the last one of a panel, as nobody asks for what that adds up to.
+    struct Chunks {
+        SharedStrips chunks;
+        uint32 tiles;  // of a panel
+        int levels;    // of tiles in a chunk
+        bool sums = false;
+        Turn turn{};
+
+        CUSCAN_DEVICE Turn first() { return begin(chunks.first()); }
+        CUSCAN_DEVICE Turn next() {
+            ++turn.unit;
+            const uint32 size = 1u << levels;
+            if (turn.unit % size != 0 && turn.unit < tiles) return turn;
+            if (!sums || !Element::kStores) return begin(chunks.next());
+            sums = false;
+            turn.unit -= size;
+            return turn;
+        }
+
+    private:
+        CUSCAN_DEVICE Turn begin(const Turn& chunk) {
+            turn = {chunk.exists, chunk.strip, chunk.unit << levels};
+            sums = uint64(chunk.unit + 1) << levels < tiles;
+            return turn;
         }
     };
 };
@@ -304,19 +344,21 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
         target::fence_after_init();
     }
     if constexpr (Config::kGrid) {
-        SharedStrips strips(workspace, geometry.number, uint32(geometry.tiles), geometry.workspace_words);
+        const uint32 tiles = uint32(geometry.tiles);
+        const int levels = int(geometry.chunk_levels);
+        SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words);
         if (target::thread_index() == Kernel::kThreads) {
-            strips.open();
-            shared.tag = strips.tag();
+            chunks.open();
+            shared.tag = chunks.tag();
         }
         target::sync_block();
-        kernel.run(strips);
+        kernel.run(typename Kernel::Chunks{chunks, tiles, levels});
         workspace->admit_successor(shared.tag);
         workspace->leave(shared.tag, geometry.workspace_words);
     } else {
         target::admit_successor();
         target::sync_block();
-        kernel.run(typename Kernel::Own{geometry.number, uint32(geometry.tiles), {}});
+        kernel.run(typename Kernel::Own{geometry.number, uint32(geometry.tiles)});
     }
 }
 
