@@ -92,6 +92,13 @@ def test_vectors_read_beyond_an_array() -> None:
     expect_notice("touches 16 bytes from .* before the end of array 0", planned("rows", integers((1, 99))), broken)
 
 
+@pytest.mark.full  # it takes what a thread may take
+def test_a_thread_that_works_without_end() -> None:
+    endless = ONE_BY_ONE.replace("(i < count)", "(i < count) for (volatile bool on = true; on;)")
+    broken = CODE.broken("vectors.cuh", ONE_BY_ONE, endless)
+    expect_notice("hang: it works for more than 5 seconds", planned("rows", integers((1, 202))[:, ::2]), broken, 1)
+
+
 def test_one_element_behind_the_end() -> None:
     """There may be canaries, which nobody notices but a watched kernel's accesses."""
     broken = WATCHED.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("i < count", "i <= count"))

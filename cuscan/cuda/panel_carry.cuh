@@ -4,9 +4,9 @@
 // in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles
 // of few columns have several units: then the smallest block is a tile.
 //
-// KeptCarry is of a block that takes the tiles of a panel, or of a chunk of it, one after the other. SoughtCarry is of blocks
-// that share a panel, by chunks of a unit or more, a power of two: at the end of each the largest block that ends there is
-// published, and at its beginning those are sought that precede it, as many as its number has bits.
+// KeptCarry is of a block that takes the tiles of a panel, or of a chunk of it, one after the other. SoughtCarry is of
+// blocks that share a panel, by chunks of a unit or more, a power of two: at the end of each the largest block that ends
+// there is published, and at its beginning those are sought that precede it, as many as its number has bits.
 #pragma once
 #include "column_chain.cuh"
 #include "elements.cuh"
@@ -149,8 +149,8 @@ struct SoughtCarry : KeptCarry<Config> {
 
     CUSCAN_DEVICE SoughtCarry(const PanelCarry<Config>& base, const Table& table) : Base(base), table(table) {}
 
-    // By a warp, in which `lanes` lanes have a column each, if there is one: tile `number` begins a chunk, what precedes that
-    // is found; or it ends one, and what that adds up to is published.
+    // By a warp, in which `lanes` lanes have a column each, if there is one: tile `number` begins a chunk, what precedes
+    // that is found; or it ends one, and what that adds up to is published.
     template <class Start>
     CUSCAN_DEVICE void seek(uint32 number, uint64 chain, int column, int lane, int lanes, bool exists, Start start) const {
         if (exists) look_up(number, chain, column, lane, tree.levels() + 1, lanes, start);

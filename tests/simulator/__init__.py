@@ -622,7 +622,7 @@ def assert_same(result: Array, expected: Array) -> None:
 
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
-    """Smaller units on contiguous axes, so that few elements make a long chain.
+    """Smaller units on contiguous axes, so that few elements make a long chain, and larger chunks of panels.
 
     Calls that the NumPy backend has kept are of other units, and set aside.
     """
@@ -630,6 +630,7 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     with (
         mock.patch.dict(tuning.CONTIGUOUS, smaller),
         mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]),
+        mock.patch("cuscan.panels.CHUNKS", 0),
         mock.patch("cuscan.backends.host._calls", Table()),
     ):
         yield

@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 
 #include <signal.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -77,6 +78,14 @@ void Grid::fail(const char* format, ...) {
     vsnprintf(message + used, sizeof(message) - used, format, arguments);
     va_end(arguments);
     for (;;) suspend();
+}
+
+// A second of work has passed in a turn of a thread.
+void Grid::pass_a_second() {
+    constexpr int kMost = 5;
+    seconds_ = turns_ == turn_of_seconds_ ? seconds_ + 1 : 1;
+    turn_of_seconds_ = turns_;
+    if (seconds_ > kMost) fail("hang: it works for more than %d seconds, and lets no other thread go on", kMost);
 }
 
 void Grid::report(const char* format, ...) {
@@ -572,7 +581,8 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
 
 namespace {
 
-// While it lives, threads of the launch that touch what they must not fail, instead of the process.
+// While it lives, threads of the launch that touch what they must not fail, instead of the process; and those that work on
+// and on, and come to no point where another could.
 class FaultHandler {
 public:
     FaultHandler() : stack_(new char[kStackBytes]) {
@@ -581,24 +591,36 @@ public:
         stack.ss_size = kStackBytes;
         sigaltstack(&stack, &old_stack_);
         struct sigaction action{};
-        action.sa_sigaction = handle;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-        sigaction(SIGSEGV, &action, &old_action_);
+        action.sa_sigaction = touch;
+        sigaction(SIGSEGV, &action, &old_touch_);
+        action.sa_sigaction = tick;
+        sigaction(SIGVTALRM, &action, &old_tick_);
+        every_second({1, 0});
     }
     ~FaultHandler() {
-        sigaction(SIGSEGV, &old_action_, nullptr);
+        every_second({0, 0});
+        sigaction(SIGVTALRM, &old_tick_, nullptr);
+        sigaction(SIGSEGV, &old_touch_, nullptr);
         sigaltstack(&old_stack_, nullptr);
     }
 
 private:
-    static void handle(int, siginfo_t* info, void*) {
+    static void touch(int, siginfo_t* info, void*) {
         if (grid != nullptr && grid->runs_a_thread()) grid->fail_beyond(info->si_addr, 1);
         signal(SIGSEGV, SIG_DFL);  // a fault of the simulator itself: it happens again
+    }
+    static void tick(int, siginfo_t*, void*) {
+        if (grid != nullptr && grid->runs_a_thread()) grid->pass_a_second();
+    }
+    static void every_second(timeval second) {
+        const itimerval timer{second, second};
+        setitimer(ITIMER_VIRTUAL, &timer, nullptr);
     }
 
     const std::unique_ptr<char[]> stack_;
     stack_t old_stack_;
-    struct sigaction old_action_;
+    struct sigaction old_touch_, old_tick_;
 };
 
 }  // namespace

@@ -202,6 +202,7 @@ public:
          const std::function<void(uint32_t)>& kernel);
     void run();
     bool runs_a_thread() const { return runs_a_thread_; }
+    void pass_a_second();
     [[noreturn]] void fail_beyond(const void* address, uint32_t bytes);
 
     // ---- called from fibers
@@ -284,6 +285,8 @@ private:
     uint64_t turns_ = 0;          // the time that did not pass in sleep
     Block* shown_ = nullptr;      // the one whose stores are seen now
     bool runs_a_thread_ = false;  // or else the scheduler
+    int seconds_ = 0;             // of work, that one turn takes
+    uint64_t turn_of_seconds_ = 0;
     std::vector<Launch> launches_;
     std::vector<std::unique_ptr<Block>> resident_;
     std::vector<std::unique_ptr<Fiber>> fibers_;

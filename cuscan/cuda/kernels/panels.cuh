@@ -5,8 +5,8 @@
 // units as panel_carry.cuh has them.
 //
 // A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes
-// the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). Then each takes the tiles of
-// a chunk for what they add up to, publishes that, and takes them again, from the cache, for the results: so the way of a
+// the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). Then each takes the tiles
+// of a chunk for what they add up to, publishes that, and takes them again, from the cache, for the results: so the way of a
 // total from block to block is short beside the time that a chunk takes. The next tile is on its way while the present one
 // is finished, and the last warp of the block finds where the one after it lies.
 #pragma once
@@ -94,8 +94,8 @@ struct Panels {
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
         return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit; or, for sums, to what
-    // the tile adds up to. As many lanes as there are rows of threads, or more, have a column.
+    // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit; or, for sums, to
+    // what the tile adds up to. As many lanes as there are rows of threads, or more, have a column.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place, bool sums) {
         const int levels = int(geometry.lanes), lanes = 1 << levels;
         const int columns = place.width(), all = (columns * lanes + target::kWarp - 1) / target::kWarp * target::kWarp;
