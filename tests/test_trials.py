@@ -203,7 +203,7 @@ def test_compile_wants_the_number_of_an_architecture(arch):
 
 
 def test_compile_needs_cupy(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("cupy", "cuscan.compile"))]:
+    for name in [name for name in sys.modules if name.startswith(("cupy", "cuscan.compile.module"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(cuscan.MissingDependencyError, match=r"Operator.compile needs CuPy and NVRTC: pip install"):
