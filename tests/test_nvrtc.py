@@ -100,7 +100,7 @@ SPILLS = {
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
     ("panels-block", 8): 72,  # masked, as in the next
-    ("panels-grid", 8): 96,
+    ("panels-grid", 8): 174,  # float64, of what is exclusive
     ("strips-shared", 2): 60,  # of those who look
 }
 # The same for sm_100, of what is masked and of what is not.

@@ -58,19 +58,20 @@ OTHERS = {
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
 # Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most. Of blocks that share panels an SM has
-# two, with 96 registers a thread; with fewer elements tiles would be lower, and more would be looked up.
+# two, with 96 registers a thread; threads with fewer elements would wait as long for those above and below them.
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
-    ("recurrence", "panels-grid"): 88,
-    ("recurrence-scalar", "panels-grid"): 88,
-    ("reset", "panels-grid"): 152,
-    ("keys", "panels-grid"): 132,
-    ("offsets", "panels-grid"): 100,
+    ("recurrence", "panels-grid"): 106,
+    ("recurrence-scalar", "panels-grid"): 106,
+    ("reset", "panels-grid"): 158,
+    ("keys", "panels-grid"): 158,
+    ("offsets", "panels-grid"): 106,
 }
 SPILLS = {
-    ("recurrence-bfloat16", "panels-grid"): 96,
-    ("modular", "panels-grid"): 96,
+    ("recurrence-bfloat16", "panels-grid"): 74,
+    ("recurrence-float64", "panels-grid"): 72,
+    ("brackets", "panels-grid"): 74,
     ("recurrence-complex64", "tiles-grid"): 592,
     ("modular", "tiles-grid"): 88,
 }  # where it was not possible to have at most 32
