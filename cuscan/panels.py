@@ -137,7 +137,8 @@ def _panels(
     steps, runs, slots = scan.share
     constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
     constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1), "Pack": scan.pack}
-    levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else 0
+    _, _, kept, parts, _ = places
+    levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else parts + kept
     chunks = -(-tiles >> levels)
     return Panels(
         scan.batch,

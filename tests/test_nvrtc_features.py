@@ -57,21 +57,12 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most. Of blocks that share panels an SM has
-# two, with 96 registers a thread; threads with fewer elements would wait as long for those above and below them.
+# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
-    ("recurrence", "panels-grid"): 106,
-    ("recurrence-scalar", "panels-grid"): 106,
-    ("reset", "panels-grid"): 158,
-    ("keys", "panels-grid"): 158,
-    ("offsets", "panels-grid"): 106,
 }
 SPILLS = {
-    ("recurrence-bfloat16", "panels-grid"): 74,
-    ("recurrence-float64", "panels-grid"): 72,
-    ("brackets", "panels-grid"): 74,
     ("recurrence-complex64", "tiles-grid"): 592,
     ("modular", "tiles-grid"): 88,
 }  # where it was not possible to have at most 32

@@ -21,7 +21,7 @@ def beside(made):
     arrays = len(made.config.ports) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
     words = made.geometry[-(14 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
-    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows)
+    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, chunk_levels=words[10])
     return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(14, len(words), 8)]
 
 
@@ -72,11 +72,23 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
     made = planned(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)
     assert made.config.family == "panels" and made.config.grid
     tile, _, _ = beside(made)
-    tiles = -(-10_000 // height(made))
-    # A line of counters; a slot for each column of a tile, of two words where that is a float64.
-    assert made.workspace_words == 16 + tiles * tile["panels"] * tile["columns"] * words
-    assert made.grid == min(tiles * tile["panels"], 2 * 132)
+    assert height(made) < 256
+    chunks = -(-10_000 // 256)  # of a unit: there are few
+    # A line of counters; a total for each column of a chunk, of two words where that is a float64.
+    assert made.workspace_words == 16 + chunks * tile["panels"] * tile["columns"] * words
+    assert made.grid == min(chunks * tile["panels"], 2 * 132)
     assert made.workspace_bytes == HEADER_BYTES + 8 * made.workspace_words
+
+
+@pytest.mark.parametrize("shape", [(6_280_757, 40), (242_108, 340), (2**20, 33), (10_000, 90), (2**27, 2)])
+def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(shape):
+    made = planned(view(shape, "bfloat16"), axis=0, mask=view(shape, "bool"), dtype="bfloat16")
+    tile, _, _ = beside(made)
+    steps = height(made) << tile["chunk_levels"]
+    nbytes, number = steps * tile["columns"] * 2, tile["panels"] * (shape[0] // steps)
+    assert made.config.grid and steps % 256 == 0
+    assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 4 * 2 * 132)
+    assert 2 * nbytes > 128 << 10 or tile["panels"] * (shape[0] // (2 * steps)) < 4 * 2 * 132  # no larger ones
 
 
 DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")

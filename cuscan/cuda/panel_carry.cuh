@@ -19,7 +19,7 @@ struct PanelTree {
 
     int part_levels;   // of tiles in a unit
     int unit_levels;   // of units in a tile
-    int chunk_levels;  // of tiles in a chunk
+    int chunk_levels;  // of tiles in a chunk; a section is one, where a block has a whole panel
 
     CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels - unit_levels; }
     CUSCAN_DEVICE uint32 section(uint32 number) const { return number >> levels(); }
@@ -72,23 +72,22 @@ struct PanelCarry : Elements<Config> {
     }
 
 protected:
+    // What precedes the section, or the chunk, once that is known.
     CUSCAN_DEVICE Carry& section(int column) const { return carries[column]; }
     CUSCAN_DEVICE Carry& unit(int level, int column) const {
         return carries[(1 + level - tree.part_levels) * columns + column];
     }
     CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
 
-    // From sections and units to `before`.
-    CUSCAN_DEVICE void fold(uint32 number, int column) const {
-        Carry all = section(column);
-        bool has_any = Config::kHasInitial || tree.section(number) > 0;
+    // What precedes a tile: `all`, if there is anything, and the blocks of the levels below `to`, from `from` on.
+    CUSCAN_DEVICE Carry fold(uint32 number, int column, bool has_any, Carry all, int from, int to) const {
         CUSCAN_NO_UNROLL
-        for (int level = tree.levels() - 1; level >= tree.part_levels; --level) {
+        for (int level = to - 1; level >= from; --level) {
             if (!tree.is_part(number, level)) continue;
             all = join<CarryOp>(has_any, all, unit(level, column));
             has_any = true;
         }
-        before(column) = all;
+        return all;
     }
     // From a tile's total, or that of its units, to the largest block that ends with it: calls of_parts(level, block) if
     // that is less than a unit, or of_units(level, block), for a whole section with all before it.
@@ -124,9 +123,12 @@ struct KeptCarry : PanelCarry<Config> {
         if (number == 0) this->section(column) = start();
         begin(number, column);
     }
-    // The same where what precedes the section is there.
+    // The same where what precedes the chunk is there.
     CUSCAN_DEVICE void begin(uint32 number, int column) const {
-        if (!tree.has_parts(number)) this->fold(number, column);
+        if (tree.has_parts(number)) return;
+        const bool has_any = Config::kHasInitial || number >> tree.chunk_levels > 0;
+        this->before(column) =
+            this->fold(number, column, has_any, this->section(column), tree.part_levels, tree.chunk_levels);
     }
     CUSCAN_DEVICE void close(uint32 number, int column, const State& total, const Carry& units) const {
         this->climb(
@@ -149,40 +151,37 @@ struct SoughtCarry : KeptCarry<Config> {
 
     CUSCAN_DEVICE SoughtCarry(const PanelCarry<Config>& base, const Table& table) : Base(base), table(table) {}
 
-    // By a warp, in which `lanes` lanes have a column each, if there is one: tile `number` begins a chunk, what precedes
-    // that is found; or it ends one, and what that adds up to is published.
+    // By `threads` threads, some columns and levels each: the blocks of whole chunks that precede tile `number`, which
+    // begins a chunk; or, for sums, those that are published with the one that it ends. `first` is the chain of column 0,
+    // start(column) what precedes all.
     template <class Start>
-    CUSCAN_DEVICE void seek(uint32 number, uint64 chain, int column, int lane, int lanes, bool exists, Start start) const {
-        if (exists) look_up(number, chain, column, lane, tree.levels() + 1, lanes, start);
-        target::sync_warp();
-    }
-    template <class Start>
-    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, int lane, int lanes, bool exists, const State& total,
-                               const Carry& units, Start start) const {
+    CUSCAN_DEVICE void seek(uint32 number, bool sums, uint64 first, int columns, int thread, int threads,
+                            Start start) const {
         const int complete = tree.complete(number);
-        // A section goes out with all before it.
-        if (exists) look_up(number, chain, column, lane, complete + (complete == tree.levels()), lanes, start);
-        target::sync_warp();
-        if (exists && lane == 0)
-            this->climb(
-                number, column, total, units, [](int, const State&) {},
-                [&](int, const Carry& block) { table.publish(number >> tree.chunk_levels, chain, block); });
+        // A section is published with all before it.
+        const int to = sums ? complete + (complete == tree.levels()) : tree.levels() + 1;
+        CUSCAN_NO_UNROLL
+        for (int at = thread; at < (to - tree.chunk_levels) * columns; at += threads) {
+            const int level = tree.chunk_levels + at / columns, column = at % columns;
+            const uint32 end = number >> level << level;  // of the block
+            if (level == tree.levels())
+                this->section(column) = end > 0 ? await(end, first + column) : start(column);
+            else if (tree.is_part(number, level))
+                this->unit(level, column) = await(end, first + column);
+        }
+    }
+    // By one thread, when that is there: a chunk begins; a chunk ends with tile `number`, and is published.
+    CUSCAN_DEVICE void open_chunk(uint32 number, int column) const {
+        const bool has_any = Config::kHasInitial || tree.section(number) > 0;
+        this->section(column) = this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());
+    }
+    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, const State& total, const Carry& units) const {
+        this->climb(
+            number, column, total, units, [](int, const State&) {},
+            [&](int, const Carry& block) { table.publish(number >> tree.chunk_levels, chain, block); });
     }
 
 private:
-    // The blocks of whole chunks of the levels below `to` that precede a tile, those of lane `lane`: every `lanes`-th. The
-    // level above all is of sections.
-    template <class Start>
-    CUSCAN_DEVICE void look_up(uint32 number, uint64 chain, int column, int lane, int to, int lanes, Start start) const {
-        CUSCAN_NO_UNROLL
-        for (int level = tree.chunk_levels + lane; level < to; level += lanes) {
-            const uint32 end = number >> level << level;  // of the block
-            if (level == tree.levels())
-                this->section(column) = end > 0 ? await(end, chain) : start();
-            else if (tree.is_part(number, level))
-                this->unit(level, column) = await(end, chain);
-        }
-    }
     // What the chunk that ends before tile `end` publishes.
     CUSCAN_DEVICE Carry await(uint32 end, uint64 chain) const {
         Carry value;

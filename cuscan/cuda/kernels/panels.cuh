@@ -110,26 +110,23 @@ struct Panels {
             const int unit = of_row / kUnitRows;
             const PairedLanes<CarryOp, target::kWarp / kUnitRows, Carry, kUnitRows> units(convert<Carry>(paired.total), unit,
                                                                                           lanes / kUnitRows);
-            auto start = [&] { return this->start(place, of_column); };
             if constexpr (kChain) {
                 const Kept kept(carry());
                 if (exists && !sums) left = kept.left(now.unit, of_column);
                 target::sync_warp();
-                if constexpr (Config::kGrid) {
-                    const Sought sought(carry(), table());
-                    const uint64 chain = now.strip * width() + of_column;
-                    const bool ends = kept.tree.ends_chunk(now.unit);
-                    if (!sums && kept.tree.begins_chunk(now.unit))
-                        sought.seek(now.unit, chain, of_column, of_row, lanes, exists, start);
-                    if (sums && ends)
-                        sought.publish(now.unit, chain, of_column, of_row, lanes, exists, paired.total, units.total, start);
-                    if (exists && of_row == 0) {
+                if (exists && of_row == 0) {
+                    if constexpr (Config::kGrid) {
+                        const Sought sought(carry(), table());
+                        if (!sums && sought.tree.begins_chunk(now.unit)) sought.open_chunk(now.unit, of_column);
                         if (!sums) kept.begin(now.unit, of_column);
-                        if (!ends) kept.close(now.unit, of_column, paired.total, units.total);
+                        if (!sought.tree.ends_chunk(now.unit))
+                            kept.close(now.unit, of_column, paired.total, units.total);
+                        else if (sums)
+                            sought.publish(now.unit, chain(now) + of_column, of_column, paired.total, units.total);
+                    } else {
+                        kept.open(now.unit, of_column, [&] { return start(place, of_column); });
+                        kept.close(now.unit, of_column, paired.total, units.total);
                     }
-                } else if (exists && of_row == 0) {
-                    kept.open(now.unit, of_column, start);
-                    kept.close(now.unit, of_column, paired.total, units.total);
                 }
             }
             if (sums) continue;
@@ -143,6 +140,14 @@ struct Panels {
             if (exists) total(of_row, of_column) = paired.left.before(of_row % kUnitRows, has_left(now), left);
         }
     }
+    // Where blocks share panels: what others have published, where a chunk begins, or ends and is published.
+    CUSCAN_DEVICE void seek(const Turn& now, const Place& place, bool sums) const {
+        const Sought sought(carry(), table());
+        if (sums ? sought.tree.ends_chunk(now.unit) : sought.tree.begins_chunk(now.unit))
+            sought.seek(now.unit, sums, chain(now), place.width(), target::thread_index(), kThreads,
+                        [&](int column) { return start(place, column); });
+    }
+    CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // of column 0
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 panels = geometry.number;
         return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.tag};
@@ -218,6 +223,7 @@ struct Panels {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
                 if (is_in && share.exists(i)) total(row, share.column_of(i)) = share.total(i);
+            if constexpr (Config::kGrid) seek(here.turn, here.place, here.sums);
             sync_workers();
             scan_rows(here.turn, here.place, Config::kGrid && here.sums);
             if (Config::kGrid && here.sums) return;
