@@ -94,7 +94,7 @@ struct WarpTile {
             CUSCAN_UNROLL
             for (int r = 0; r < kMany; ++r) read_staged<kVectors>(reader, r);
             taken();
-            return scan<kMany>(lane, [](int) {});
+            return add_up<kMany>(lane, !has_end(geometry, first));
         };
         return is_short<Source>(geometry, first) ? scan_some(Number<1>()) : scan_some(Number<kVectors>());
     }
@@ -254,7 +254,7 @@ private:
     // The first kMany vectors; read(r) brings vector r.
     template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
-        if constexpr (!Element::kStores) return add_up<kMany>(lane);
+        if constexpr (!Element::kStores) return add_up<kMany>(lane, false);
         State vector[kMany];
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
@@ -278,22 +278,23 @@ private:
         return aggregate;
     }
 
-    // In place of the scan, where no results are stored: the values are in registers.
+    // In place of the scan, where no results are stored: the values are in registers. `quick`: only what all of the warp
+    // tile adds up to is asked for.
     template <int kMany>
-    CUSCAN_DEVICE State add_up(int lane) {
-        State vector[kMany];
-        bool certain = Quick<Op>::kExists;
+    CUSCAN_DEVICE State add_up(int lane, bool quick) {
         if constexpr (Quick<Op>::kExists) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kMany; ++r) {
-                vector[r] = total<Quick<Op>>(r);
-                certain = certain && Quick<Op>::is_certain(vector[r]);
+            if (quick) {
+                const State all = add_up_by<Quick<Op>, kMany>(lane);
+                if (target::uniform(Quick<Op>::is_certain(all))) return all;
             }
         }
-        if (!certain) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < kMany; ++r) vector[r] = total<Op>(r);
-        }
+        return add_up_by<Op, kMany>(lane);
+    }
+    template <class By, int kMany>
+    CUSCAN_DEVICE State add_up_by(int lane) {
+        State vector[kMany];
+        CUSCAN_UNROLL
+        for (int r = 0; r < kMany; ++r) vector[r] = total<By>(r);
         if constexpr (kLanes < target::kWarp) return vector[0];  // a whole row: nothing comes before it
         constexpr int kParts = kMany < kTogether ? kMany : kTogether;
         CUSCAN_UNROLL
