@@ -277,14 +277,14 @@ def _make_blocks(
 ) -> _Blocks:
     """How many tiles a block works on, and how many are on their way."""
     tile, values = warps * order.warp_tile, len(kind.values)
-    value_bytes = sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
+    value_bytes = sum(_stage_bytes(layout, i, values, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
     groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = state_bytes(kind)
     # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
     tile_bytes = 48 + round_up(carry + 1, 16) + state
     shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
-    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, warps, accesses) for i in sent if i >= values)
+    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, values, tile, warps, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
     if room - flag_bytes < groups * (value_bytes + tile_bytes):
         sent, flag_bytes = tuple([i for i in sent if i < values]), 0
@@ -318,13 +318,16 @@ def _make_blocks(
     return _Blocks(constants, (groups * warps + loaders + chained) * WARP, shared_bytes, sent)
 
 
-def _stage_bytes(layout: Layout, array: int, elements: int, warps: int, accesses: tuple[str, ...]) -> int:
+def _stage_bytes(layout: Layout, array: int, values: int, elements: int, warps: int, accesses: tuple[str, ...]) -> int:
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
     itemsize = spec.dtype.itemsize
-    beside = SHIFT_BYTES[itemsize >= 8] * warps if accesses[array].startswith("Shifted") else 0
-    return elements * itemsize + beside
+    if not accesses[array].startswith("Shifted"):
+        return elements * itemsize
+    # Of a value that shifted results take the place of, each warp has its share to itself.
+    shares = warps if array == 0 and accesses[values].startswith("Shifted") else 1
+    return elements * itemsize + SHIFT_BYTES[itemsize >= 8] * shares
 
 
 def _tile_accesses(

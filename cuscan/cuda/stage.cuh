@@ -3,9 +3,9 @@
 //
 // A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
 // the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
-// stage as far beyond a multiple of kShiftedFrom as in memory; each warp has its share of a shifted tile to itself, with the
-// pieces at either end, so that none reads where another writes. What is there beside the tile's own elements may be old or
-// new, or nothing at all; no result that is stored depends on it.
+// stage as far beyond a multiple of kShiftedFrom as in memory. Where shifted results take the place of the first value, each
+// warp has its share of that to itself, with the pieces at either end, so that none reads where another writes. What is
+// there beside the tile's own elements may be old or new, or nothing at all; no result that is stored depends on it.
 #pragma once
 #include "shifted.cuh"
 
@@ -17,12 +17,14 @@ template <class Config, int kElements, int kShare, int kFrom, int kTo>
 struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
 
-    // Elements that lie together, and the bytes that they have.
-    template <class Port>
-    static constexpr int kTogether = is_shifted(Port::kAccess) ? kShare : kElements;
-    template <class Port>
+    // Elements that lie together, and the bytes that they have. Results that are shifted take the place of the first value.
+    template <int kArray>
+    static constexpr int kTogether =
+        kArray == 0 && is_shifted(PortOfArray<Config, Arrays<Config>::kResults>::kAccess) ? kShare : kElements;
+    template <int kArray>
     static constexpr int kRoom =
-        kTogether<Port> * int(sizeof(typename Port::Type)) + is_shifted(Port::kAccess) * kShiftedFrom<Port>;
+        kTogether<kArray> * int(sizeof(typename PortOfArray<Config, kArray>::Type)) +
+        is_shifted(PortOfArray<Config, kArray>::kAccess) * kShiftedFrom<PortOfArray<Config, kArray>>;
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
@@ -33,8 +35,8 @@ struct StageLayout {
         if constexpr (kArray <= kFrom) {
             return 0;
         } else {
-            using Port = PortOfArray<Config, kArray - 1>;
-            return offset<kArray - 1>() + holds<kArray - 1>() * (kElements / kTogether<Port> * kRoom<Port>);
+            constexpr int kBefore = kArray - 1;
+            return offset<kBefore>() + holds<kBefore>() * (kElements / kTogether<kBefore> * kRoom<kBefore>);
         }
     }
 };
@@ -108,22 +110,23 @@ struct Stage {
         });
     }
 
-    // The element of an array `index` places in scan order from the beginning of a warp's share, which is `start` elements
+    // The element of an array `index` places in scan order from the beginning of a warp's part, which is `start` elements
     // into the tile.
     template <int kArray>
     CUSCAN_DEVICE auto* element(const Place& row, int start, int index) {
         using Port = PortOfArray<Config, kArray>;
         using Item = typename Port::Type;
-        constexpr bool kShifted = is_shifted(Port::kAccess);
-        Item* item = reinterpret_cast<Item*>(place<kArray>(kShifted ? start / kShare : 0));
-        if constexpr (kShifted) item += shift<Port>(row.array[kArray]) / int(sizeof(Item));
-        const int at = kShifted ? index : start + index;
-        return is_mirrored(Port::kAccess) ? item + (Layout::template kTogether<Port> - 1 - at) : item + at;
+        constexpr int kTogether = Layout::template kTogether<kArray>;
+        constexpr bool kInShares = kTogether < kElements;
+        Item* item = reinterpret_cast<Item*>(place<kArray>(kInShares ? start / kTogether : 0));
+        if constexpr (is_shifted(Port::kAccess)) item += shift<Port>(row.array[kArray]) / int(sizeof(Item));
+        const int at = kInShares ? index : start + index;
+        return is_mirrored(Port::kAccess) ? item + (kTogether - 1 - at) : item + at;
     }
-    // The share of a shifted array that begins `start` elements into the tile: its room, a multiple of pieces.
+    // The share of an array that begins `start` elements into the tile: its room, a multiple of pieces.
     template <int kArray>
     CUSCAN_DEVICE char* share(int start) {
-        static_assert(is_shifted(PortOfArray<Config, kArray>::kAccess), "no other array has shares");
+        static_assert(Layout::template kTogether<kArray> == kShare, "no other array has shares");
         return place<kArray>(start / kShare);
     }
 
@@ -146,7 +149,7 @@ private:
     // Where a part of an array's tile begins: what lies together.
     template <int kArray>
     CUSCAN_DEVICE char* place(int part) {
-        return data + Layout::template offset<kArray>() + part * Layout::template kRoom<PortOfArray<Config, kArray>>;
+        return data + Layout::template offset<kArray>() + part * Layout::template kRoom<kArray>;
     }
 
     struct Pieces {
@@ -159,7 +162,7 @@ private:
     struct Tile {
         using Port = PortOfArray<Config, kArray>;
         static constexpr bool kMirrored = is_mirrored(Port::kAccess);
-        static constexpr int kSize = sizeof(typename Port::Type), kPart = Layout::template kTogether<Port>;
+        static constexpr int kSize = sizeof(typename Port::Type), kPart = Layout::template kTogether<kArray>;
         static_assert(kPart * kSize % kPiece == 0, "parts are whole pieces, were they aligned");
         static_assert(kElements / kPart <= target::kWarp, "a lane for each part");
         const char* row;

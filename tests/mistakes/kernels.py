@@ -478,7 +478,7 @@ MISTAKES = (
         Kind.PLACE,
         "tiles-shifted",
         "stage.cuh",
-        "if constexpr (kShifted) item +=",
+        "if constexpr (is_shifted(Port::kAccess)) item +=",
         "if constexpr (false) item +=",
     ),
     Mistake(
