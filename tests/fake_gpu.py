@@ -193,6 +193,7 @@ def fake_gpu(monkeypatch):
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(backends, "launches", Table())
+    monkeypatch.setattr(backends, "latest", Table())
     monkeypatch.setattr(kernel, "_kernels", Table())
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):

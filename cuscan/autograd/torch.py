@@ -26,7 +26,7 @@ from cuscan.derivatives import Call, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
-from cuscan.interop.view import ArrayView, number_like
+from cuscan.interop.view import ArrayView, Like, number_like
 from cuscan.kept import keep
 
 Array = Any
@@ -258,6 +258,8 @@ _apply = super(torch.autograd.Function, _Recorded).apply
 
 class _Launch:
     """Like calls on a GPU that autograd records, see `backends.Repeatable`; `launch`: the same without autograd."""
+
+    like: Like | None = None
 
     def __init__(self, recording: Recording, launch: Repeatable) -> None:
         self._recording, self._launch, self._flags = recording, launch, recording.call.flags

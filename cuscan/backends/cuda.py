@@ -21,9 +21,9 @@ from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import Device, DeviceLibrary
+from cuscan.interop.view import Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
-from cuscan.overlap import check_overlap
+from cuscan.overlap import check_overlap, find_near
 from cuscan.plan import make_plan
 from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
@@ -77,6 +77,7 @@ class Launch:
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
         self.kind, self.roles, self.library, self.device = request.kind, roles, library, device
+        self.ordinal = device.ordinal
         self.unscanned = request if 0 in request.shape else None
         self.initial = _no_initial(request.kind)
         self.empty = 0 in request.result.shape or (request.only_carry and self.unscanned is not None)
@@ -108,9 +109,9 @@ class Launch:
         are passed themselves.
         """
         library, device, starts = self.library, self.device, self.starts
-        if device.ordinal not in _this_thread.contexts:
+        if self.ordinal not in _this_thread.contexts:
             _make_context()
-            _this_thread.contexts |= {device.ordinal}
+            _this_thread.contexts |= {self.ordinal}
         bits = states = None  # memory is held until the kernels are queued
         if starts is not None:
             bits = workspace.find(starts.nbytes, library, device, stream, "bits")
@@ -123,30 +124,35 @@ class Launch:
                 arguments[place] = numbers[i]
         if self.workspace_bytes:
             states = workspace.find(self.workspace_bytes, library, device, stream)
-        arguments += states.pointer if states else 0, start, self.geometry
+        arguments += states.pointer if states else 0, start
         if starts is None or bits is None:
-            self.kernel.queue(stream, self.grid, arguments)
+            self.kernel.queue(stream, self.grid, arguments, self.geometry)
             return
         with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer, starts.words))
-            self.kernel.queue(stream, self.grid, arguments)
+            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer), starts.words)
+            self.kernel.queue(stream, self.grid, arguments, self.geometry)
 
 
 class _Call(Launch):
     """The same of a call of the public functions.
 
     Attributes:
+        like: see `backends.Repeatable`.
         kinds: of the arrays that are read, and of those of `out`.
+        near: see `overlap.find_near`.
         length: of a line.
         makers: of the results that the call allocates.
         fields: of the carry that goes out.
     """
+
+    like: Like | None = None
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
         first = operands.views[0].kind
         library = cast(DeviceLibrary, first.library)
         super().__init__(request, operands.roles, library, first.device)
         self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
+        self.near = find_near(len(operands.views), self.kinds)
         self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
@@ -160,7 +166,7 @@ class _Call(Launch):
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
-        current, wanted = _get_device(), self.device.ordinal
+        current, wanted = _get_device(), self.ordinal
         if current == wanted:
             return self._run(arrays, outs, pointers, initial)
         _set_device(wanted)
@@ -176,8 +182,9 @@ class _Call(Launch):
         if self.checks_offsets:
             offsets = arrays[self.roles.index("offsets")]
             check_offsets(library.fetch(offsets), self.length)
-        if outs:
-            check_overlap(self.roles, self.kinds, pointers)
+        for one, other, lowest, highest in self.near:
+            if lowest < pointers[one] - pointers[other] < highest:
+                check_overlap(self.roles, self.kinds, pointers)
         for make in self.makers:
             made = make()
             results += (made,)

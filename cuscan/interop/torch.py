@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.autograd import forward_ad as _forward_ad
-from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, Like, WideIntegers
 from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
 
@@ -32,6 +31,18 @@ def _raw_stream(index: int) -> int:
 
 # The public way costs 4 us a call; torch's own compiler uses this one.
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
+
+
+def _count_one(tensors: tuple[Any]) -> None:
+    torch.autograd.graph.increment_version(tensors[0])
+
+
+# The public way asks what it got once more. Before torch 2.6 this one takes a tensor alone.
+_count_write: Callable[[tuple[Any]], None] = getattr(torch._C, "_increment_version", _count_one)
+try:
+    _count_write((torch.empty(0),))
+except TypeError:
+    _count_write = _count_one
 
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -77,6 +88,35 @@ def _is_recorded(array: Any) -> bool:
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
 
 
+def _find_guards() -> Any:
+    """The class of what torch's compiler tells tensors apart with, in one call; None where it is not as expected."""
+    try:
+        guards = torch._C._dynamo.guards.TensorGuards
+        x = torch.empty(2, 3)
+        tells = _guard(guards, (x,))
+        others = x.t(), x[:1], x.double(), x.clone().requires_grad_(), x._neg_view(), torch.nn.Parameter(x)
+        return guards if tells(torch.empty(2, 3)) and not any(map(tells, others)) else None
+    except (AttributeError, TypeError, RuntimeError, SystemError):
+        return None
+
+
+def _guard(guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
+    """Whether other tensors have the types, dtypes, devices, shapes, strides and dispatch keys of some.
+
+    Modes change the keys, and the conjugate and the negative bit are among them. Whether tensors require grad is told,
+    too; whether derivatives are recorded is not.
+    """
+    sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+    check: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+    return check
+
+
+_GUARDS = _find_guards()
+
+# What code of torch's compiler allocates with, on the current GPU: the public way looks at its arguments for 1 us more.
+_allocate = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if torch.version.cuda else None
+
+
 class TorchLibrary(WideIntegers):
     """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
@@ -111,6 +151,33 @@ class TorchLibrary(WideIntegers):
             recorded += recorded + (may_be_recorded and array.requires_grad)
         facts.append(recorded)
         return facts, pointers
+
+    def mode(self, array: Any) -> int | None:
+        if _GUARDS is None or _may_be_traced() or type(array) not in _PLAIN or not array.is_cuda:
+            return None
+        recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # the latter so that both are found fast
+        return recorded
+
+    def liken(self, arrays: tuple[Any, ...]) -> Like | None:
+        if len({*map(id, arrays)}) < len(arrays):
+            return None  # guards take each tensor once
+        check = _guard(_GUARDS, arrays)
+        offsets = [array.data_ptr() % ALIGNMENT for array in arrays]
+        aligned = not any(offsets)
+
+        def find(arrays: tuple[Any, ...]) -> list[int] | None:
+            if not check(*arrays):
+                return None
+            pointers, bits = [], 0
+            for array in arrays:
+                pointer = array.data_ptr()
+                pointers.append(pointer)
+                bits |= pointer
+            if bits % ALIGNMENT:
+                return pointers if [pointer % ALIGNMENT for pointer in pointers] == offsets else None
+            return pointers if aligned else None
+
+        return find
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         if _is_compiling() or transforms_are_active() or not is_plain(array):
@@ -166,6 +233,8 @@ class TorchLibrary(WideIntegers):
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
+        if _allocate is not None and where["device"].type == "cuda":
+            return functools.partial(_allocate, shape, strides, where["dtype"])
         return functools.partial(torch.empty_strided, shape, strides, **where)
 
     def from_numpy(self, array: Any, device: Device) -> Any:
@@ -174,7 +243,7 @@ class TorchLibrary(WideIntegers):
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         try:
-            _increment_version(array)
+            _count_write((array,))
         except RuntimeError:
             if not array.is_inference():  # else it has no version
                 raise
