@@ -215,6 +215,22 @@ def fake_gpu(monkeypatch):
         yield fake
 
 
+def fake_gpu_of_torch(monkeypatch):
+    """The same for torch: all tensors say that they are on it."""
+    import torch
+
+    from cuscan.autograd import torch_recording
+    from cuscan.interop import torch as interop
+
+    monkeypatch.setattr(torch_recording, "_tapes", Table())
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})
+    monkeypatch.setattr(interop, "_stream", lambda _: 0)
+    monkeypatch.setattr(interop.LIBRARY, "_kinds", Table())
+    yield from fake_gpu(monkeypatch)
+
+
 def on_gpu(array, device=0):
     """A copy of a NumPy array on the GPU, with the same strides."""
     array = np.asarray(array)

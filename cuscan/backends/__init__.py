@@ -68,6 +68,13 @@ def repeat(
     return key, launch.run(arrays, outs or (), pointers, initial)
 
 
+def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial: Any) -> Repeatable | None:
+    """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
+    library = find_library(arrays[-1], roles[-1])
+    found = library.look(arrays) if library else None
+    return None if found is None else launches.get((flags, roles, initial is None, True, *found[0]))
+
+
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:
     """Have `latest` show the launch of a call that is found by its facts."""
     if launch.like is None or (before is not None and launch.like is before[0]):  # that is of other modes

@@ -114,7 +114,18 @@ def _guard(guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
 _GUARDS = _find_guards()
 
 # What code of torch's compiler allocates with, on the current GPU: the public way looks at its arguments for 1 us more.
-_allocate = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if torch.version.cuda else None
+_allocate: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_allocate = getattr(_allocate, "_empty_strided_cuda", None)
+
+
+@functools.cache
+def _allocates(device: Any) -> bool:
+    """Whether that works on a device, which is current."""
+    try:
+        made = _allocate((2, 3), (1, 2), torch.float16)
+    except (TypeError, RuntimeError):  # it is not there, or torch is built for the CPU
+        return False
+    return (made.shape, made.stride(), made.dtype, made.device) == ((2, 3), (1, 2), torch.float16, device)
 
 
 class TorchLibrary(WideIntegers):
@@ -233,7 +244,7 @@ class TorchLibrary(WideIntegers):
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
-        if _allocate is not None and where["device"].type == "cuda":
+        if where["device"].type == "cuda" and _allocates(where["device"]):
             return functools.partial(_allocate, shape, strides, where["dtype"])
         return functools.partial(torch.empty_strided, shape, strides, **where)
 
