@@ -37,11 +37,11 @@ def _count_one(tensors: tuple[Any]) -> None:
     torch.autograd.graph.increment_version(tensors[0])
 
 
-# The public way asks what it got once more. Before torch 2.6 this one takes a tensor alone.
+# The public way asks what it got once more. In older versions this one takes a tensor alone.
 _count_write: Callable[[tuple[Any]], None] = getattr(torch._C, "_increment_version", _count_one)
 try:
     _count_write((torch.empty(0),))
-except TypeError:
+except (TypeError, RuntimeError):
     _count_write = _count_one
 
 
@@ -164,7 +164,10 @@ class TorchLibrary(WideIntegers):
         return facts, pointers
 
     def mode(self, array: Any) -> int | None:
-        if _GUARDS is None or _may_be_traced() or type(array) not in _PLAIN or not array.is_cuda:
+        # Guards know the keys of transforms and of modes; forward derivatives have none.
+        if _GUARDS is None or _is_traced() or _forward_ad._current_level >= 0:
+            return None
+        if type(array) not in _PLAIN or not array.is_cuda:
             return None
         recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # the latter so that both are found fast
         return recorded
