@@ -226,7 +226,7 @@ def fake_gpu_of_torch(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
     monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
     monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})
-    monkeypatch.setattr(interop, "_stream", lambda _: 0)
+    monkeypatch.setattr(interop, "raw_stream", lambda _: 0)
     monkeypatch.setattr(interop.LIBRARY, "_kinds", Table())
     yield from fake_gpu(monkeypatch)
 

@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from cuscan import backends  # noqa: E402
 from cuscan.autograd import tape  # noqa: E402
 from cuscan.autograd.torch_lines import Move, write  # noqa: E402
-from cuscan.interop import torch as interop  # noqa: E402
-from cuscan.interop.torch import _GUARDS, LIBRARY  # noqa: E402
+from cuscan.interop import torch_internals  # noqa: E402
+from cuscan.interop.torch import LIBRARY  # noqa: E402
 
 LENGTH = 40
 KEEPS = 3  # like calls, or backwards, until nothing more is found out
@@ -42,20 +42,22 @@ def numbers(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
 
 def test_guards_are_what_is_expected_of_them() -> None:
     """Else like calls are found more slowly, without an error."""
-    assert _GUARDS is not None
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch_internals.find_guards.__wrapped__() is not None
 
 
 @pytest.mark.gpu
 def test_results_on_a_gpu_are_allocated_the_short_way() -> None:
-    assert interop._allocates(torch.device("cuda", torch.cuda.current_device()))
+    assert torch_internals.allocates(torch.device("cuda", torch.cuda.current_device()))
 
 
 def test_another_allocator_is_not_taken_for_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    allocates, here = interop._allocates.__wrapped__, torch.device("cpu")
+    allocates, here = torch_internals.allocates.__wrapped__, torch.device("cpu")
     assert not allocates(here)  # of a GPU
-    monkeypatch.setattr(interop, "_allocate", lambda *spec: torch.empty_strided(*spec[:2], dtype=spec[2]))
+    monkeypatch.setattr(torch_internals, "allocate", lambda *spec: torch.empty_strided(*spec[:2], dtype=spec[2]))
     assert allocates(here)
-    monkeypatch.setattr(interop, "_allocate", lambda *spec: torch.empty_strided(*spec[:2]))
+    monkeypatch.setattr(torch_internals, "allocate", lambda *spec: torch.empty_strided(*spec[:2]))
     assert not allocates(here)
 
 

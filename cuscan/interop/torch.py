@@ -12,6 +12,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
+from cuscan.interop.torch_internals import allocate, allocates, count_write, like, raw_stream
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, Like, WideIntegers
 from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
@@ -22,27 +23,6 @@ _COMPLEX = Kind.COMPLEX
 _CPU = Device("cpu", 0)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 _TORCH_DEVICES = {_CPU: torch.device("cpu")} | {device: torch.device("cuda", device.ordinal) for device in _DEVICES}
-
-
-def _raw_stream(index: int) -> int:
-    handle: int = torch.cuda.current_stream(index).cuda_stream
-    return handle
-
-
-# The public way costs 4 us a call; torch's own compiler uses this one.
-_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
-
-
-def _count_one(tensors: tuple[Any]) -> None:
-    torch.autograd.graph.increment_version(tensors[0])
-
-
-# The public way asks what it got once more. In older versions this one takes a tensor alone.
-_count_write: Callable[[tuple[Any]], None] = getattr(torch._C, "_increment_version", _count_one)
-try:
-    _count_write((torch.empty(0),))
-except (TypeError, RuntimeError):
-    _count_write = _count_one
 
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -88,46 +68,6 @@ def _is_recorded(array: Any) -> bool:
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
 
 
-def _find_guards() -> Any:
-    """The class of what torch's compiler tells tensors apart with, in one call; None where it is not as expected."""
-    try:
-        guards = torch._C._dynamo.guards.TensorGuards
-        x = torch.empty(2, 3)
-        tells = _guard(guards, (x,))
-        others = x.t(), x[:1], x.double(), x.clone().requires_grad_(), x._neg_view(), torch.nn.Parameter(x)
-        return guards if tells(torch.empty(2, 3)) and not any(map(tells, others)) else None
-    except (AttributeError, TypeError, RuntimeError, SystemError):
-        return None
-
-
-def _guard(guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
-    """Whether other tensors have the types, dtypes, devices, shapes, strides and dispatch keys of some.
-
-    Modes change the keys, and the conjugate and the negative bit are among them. Whether tensors require grad is told,
-    too; whether derivatives are recorded is not.
-    """
-    sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
-    check: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-    return check
-
-
-_GUARDS = _find_guards()
-
-# What code of torch's compiler allocates with, on the current GPU: the public way looks at its arguments for 1 us more.
-_allocate: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-_allocate = getattr(_allocate, "_empty_strided_cuda", None)
-
-
-@functools.cache
-def _allocates(device: Any) -> bool:
-    """Whether that works on a device, which is current."""
-    try:
-        made = _allocate((2, 3), (1, 2), torch.float16)
-    except (TypeError, RuntimeError):  # it is not there, or torch is built for the CPU
-        return False
-    return (made.shape, made.stride(), made.dtype, made.device) == ((2, 3), (1, 2), torch.float16, device)
-
-
 class TorchLibrary(WideIntegers):
     """See `interop.view.HostLibrary` and `DeviceLibrary`."""
 
@@ -165,33 +105,13 @@ class TorchLibrary(WideIntegers):
 
     def mode(self, array: Any) -> int | None:
         # Guards know the keys of transforms and of modes; forward derivatives have none.
-        if _GUARDS is None or _is_traced() or _forward_ad._current_level >= 0:
-            return None
-        if type(array) not in _PLAIN or not array.is_cuda:
+        if _is_traced() or _forward_ad._current_level >= 0 or type(array) not in _PLAIN or not array.is_cuda:
             return None
         recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # the latter so that both are found fast
         return recorded
 
     def liken(self, arrays: tuple[Any, ...]) -> Like | None:
-        if len({*map(id, arrays)}) < len(arrays):
-            return None  # guards take each tensor once
-        check = _guard(_GUARDS, arrays)
-        offsets = [array.data_ptr() % ALIGNMENT for array in arrays]
-        aligned = not any(offsets)
-
-        def find(arrays: tuple[Any, ...]) -> list[int] | None:
-            if not check(*arrays):
-                return None
-            pointers, bits = [], 0
-            for array in arrays:
-                pointer = array.data_ptr()
-                pointers.append(pointer)
-                bits |= pointer
-            if bits % ALIGNMENT:
-                return pointers if [pointer % ALIGNMENT for pointer in pointers] == offsets else None
-            return pointers if aligned else None
-
-        return find
+        return like(arrays)
 
     def adopt(self, array: Any, name: str) -> ArrayView:
         if _is_compiling() or transforms_are_active() or not is_plain(array):
@@ -247,8 +167,8 @@ class TorchLibrary(WideIntegers):
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
-        if where["device"].type == "cuda" and _allocates(where["device"]):
-            return functools.partial(_allocate, shape, strides, where["dtype"])
+        if where["device"].type == "cuda" and allocates(where["device"]):
+            return functools.partial(allocate, shape, strides, where["dtype"])
         return functools.partial(torch.empty_strided, shape, strides, **where)
 
     def from_numpy(self, array: Any, device: Device) -> Any:
@@ -257,7 +177,7 @@ class TorchLibrary(WideIntegers):
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         try:
-            _count_write((array,))
+            count_write((array,))
         except RuntimeError:
             if not array.is_inference():  # else it has no version
                 raise
@@ -279,7 +199,7 @@ class TorchLibrary(WideIntegers):
         return array.detach().cpu().numpy()
 
     def stream(self, device: Device) -> int:
-        return _stream(device.ordinal)
+        return raw_stream(device.ordinal)
 
     def stream_owner(self, device: Device) -> Any:
         return None  # torch has some streams, and keeps them
