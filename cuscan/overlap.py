@@ -13,20 +13,35 @@ from cuscan.interop.view import ArrayKind
 Place = tuple[ArrayKind, int]  # what an array is, and its address
 
 
+Near = tuple[int, int, int, int]
+
+
+def find_near(read: int, kinds: Sequence[ArrayKind]) -> tuple[Near, ...]:
+    """Where arrays may overlap: two of them, and between which distances the first lies from the second if they do.
+
+    The first so many are read, the others are those of `out`.
+    """
+    near = []
+    for other in range(read, len(kinds)):
+        first, last = kinds[other].reach
+        for one in range(other):
+            lowest, highest = kinds[one].reach
+            if first < last and lowest < highest:
+                near.append((one, other, first - highest, last - lowest))
+    return tuple(near)
+
+
 def check_overlap(roles: tuple[str, ...], kinds: Sequence[ArrayKind], pointers: Sequence[int]) -> None:
     """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`.
 
     The arrays are those that are read, in their roles, and then those of `out`.
     """
-    read = len(roles)
-    for i in range(read, len(kinds)):
-        place, (first, last) = pointers[i], kinds[i].reach
-        for j in range(read):
-            (lowest, highest), apart = kinds[j].reach, pointers[j] - place
-            if first < apart + highest and apart + lowest < last:
-                _check_pair(roles[j], (kinds[j], pointers[j]), (kinds[i], place))
-        for j in range(read, i):
-            if _overlap((kinds[j], pointers[j]), (kinds[i], place)):
+    for one, other, lowest, highest in find_near(len(roles), kinds):
+        if lowest < pointers[one] - pointers[other] < highest:
+            places = (kinds[one], pointers[one]), (kinds[other], pointers[other])
+            if one < len(roles):
+                _check_pair(roles[one], *places)
+            elif _overlap(*places):
                 raise ScanValueError("the arrays of out overlap; they must share no memory")
 
 

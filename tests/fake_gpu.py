@@ -193,6 +193,7 @@ def fake_gpu(monkeypatch):
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(backends, "launches", Table())
+    monkeypatch.setattr(backends, "latest", Table())
     monkeypatch.setattr(kernel, "_kernels", Table())
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):
@@ -212,6 +213,22 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
     with simulator.small_units():
         yield fake
+
+
+def fake_gpu_of_torch(monkeypatch):
+    """The same for torch: all tensors say that they are on it."""
+    import torch
+
+    from cuscan.autograd import torch_recording
+    from cuscan.interop import torch as interop
+
+    monkeypatch.setattr(torch_recording, "_tapes", Table())
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})
+    monkeypatch.setattr(interop, "raw_stream", lambda _: 0)
+    monkeypatch.setattr(interop.LIBRARY, "_kinds", Table())
+    yield from fake_gpu(monkeypatch)
 
 
 def on_gpu(array, device=0):

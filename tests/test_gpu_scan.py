@@ -539,6 +539,7 @@ def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(workspace, "_workspaces", {})
         patch.setattr(backends, "launches", Table())
+        patch.setattr(backends, "latest", Table())
         if step == "scratch":
             patch.setattr(workspace.cupy.cuda.runtime, "mallocAsync", full)
         for method, broken in failing.items():

@@ -177,6 +177,7 @@ def run_threads(library: Any, streams: list[list[Any]], cold: bool, monkeypatch:
     work = some_work(library, seeds=5)
     if cold:  # all threads prepare the same calls at once
         monkeypatch.setattr(backends, "launches", Table())
+        monkeypatch.setattr(backends, "latest", Table())
         monkeypatch.setattr(workspace, "_workspaces", {})
     start = threading.Barrier(len(streams))
 

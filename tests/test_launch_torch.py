@@ -16,22 +16,14 @@ import cuscan
 pytest.importorskip("cupy", reason="CuPy is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from fake_gpu import fake_gpu  # noqa: E402
+from fake_gpu import fake_gpu_of_torch  # noqa: E402
 
 from cuscan import autograd, backends  # noqa: E402
-from cuscan.interop import torch as interop  # noqa: E402
-from cuscan.interop.view import Device  # noqa: E402
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """All tensors say that they are on a GPU."""
-    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
-    monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})
-    monkeypatch.setattr(interop, "_stream", lambda _: 0)
-    monkeypatch.setattr(interop.LIBRARY, "_kinds", {})
-    yield from fake_gpu(monkeypatch)
+    yield from fake_gpu_of_torch(monkeypatch)
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:

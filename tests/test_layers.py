@@ -25,7 +25,7 @@ LAYERS = [
 ]  # fmt: skip
 
 GUESTS = {
-    "torch": ("interop/torch.py", "autograd/torch", "distributed/torch.py", "distributed/dtensors.py", "bench/"),
+    "torch": ("interop/torch", "autograd/torch", "distributed/torch.py", "distributed/dtensors.py", "bench/"),
     "cupy": (
         "interop/cupy.py",
         "distributed/cupy.py",

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 Array = Any
 
 
-class _Step(NamedTuple):
+class Gathering:
+    """A function of a tuple, between other arguments, as one of what is in the tuple."""
+
+    def __init__(self, function: Callable[..., Any], before: tuple[Any, ...], behind: tuple[Any, ...]) -> None:
+        self.function, self.before, self.behind = function, before, behind
+
+    def __call__(self, *arrays: Array) -> Any:
+        return self.function(*self.before, arrays, *self.behind)
+
+
+class Step(NamedTuple):
     """A function of what is in some slots; whether it returns a tuple of arrays; the slots that nobody reads then."""
 
     function: Callable[..., Any]
@@ -25,23 +35,40 @@ class _Step(NamedTuple):
 
 
 class Tape:
-    """The steps of a function. `results`: the slots of its results, None where it returned None."""
+    """The steps of a function.
 
-    def __init__(self, constants: Sequence[Any], steps: Sequence[_Step], results: Sequence[int | None]) -> None:
-        self._constants, self._steps, self._results = constants, steps, results
+    Attributes:
+        constants: what is in the first slots; the inputs follow, and then the results of the steps.
+        steps: in their order.
+        results: the slots of the function's results, None where it returned None.
+        replays, watched: faster ways to run it on some inputs, and how often one was looked for.
+    """
 
-    def run(self, inputs: Sequence[Array]) -> tuple[Array | None, ...]:
-        """What the function returns for other inputs like those that it was found with."""
-        slots = [*self._constants, *inputs]
-        for function, places, many, dead in self._steps:
+    def __init__(self, constants: Sequence[Any], steps: Sequence[Step], results: Sequence[int | None]) -> None:
+        self.constants, self.steps, self.results = constants, steps, results
+        self.replays: list[Any] = []
+        self.watched = 0
+
+    def run(
+        self, inputs: Sequence[Array], watch: Callable[[Step, list[Any]], None] | None = None
+    ) -> tuple[Array | None, ...]:
+        """What the function returns for other inputs like those that it was found with.
+
+        `watch` sees each step with the slots behind it, before any are cleared.
+        """
+        slots = [*self.constants, *inputs]
+        for step in self.steps:
+            function, places, many, dead = step
             # No name is given to a result: it would live on through the next step.
             if many:
                 slots += function(*[slots[i] for i in places])
             else:
                 slots.append(function(*[slots[i] for i in places]))
+            if watch is not None:
+                watch(step, slots)
             for i in dead:
                 slots[i] = None
-        return tuple([None if i is None else slots[i] for i in self._results])
+        return tuple([None if i is None else slots[i] for i in self.results])
 
 
 class Traced:
@@ -87,7 +114,7 @@ class Recorder:
         """Call a function on arrays, numbers and the like, one of which may be a tuple of them."""
         for i, argument in enumerate(arguments):
             if isinstance(argument, tuple | list) and any(isinstance(each, Traced) for each in argument):
-                return self.apply(_gathering(function, arguments[:i], arguments[i + 1 :]), *argument)
+                return self.apply(Gathering(function, arguments[:i], arguments[i + 1 :]), *argument)
         result = function(*map(_value, arguments))
         for argument in arguments:
             if isinstance(argument, Traced) and argument.value is result:
@@ -108,11 +135,11 @@ class Recorder:
         """The steps so far as those of a function with these results; and the results."""
         shown = [None if result is None else result.place for result in results]
         used = set(shown)
-        steps: list[_Step] = []
+        steps: list[Step] = []
         for function, places, many, made in reversed(self._steps):
             dead = {place for place in (*places, *made) if place >= 0} - used
             used |= dead
-            steps.append(_Step(function, tuple(map(self._slot, places)), many, tuple(map(self._slot, sorted(dead)))))
+            steps.append(Step(function, tuple(map(self._slot, places)), many, tuple(map(self._slot, sorted(dead)))))
         slots = [None if place is None else self._slot(place) for place in shown]
         return Tape(self._constants, steps[::-1], slots), tuple(map(_value, results))
 
@@ -122,8 +149,3 @@ class Recorder:
 
 def _value(argument: Any) -> Any:
     return argument.value if isinstance(argument, Traced) else argument
-
-
-def _gathering(function: Callable[..., Any], before: tuple[Any, ...], behind: tuple[Any, ...]) -> Callable[..., Any]:
-    """A function of a tuple, between other arguments, as one of what is in the tuple."""
-    return lambda *arrays: function(*before, arrays, *behind)

@@ -19,18 +19,17 @@ from cuscan import backends
 from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.autograd.torch_recording import Recording, find_recording, to_number
+from cuscan.autograd.torch_recording import Recording, find_recording, to_number, with_view
 from cuscan.backends import Repeatable
-from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.call import Flags, Operands, find_operator, one_or_all
 from cuscan.derivatives import Call, pushforward
-from cuscan.dtypes import DTYPES, DType
+from cuscan.dtypes import DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
-from cuscan.interop.view import ArrayView, number_like
+from cuscan.interop.view import ArrayView, Like
 from cuscan.kept import keep
 
 Array = Any
-_ARRAYS = torch.Tensor, ArrayView
 _KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # but for subclasses
 
 
@@ -88,8 +87,7 @@ def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
 def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
     """The results of a call, by the way that its tensors ask for; a decay may be a number."""
     flags, roles, initial = call
-    if not isinstance(arrays[0], _ARRAYS):
-        arrays = (_number_view(call, arrays), *arrays[1:])
+    arrays = with_view(call, arrays)
     key = None
     if (
         type(arrays[0]) in _KNOWN
@@ -159,8 +157,7 @@ def _is_recorded(arrays: Sequence[Array]) -> bool:
 def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Results:
     """Run a call on tensors as they lie in memory."""
     flags, roles, initial = call
-    if not isinstance(arrays[0], _ARRAYS):
-        arrays = (_number_view(call, arrays), *arrays[1:])
+    arrays = with_view(call, arrays)
     views = tuple(
         [a if isinstance(a, ArrayView) else LIBRARY.view(a, role) for role, a in zip(roles, arrays, strict=True)]
     )
@@ -170,12 +167,6 @@ def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Result
 def _unrecorded(key: Any) -> Any:
     """What `backends.repeat` keeps the same call by if autograd records nothing (see `TorchLibrary.look`)."""
     return key and (*key[:-1], 0)
-
-
-def _number_view(call: Call, arrays: tuple[Array, ...]) -> ArrayView:
-    """A decay that is a number, as the kernels take it."""
-    dtype = find_dtype(call.flags.dtype or arrays[1].dtype)
-    return number_like(arrays[0], DTYPES[dtype.accumulator], LIBRARY, LIBRARY.device_of(arrays[1], call.roles[1]))
 
 
 def _with_numbers(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -258,6 +249,8 @@ _apply = super(torch.autograd.Function, _Recorded).apply
 
 class _Launch:
     """Like calls on a GPU that autograd records, see `backends.Repeatable`; `launch`: the same without autograd."""
+
+    like: Like | None = None
 
     def __init__(self, recording: Recording, launch: Repeatable) -> None:
         self._recording, self._launch, self._flags = recording, launch, recording.call.flags

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,9 @@ import torch
 from cuscan.autograd.tape import Recorder, Tape
 from cuscan.call import BESIDE, find_dtype, find_operator
 from cuscan.derivatives import Call, check_differentiable, kept, pullback
-from cuscan.dtypes import INEXACT, DType
-from cuscan.interop.torch import from_torch
-from cuscan.interop.view import ArrayView
+from cuscan.dtypes import DTYPES, INEXACT, DType
+from cuscan.interop.torch import LIBRARY, from_torch
+from cuscan.interop.view import ArrayView, number_like
 from cuscan.kept import Table, keep
 
 Array = Any
@@ -133,13 +134,21 @@ class Recording:
         except TypeError:  # an initial that cannot be hashed
             return self.pull(memory, tensors, cotangents, xp)
         if tape is not None:
-            return tape.run(inputs)
+            mode = LIBRARY.mode(inputs[0]) if inputs else None
+            return tape.run(inputs) if mode is None else _runner()(tape, tuple(inputs), mode)
         recorder = Recorder(xp)
         traced = [recorder.add(tensor) for tensor in tensors]
         others = [None if each is None else recorder.add(each) for each in cotangents]
         tape, results = recorder.finish(self.pull(memory, traced, others, recorder))
         keep(_tapes, key, tape)
         return results
+
+
+@functools.cache
+def _runner() -> Callable[[Tape, tuple[Array, ...], int], tuple[Array | None, ...]]:
+    from cuscan.autograd.torch_replay import run
+
+    return run
 
 
 _NOTHING = (), (None, ())  # constants where there are none
@@ -169,3 +178,12 @@ def to_number(array: Any) -> complex:
     """A number in the place of an array, that may be in a view."""
     number: complex = array.owner.item() if isinstance(array, ArrayView) else array
     return number
+
+
+def with_view(call: Call, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Arrays with a decay that is a number as kernels take it."""
+    if isinstance(arrays[0], torch.Tensor | ArrayView):
+        return arrays
+    dtype = find_dtype(call.flags.dtype or arrays[1].dtype)
+    device = LIBRARY.device_of(arrays[1], call.roles[1])
+    return (number_like(arrays[0], DTYPES[dtype.accumulator], LIBRARY, device), *arrays[1:])

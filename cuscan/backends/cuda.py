@@ -7,8 +7,8 @@ import contextlib
 import functools
 import struct
 import threading
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 import cupy
 
@@ -21,9 +21,9 @@ from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import Device, DeviceLibrary
+from cuscan.interop.view import Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
-from cuscan.overlap import check_overlap
+from cuscan.overlap import check_overlap, find_near
 from cuscan.plan import make_plan
 from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
@@ -32,6 +32,9 @@ from cuscan.versions import check_version
 from cuscan.words import command_of
 
 check_version("cupy", cupy.__version__)
+
+Result = TypeVar("Result")
+Place = tuple[int, int]  # the number of a piece of memory, and so many bytes from its address
 
 _get_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
@@ -77,6 +80,7 @@ class Launch:
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
         self.kind, self.roles, self.library, self.device = request.kind, roles, library, device
+        self.ordinal = device.ordinal
         self.unscanned = request if 0 in request.shape else None
         self.initial = _no_initial(request.kind)
         self.empty = 0 in request.result.shape or (request.only_carry and self.unscanned is not None)
@@ -107,49 +111,75 @@ class Launch:
         `pointers`: of all arrays, read or written; `start`: what the kernel takes for `initial`; `numbers`: values that
         are passed themselves.
         """
-        library, device, starts = self.library, self.device, self.starts
-        if device.ordinal not in _this_thread.contexts:
-            _make_context()
-            _this_thread.contexts |= {device.ordinal}
-        bits = states = None  # memory is held until the kernels are queued
-        if starts is not None:
-            bits = workspace.find(starts.nbytes, library, device, stream, "bits")
-            offsets, pointers[starts.role] = pointers[starts.role], bits.pointer
-        arguments: list[Argument] = [*pointers]
-        if self.moves:
-            arguments = [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
+        if self.starts is None:
+            self.queue_placed(stream, self._placed(pointers) if self.moves else pointers, start, numbers)
+            return
+        self._want_context()
+        bits = workspace.find(self.starts.nbytes, self.library, self.device, stream, "bits")
+        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
+            self.starts.kernel.queue(
+                stream, self.starts.grid, (pointers[self.starts.role], bits.pointer), self.starts.words
+            )
+            pointers[self.starts.role] = bits.pointer
+            self.queue_placed(stream, self._placed(pointers), start, numbers)
+
+    def _placed(self, pointers: list[int]) -> list[int]:
+        """The addresses as the kernel takes them."""
+        return [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
+
+    def place(self, places: Sequence[Place]) -> tuple[Callable[..., None], Sequence[Place]]:
+        """What queues the kernels for arrays at some places, and the places whose addresses it takes in their stead."""
+        if self.starts is not None or not self.moves:
+            return self.queue, places
+        pairs = zip(self.order, self.offsets, strict=True)
+        return self.queue_placed, [(places[i][0], places[i][1] + by) for i, by in pairs]
+
+    def queue_placed(self, stream: int, addresses: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
+        """The same without bits of offsets, for addresses as the kernel takes them."""
+        if self.ordinal not in _this_thread.contexts:
+            self._want_context()
+        arguments: Sequence[Argument] = addresses
         if self.numbers:
+            arguments = [*addresses]
             for i, place in enumerate(self.numbers):
                 arguments[place] = numbers[i]
-        if self.workspace_bytes:
-            states = workspace.find(self.workspace_bytes, library, device, stream)
-        arguments += states.pointer if states else 0, start, self.geometry
-        if starts is None or bits is None:
-            self.kernel.queue(stream, self.grid, arguments)
+        if not self.workspace_bytes:
+            self.kernel.queue(stream, self.grid, (*arguments, 0, start), self.geometry)
             return
-        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
-            starts.kernel.queue(stream, starts.grid, (offsets, bits.pointer, starts.words))
-            self.kernel.queue(stream, self.grid, arguments)
+        states = workspace.find(self.workspace_bytes, self.library, self.device, stream)  # held until they are queued
+        self.kernel.queue(stream, self.grid, (*arguments, states.pointer, start), self.geometry)
+
+    def _want_context(self) -> None:
+        if self.ordinal not in _this_thread.contexts:
+            _make_context()
+            _this_thread.contexts |= {self.ordinal}
 
 
-class _Call(Launch):
+class CallLaunch(Launch):
     """The same of a call of the public functions.
 
     Attributes:
+        like: see `backends.Repeatable`.
         kinds: of the arrays that are read, and of those of `out`.
+        near: see `overlap.find_near`.
         length: of a line.
         makers: of the results that the call allocates.
+        only_queues: whether it has nothing else to do.
         fields: of the carry that goes out.
     """
+
+    like: Like | None = None
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
         first = operands.views[0].kind
         library = cast(DeviceLibrary, first.library)
         super().__init__(request, operands.roles, library, first.device)
         self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
+        self.near = find_near(len(operands.views), self.kinds)
         self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
+        self.only_queues = not self.checks_offsets and not self.empty and self.unscanned is None
         results = () if operands.outs is not None or request.only_carry else request.results
         made = [(spec.shape, spec.strides, spec.dtype) for spec in results]
         if request.last is not None:
@@ -160,7 +190,7 @@ class _Call(Launch):
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
-        current, wanted = _get_device(), self.device.ordinal
+        current, wanted = _get_device(), self.ordinal
         if current == wanted:
             return self._run(arrays, outs, pointers, initial)
         _set_device(wanted)
@@ -172,20 +202,21 @@ class _Call(Launch):
     def _run(
         self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any
     ) -> tuple[Any, ...]:
-        library, results, start = self.library, outs, self.initial
+        library, results = self.library, outs
         if self.checks_offsets:
             offsets = arrays[self.roles.index("offsets")]
             check_offsets(library.fetch(offsets), self.length)
-        if outs:
-            check_overlap(self.roles, self.kinds, pointers)
+        for one, other, lowest, highest in self.near:
+            if lowest < pointers[one] - pointers[other] < highest:
+                check_overlap(self.roles, self.kinds, pointers)
         for make in self.makers:
             made = make()
             results += (made,)
             pointers.append(library.pointer(made))
-        if initial is not None:
-            start = initial_argument(self.kind, initial).tobytes()
         if not self.empty:
-            numbers = [arrays[place].owner.tobytes() for place in self.numbers] if self.numbers else ()
+            start, numbers = self.initial, _NO_NUMBERS
+            if initial is not None or self.numbers:
+                start, numbers = self.passed(arrays, initial)
             self.queue(library.stream(self.device), pointers, start, numbers)
         if self.unscanned is not None:
             _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
@@ -194,6 +225,23 @@ class _Call(Launch):
         if self.fields:
             return (*results[: -self.fields], one_or_all(results[-self.fields :]))
         return results
+
+    def passed(self, arrays: tuple[Any, ...], initial: Any) -> tuple[bytes, tuple[bytes, ...]]:
+        """What the kernel takes for `initial`, and the values that are numbers."""
+        start = self.initial if initial is None else initial_argument(self.kind, initial).tobytes()
+        return start, tuple([arrays[place].owner.tobytes() for place in self.numbers])
+
+
+def within(device: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function while a device is current."""
+    current = _get_device()
+    if current == device:
+        return function(*arguments)
+    _set_device(device)
+    try:
+        return function(*arguments)
+    finally:
+        _set_device(current)
 
 
 @functools.lru_cache(MOST)
@@ -222,6 +270,7 @@ def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ..
 _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
+_NO_NUMBERS: tuple[bytes, ...] = ()
 _NO_LOCK = contextlib.nullcontext()
 _this_thread = _Thread()
 
@@ -273,9 +322,9 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[R
     return keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
-def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
+def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> CallLaunch:
     request = make_request(flags, operands, has_initial=has_initial)
-    return _Call(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
+    return CallLaunch(request, operands, checks_offsets=flags.validate and operands.segments == "offsets")
 
 
 def current_target() -> Target:

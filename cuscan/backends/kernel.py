@@ -10,6 +10,7 @@ import functools
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import cupy
@@ -22,7 +23,8 @@ OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for t
 OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches
 _WORD = 8  # bytes of an address
 _ALIGNMENT = 16  # of what is passed by value
-_CONFIG = "7I4xQQI4x"  # CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many
+_SHAPE = struct.Struct("7I4x")  # CUlaunchConfig: grid, block, shared bytes
+_STREAM = "QQI4x"  # the rest of it: stream, attributes, how many
 _ATTRIBUTE = struct.Struct("i4xi60x")  # CUlaunchAttribute
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 Argument = int | bytes  # an address, or what is passed by value
@@ -50,16 +52,30 @@ def load_driver() -> Driver:
     return Driver(launch, version.value >= OVERLAPPING_DRIVER)
 
 
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """Memory for one call at a time, which the driver has read when it has queued the kernel.
+
+    `config`, `table`, `attribute`: addresses in it; `geometry`: what stands there from the last call.
+    """
+
+    buffer: bytearray
+    config: int
+    table: int
+    attribute: int
+    geometry: bytes | None = None
+
+
 class Kernel:
     """A loaded kernel, for any number of threads.
 
     Args:
         config: what it is compiled for.
         arch: the architecture, for example 90.
-        arguments: those of any call; all calls have as many, of the same sizes.
+        arguments: those of any call; all calls have as many, of the same sizes. The geometry is the last of them.
 
     Attributes:
-        idle: the memory of calls that is not in use, each with the addresses of its configuration and table.
+        idle: the memory of calls that is not in use.
     """
 
     def __init__(self, config: Config | StartsConfig, arch: int, arguments: Sequence[Argument]) -> None:
@@ -68,41 +84,43 @@ class Kernel:
         self._launch, overlaps = load_driver()
         self._block = 1, 1, config.block, 1, 1, config.shared_bytes
         self._overlaps = int(overlaps and arch >= OVERLAPPING_ARCH)
-        form, self._places = _CONFIG, list[int]()
+        form, self._places = _STREAM, list[int]()
         for argument in arguments:
+            self._write = struct.Struct(form).pack_into  # of all but the last
             end, code = struct.calcsize(form), f"{len(argument)}s" if isinstance(argument, bytes) else "Q"
-            place = _rounded(end, _WORD if code == "Q" else _ALIGNMENT)
-            form += f"{place - end}x{code}"
+            place = _rounded(_SHAPE.size + end, _WORD if code == "Q" else _ALIGNMENT)
+            form += f"{place - _SHAPE.size - end}x{code}"
             self._places.append(place)
-        self._form = struct.Struct(form)
-        self._write = self._form.pack_into
-        self.idle: list[tuple[bytearray, int, int, int]] = []
+        self._nbytes = _SHAPE.size + struct.calcsize(form)
+        self.idle: list[_Memory] = []
 
-    def queue(self, stream: int, grid: int, arguments: Iterable[Argument]) -> None:
-        """Put the kernel on a stream of the current device."""
+    def queue(self, stream: int, grid: int, arguments: Iterable[Argument], geometry: bytes) -> None:
+        """Put the kernel on a stream of the current device. `arguments`: all but the geometry.
+
+        A geometry is an object of one grid: what was written for it is not written again by the next call.
+        """
         try:
             memory = self.idle.pop()
         except IndexError:
             memory = self._allocate()
-        buffer, config, table, attribute = memory
-        self._write(buffer, 0, grid, *self._block, stream, attribute, self._overlaps, *arguments)
-        status = self._launch(config, self._pointer, table, None)
+        if memory.geometry is not geometry:
+            _SHAPE.pack_into(memory.buffer, 0, grid, *self._block)
+            memory.buffer[self._places[-1] : self._nbytes] = memory.geometry = geometry
+        self._write(memory.buffer, _SHAPE.size, stream, memory.attribute, self._overlaps, *arguments)
+        status = self._launch(memory.config, self._pointer, memory.table, None)
         if status:
             raise cupy.cuda.driver.CUDADriverError(status)
         self.idle.append(memory)
 
-    def _allocate(self) -> tuple[bytearray, int, int, int]:
-        """Memory for one call at a time, which the driver has read when it has queued the kernel.
-
-        It has the launch configuration and the arguments, a table with the address of every argument, and an attribute.
-        """
-        table = _rounded(self._form.size, _WORD)
+    def _allocate(self) -> _Memory:
+        """It has the launch configuration and the arguments, a table with the address of each, and an attribute."""
+        table = _rounded(self._nbytes, _WORD)
         attribute = table + _WORD * len(self._places)
         buffer = bytearray(attribute + _ATTRIBUTE.size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         struct.pack_into(f"{len(self._places)}Q", buffer, table, *(start + place for place in self._places))
         _ATTRIBUTE.pack_into(buffer, attribute, _STREAM_SERIALIZATION, 1)
-        return buffer, start, start + table, start + attribute
+        return _Memory(buffer, start, start + table, start + attribute)
 
 
 def _rounded(number: int, multiple: int) -> int:

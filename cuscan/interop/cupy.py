@@ -12,7 +12,7 @@ from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.dlpack import Overheard
 from cuscan.interop.numpy import dense_maker, element_strides, find_row, numpy_dtype, taken_over
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, OnlyLooks, WideIntegers
 from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
 from cuscan.versions import check_version
@@ -23,7 +23,7 @@ _PREDEFINED = 2  # handles of streams that no one creates: the legacy default st
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
 
-class CuPyLibrary(WideIntegers):
+class CuPyLibrary(OnlyLooks, WideIntegers):
     """See `interop.view.DeviceLibrary`."""
 
     name = "cupy"

@@ -14,7 +14,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, OnlyLooks
 from cuscan.kept import Table, keep
 
 XLA = Device("xla", 0)  # wherever XLA has put it
@@ -26,7 +26,7 @@ def canonical(dtype: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
-class JaxLibrary:
+class JaxLibrary(OnlyLooks):
     """See `interop.view.Library`."""
 
     name = "jax"

@@ -10,7 +10,7 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, OnlyLooks, WideIntegers
 from cuscan.kept import MOST, Table, keep
 
 CPU = Device("cpu", 0)
@@ -40,7 +40,7 @@ def find_row(dtype: Any) -> DType | None:
     return DTYPES.get(dtype.name)
 
 
-class NumPyLibrary(WideIntegers):
+class NumPyLibrary(OnlyLooks, WideIntegers):
     """See `interop.view.HostLibrary`."""
 
     name = "numpy"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.autograd import forward_ad as _forward_ad
-from torch.autograd.graph import increment_version as _increment_version
 
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, WideIntegers
+from cuscan.interop.torch_internals import allocate, allocates, count_write, like, raw_stream
+from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, Like, WideIntegers
 from cuscan.kept import Table, keep
 from cuscan.specs import ALIGNMENT
 
@@ -23,15 +23,6 @@ _COMPLEX = Kind.COMPLEX
 _CPU = Device("cpu", 0)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 _TORCH_DEVICES = {_CPU: torch.device("cpu")} | {device: torch.device("cuda", device.ordinal) for device in _DEVICES}
-
-
-def _raw_stream(index: int) -> int:
-    handle: int = torch.cuda.current_stream(index).cuda_stream
-    return handle
-
-
-# The public way costs 4 us a call; torch's own compiler uses this one.
-_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -112,6 +103,16 @@ class TorchLibrary(WideIntegers):
         facts.append(recorded)
         return facts, pointers
 
+    def mode(self, array: Any) -> int | None:
+        # Guards know the keys of transforms and of modes; forward derivatives have none.
+        if _is_traced() or _forward_ad._current_level >= 0 or type(array) not in _PLAIN or not array.is_cuda:
+            return None
+        recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # the latter so that both are found fast
+        return recorded
+
+    def liken(self, arrays: tuple[Any, ...]) -> Like | None:
+        return like(arrays)
+
     def adopt(self, array: Any, name: str) -> ArrayView:
         if _is_compiling() or transforms_are_active() or not is_plain(array):
             return ArrayView(array, self.kind_of(array, name), 0, traced=True)
@@ -166,6 +167,8 @@ class TorchLibrary(WideIntegers):
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
         where = {"dtype": _TORCH_DTYPES[dtype], "device": _TORCH_DEVICES[device]}
+        if where["device"].type == "cuda" and allocates(where["device"]):
+            return functools.partial(allocate, shape, strides, where["dtype"])
         return functools.partial(torch.empty_strided, shape, strides, **where)
 
     def from_numpy(self, array: Any, device: Device) -> Any:
@@ -174,7 +177,7 @@ class TorchLibrary(WideIntegers):
     def written(self, array: Any) -> None:
         # Autograd must not use what it saved of this memory.
         try:
-            _increment_version(array)
+            count_write((array,))
         except RuntimeError:
             if not array.is_inference():  # else it has no version
                 raise
@@ -196,7 +199,7 @@ class TorchLibrary(WideIntegers):
         return array.detach().cpu().numpy()
 
     def stream(self, device: Device) -> int:
-        return _stream(device.ordinal)
+        return raw_stream(device.ordinal)
 
     def stream_owner(self, device: Device) -> Any:
         return None  # torch has some streams, and keeps them

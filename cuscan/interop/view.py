@@ -23,6 +23,9 @@ class Device(NamedTuple):
         return self.type if self.type == "cpu" else f"{self.type}:{self.ordinal}"
 
 
+Like = Callable[[tuple[Any, ...]], list[int] | None]  # the addresses of arrays that are like others, else None
+
+
 class Library(Protocol):
     """A tensor library: one object each, in the module of its name."""
 
@@ -37,6 +40,12 @@ class Library(Protocol):
         None where more than a launch is needed, or where it is easier to see: on the CPU, where arrays are of several
         libraries, where derivatives follow them.
         """
+
+    def mode(self, array: Any) -> int | None:
+        """What a call with this as its first array depends on beside its arrays; None if `liken` is of no use to it."""
+
+    def liken(self, arrays: tuple[Any, ...]) -> Like | None:
+        """What tells arrays that have the facts of these from others, faster than `look`; None if nothing does."""
 
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
@@ -64,6 +73,16 @@ class WideIntegers:
 
     def index_dtype(self) -> DType:
         return DTYPES["int64"]
+
+
+class OnlyLooks:
+    """A library that has nothing faster than `look`."""
+
+    def mode(self, array: Any) -> None:
+        return None
+
+    def liken(self, arrays: tuple[Any, ...]) -> None:
+        return None
 
 
 class HostLibrary(Library, Protocol):

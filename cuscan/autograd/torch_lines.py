@@ -1,0 +1,118 @@
+"""The moves of a replay as the lines of a Python function; see `torch_replay.py`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from cuscan.autograd.tape import Tape
+from cuscan.backends.cuda import CallLaunch, Place
+
+_IN_PLACE = {operator.mul: operator.imul, operator.add: operator.iadd}  # of which either argument may be the result
+
+
+class Move(NamedTuple):
+    """A step of a tape: a launch where it is a scan, else its function.
+
+    Attributes:
+        function: that of the step.
+        slots: those of its arguments.
+        made: those of its results.
+        view_of: the slot with the memory of the result, if it is a view.
+        alike: slots of arguments whose place the result could take.
+        launch, sources, start, numbers: what is queued, on arrays and results at some places; see `Launch.queue`.
+    """
+
+    function: Callable[..., Any]
+    slots: tuple[int, ...]
+    made: tuple[int, ...]
+    view_of: int | None = None
+    alike: tuple[int, ...] = ()
+    launch: CallLaunch | None = None
+    sources: tuple[Place, ...] = ()
+    start: bytes = b""
+    numbers: tuple[bytes, ...] = ()
+
+
+class _Lines:
+    """The text of a function, and the values that it takes from outside by names: the text is that of many shapes."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.values: list[Any] = []
+
+    def name(self, value: Any) -> str:
+        """The name of a value."""
+        self.values.append(value)
+        return f"v{len(self.values) - 1}"
+
+
+def write(tape: Tape, inputs: int, moves: Sequence[Move]) -> Callable[..., tuple[Any, ...]]:
+    """What a tape does, as a function of so many inputs, of their addresses and of a stream."""
+    lines, first = _Lines(), len(tape.constants)
+    names = {i: lines.name(constant) for i, constant in enumerate(tape.constants)}
+    names |= {i: f"t{i}" for i in (*range(first, first + inputs), *(i for move in moves for i in move.made))}
+    for given, kind in (("inputs", "t"), ("pointers", "p")):
+        lines.text.append(f"{''.join(f'{kind}{first + i}, ' for i in range(inputs))} = {given}")
+    kept = _with_dead(tape, moves)
+    views = {move.view_of for move, _ in kept}
+    own = {i for move, _ in kept if move.view_of is None for i in move.made} - views
+    read = {i for move, _ in kept for i, _ in move.sources}
+    for move, dead in kept:
+        if move.launch is None:
+            _call(lines, names, move, dead & own)
+        else:
+            _queue(lines, move, move.launch, first)
+        lines.text += [f"p{i} = t{i}.data_ptr()" for i in move.made if i in read and move.launch is None]
+        lines.text += [f"del {', '.join(names[i] for i in sorted(dead))}"] if dead else []
+    results = "".join("None, " if i is None else f"{names[i]}, " for i in tape.results)
+    lines.text.append(f"return ({results})")
+    made: Callable[..., tuple[Any, ...]] = _compiled("\n  ".join(lines.text), len(lines.values))(*lines.values)
+    return made
+
+
+@functools.lru_cache(1024)
+def _compiled(text: str, count: int) -> Callable[..., Any]:
+    values = ", ".join(f"v{i}" for i in range(count))
+    space: dict[str, Any] = {}
+    exec(f"def bind({values}):\n def run(inputs, pointers, stream):\n  {text}\n return run", space)
+    bind: Callable[..., Any] = space["bind"]
+    return bind
+
+
+def _with_dead(tape: Tape, moves: Sequence[Move]) -> list[tuple[Move, set[int]]]:
+    """The moves that are to be made, each with the slots that nobody reads afterwards."""
+    used = {i for i in tape.results if i is not None}
+    found: list[tuple[Move, set[int]]] = []
+    for move in reversed(moves):
+        if move.view_of is not None and not used.intersection(move.made):
+            continue  # launches know where it is
+        touched = {*move.made, *(move.slots if move.launch is None else [i for i, _ in move.sources])}
+        dead = {i for i in touched if i >= len(tape.constants)} - used
+        used |= dead
+        found.append((move, dead))
+    return found[::-1]
+
+
+def _queue(lines: _Lines, move: Move, launch: CallLaunch, first: int) -> None:
+    """Allocate the results, and queue the launch."""
+    for i, make in zip(move.made, launch.makers, strict=True):
+        lines.text += [f"t{i} = {lines.name(make)}()", f"p{i} = t{i}.data_ptr()"]
+    queue, sources = launch.place(move.sources)
+    given = [f"p{i} + {lines.name(far)}" if far else f"p{i}" for i, far in sources]
+    given = [text if i >= first else "0" for text, (i, _) in zip(given, sources, strict=True)]  # a number has none
+    passed = f"{lines.name(move.start)}, {lines.name(move.numbers)}"
+    lines.text.append(f"{lines.name(queue)}(stream, [{', '.join(given)}], {passed})")
+
+
+def _call(lines: _Lines, names: dict[int, str], move: Move, free: set[int]) -> None:
+    """Call a function; its result may take the place of an argument that is free from now on."""
+    function, arguments, [made] = move.function, [names[i] for i in move.slots], move.made
+    places = [names[i] for i in move.alike if i in free]
+    if places and function in _IN_PLACE:
+        function = _IN_PLACE[function]
+        arguments.remove(places[0])
+        arguments.insert(0, places[0])
+    lines.text.append(f"t{made} = {lines.name(function)}({', '.join(arguments)})")

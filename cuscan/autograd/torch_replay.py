@@ -1,0 +1,133 @@
+"""Tapes of backwards on a GPU as launches with their addresses filled in. Importing this module imports CuPy.
+
+What a tape does for tensors of some strides, at addresses of some alignment, it does for all that are like them. So
+each scan is the same launch again. A view is no step: a launch takes its address, counted from that of the memory that
+it is a view of; new memory is aligned. The steps become the lines of a Python function (`torch_lines.py`), as to go
+through a list takes longer than half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from cuscan import backends
+from cuscan.autograd.tape import Gathering, Step, Tape
+from cuscan.autograd.torch_lines import Move, write
+from cuscan.autograd.torch_recording import with_view
+from cuscan.backends.cuda import CallLaunch, Place, within
+from cuscan.derivatives import Call
+from cuscan.interop.torch import LIBRARY
+from cuscan.interop.view import Device, Like
+from cuscan.specs import ALIGNMENT
+
+Array = Any
+Inputs = tuple[Array, ...]
+Results = tuple[Array | None, ...]
+
+_MOST = 4  # replays of a tape: its tensors have few strides and alignments
+
+
+class Replay:
+    """A function that does what a tape does, for tensors that are like some.
+
+    Args:
+        function: takes the inputs, their addresses and a stream.
+        mode, like: see `Library.mode` and `Library.liken`.
+        device: where the tensors are.
+    """
+
+    def __init__(self, function: Callable[..., Results], mode: int, like: Like, device: Device) -> None:
+        self._function, self._mode, self._like, self._device = function, mode, like, device
+
+    def run(self, inputs: Inputs, mode: int) -> Results | None:
+        """What the tape returns; None if the inputs are others."""
+        pointers = self._like(inputs) if mode == self._mode else None
+        if pointers is None:
+            return None
+        return within(self._device.ordinal, self._function, inputs, pointers, LIBRARY.stream(self._device))
+
+
+def run(tape: Tape, inputs: Inputs, mode: int) -> Results:
+    """What a tape returns, by a replay if it ran on like tensors before. `mode`: that of the first."""
+    for replay in tape.replays:
+        results: Results | None = replay.run(inputs, mode)
+        if results is not None:
+            return results
+    if tape.watched == _MOST or LIBRARY.look(inputs) is None:
+        return tape.run(inputs)
+    tape.watched += 1
+    watcher = _Watcher(tape, inputs)
+    results = tape.run(inputs, watcher.watch)
+    found = watcher.finish(mode)
+    if found is not None:
+        tape.replays.append(found)
+    return results
+
+
+class _Watcher:
+    """Finds the moves of a replay while a tape runs.
+
+    Attributes:
+        places: for each slot the one with the memory that it is in, and the distance from there.
+    """
+
+    def __init__(self, tape: Tape, inputs: Inputs) -> None:
+        self._tape, self._moves = tape, list[Move]()
+        self._places: list[Place] = [(i, 0) for i in range(len(tape.constants) + len(inputs))]
+        self._inputs, self._like = len(inputs), LIBRARY.liken(inputs)
+        self._works = self._like is not None and not any(isinstance(each, torch.Tensor) for each in tape.constants)
+
+    def watch(self, step: Step, slots: list[Any]) -> None:
+        """See a step of the tape; its results are in the last slots."""
+        if not self._works:
+            return
+        made, arguments, call = len(self._places), [slots[i] for i in step.slots], _call_of(step)
+        self._places += [(i, 0) for i in range(made, len(slots))]
+        move, found = Move(step.function, step.slots, tuple(range(made, len(slots)))), None
+        if call is not None:
+            found = self._with_launch(move, call, tuple(arguments))
+        elif not step.many:
+            found = self._as_function(move, arguments, slots[made])
+        new = slots[made:] if found is not None and found.view_of is None else []
+        self._works = found is not None and all(each.data_ptr() % ALIGNMENT == 0 for each in new)
+        self._moves += [found] if found else []
+
+    def _with_launch(self, move: Move, call: Call, arguments: tuple[Any, ...]) -> Move | None:
+        arrays = with_view(call, arguments)
+        launch = backends.find(call.flags, call.roles, arrays, call.initial)
+        if not isinstance(launch, CallLaunch) or not launch.only_queues:
+            return None
+        start, numbers = launch.passed(arrays, call.initial)
+        sources = [self._places[i] for i in (*move.slots, *move.made)]
+        return move._replace(launch=launch, sources=tuple(sources), start=start, numbers=numbers)
+
+    def _as_function(self, move: Move, arguments: list[Any], result: Array) -> Move:
+        alike = []
+        for i, argument in zip(move.slots, arguments, strict=True):
+            if not isinstance(argument, torch.Tensor):
+                continue
+            if argument.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
+                owner, distance = self._places[i]
+                self._places[move.made[0]] = owner, distance + result.data_ptr() - argument.data_ptr()
+                return move._replace(view_of=owner)
+            facts = ((each.dtype, each.shape, each.stride()) for each in (argument, result))
+            alike += [i] if next(facts) == next(facts) else []
+        return move._replace(alike=tuple(alike))
+
+    def finish(self, mode: int) -> Replay | None:
+        """The replay, if there can be one."""
+        devices = {move.launch.device for move in self._moves if move.launch is not None}
+        if not self._works or self._like is None or len(devices) != 1:
+            return None
+        function = write(self._tape, self._inputs, self._moves)
+        return Replay(function, mode, self._like, devices.pop())
+
+
+def _call_of(step: Step) -> Call | None:
+    """The call of a step that is a scan."""
+    function = step.function
+    first = function.before[0] if isinstance(function, Gathering) and function.before else None
+    return first if isinstance(first, Call) else None
