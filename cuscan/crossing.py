@@ -45,11 +45,17 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
     that waste least: one for columns, or that and one for rows of the batch.
     """
     others, axis = layout.others, layout.axis
-    items = {0: request.values[0].dtype.itemsize, len(request.values): request.results[0].dtype.itemsize}
-    fast = [_fastest((axis, *others), number, item) for number, item in items.items()]
-    if fast[0] is None or fast[0] is fast[1]:
+    sizes, values = request.kind.sizes, len(request.values)
+    items = {0: sizes[0], values: sizes[values]}
+    fast = _fastest((axis, *others), 0, sizes[0])
+    if fast is None:
         return Axes(others, False, 0)
-    along = min((item for item, of in zip(items.values(), fast, strict=True) if of is axis), default=0)
+    fast_of_result = _fastest((axis, *others), values, sizes[values])
+    if fast is fast_of_result:
+        return Axes(others, False, 0)
+    along = min(
+        (item for item, of in zip(items.values(), (fast, fast_of_result), strict=True) if of is axis), default=0
+    )
     lines = LINES * max(STEPS // axis.size, 1)
 
     def waste(taken: tuple[Dimension, ...]) -> float:

@@ -40,7 +40,13 @@ def layout_of(request: ScanRequest) -> Layout:
     arrays = (*values, *results, mask, flags, row_initial, last, *carry_in, *carry_out)
     first = len(values)  # of the results
     still = (0,) * len(shape)
-    strides = [still if a is None else [s * a.dtype.itemsize for s in a.strides] for a in arrays]
+    strides: list[Sequence[int]] = []
+    for spec in arrays:
+        if spec is None:
+            strides.append(still)
+        else:
+            itemsize = spec.dtype.itemsize
+            strides.append([step * itemsize for step in spec.strides])
     columns = list(zip(*strides))  # noqa: B905  # strict=True takes 0.6 us
     size, steps = shape[axis], columns[axis]
     extra = int(kind.include_initial)
@@ -64,9 +70,10 @@ def _merge(dims: list[Dimension]) -> list[Dimension]:
     """Join neighbouring axes that one stride can walk, in every array. The fastest come first."""
     merged = dims[:1]
     for dim in dims[1:]:
-        last = merged[-1]
-        if dim.strides == tuple([last.size * stride for stride in last.strides]):
-            merged[-1] = Dimension(last.size * dim.size, last.strides)
+        size, strides = merged[-1]
+        # Mostly the first array tells.
+        if dim.strides[0] == size * strides[0] and dim.strides == tuple([size * stride for stride in strides]):
+            merged[-1] = Dimension(size * dim.size, strides)
         else:
             merged.append(dim)
     return merged
@@ -108,10 +115,11 @@ def shifted_access(spec: ArraySpec | None, step: int) -> str:
 def spans_of(layout: Layout, arrays: int) -> list[int]:
     """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
     spans: list[int] = []
-    for array, spec in enumerate(layout.arrays[:arrays]):
+    for spec, offset in zip(layout.arrays[:arrays], layout.offsets):  # noqa: B905  # the first of all
         if spec is None:
             spans += 0, 0
-            continue
-        (first, last), offset = spec.reach, layout.offsets[array]
-        spans += first - offset, last - offset
+        elif offset:
+            spans += spec.reach[0] - offset, spec.reach[1] - offset
+        else:
+            spans += spec.reach
     return spans

@@ -16,7 +16,7 @@ from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_acc
 from cuscan.order import GROUP, LANES, Order
 from cuscan.panels import panels_of
 from cuscan.request import CallKind, ScanRequest
-from cuscan.strips import strips_of
+from cuscan.strips import Strips, dense_columns, strips_of
 from cuscan.tuning import (
     BYTES_TO_WORDS,
     COLUMNS,
@@ -378,15 +378,18 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
     if layout.contiguous:
         return _plan_panels(request, layout, target)
-    room = target.shared_bytes - SHARED_RESERVED
-    whole = whole_rows_of(request, layout, room, target.sm_count) if target.arch >= BULK_ARCH else None
+    if target.arch < BULK_ARCH:
+        return _plan_panels(request, layout, target)
+    room, dense = target.shared_bytes - SHARED_RESERVED, dense_columns(layout, request.kind.sizes)
+    whole = whole_rows_of(request, layout, dense, room, target.sm_count) if dense else None
     if whole and whole.parts > MAX_TICKETS:
         whole = None
     if whole and whole.quick:
         return _plan_whole_rows(request, layout, target, whole)
-    strips = _plan_strips(request, layout, target)
+    looks = LOOKS if target.arch in SENDING_ARCHS else LOOKS // 2
+    strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips:
-        return strips
+        return _plan_strips(request, layout, target, strips)
     if whole:
         return _plan_whole_rows(request, layout, target, whole)
     return _plan_panels(request, layout, target)
@@ -439,13 +442,8 @@ def _plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole
     )
 
 
-def _plan_strips(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan | None:
-    """Columns that move 16 bytes at a time: strips.cuh. None for all other scans."""
-    room = target.shared_bytes - SHARED_RESERVED
-    looks = LOOKS if target.arch in SENDING_ARCHS else LOOKS // 2
-    strips = strips_of(request, layout, room, target.sm_count, looks) if target.arch >= BULK_ARCH else None
-    if strips is None:
-        return None
+def _plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: Strips) -> ScanPlan:
+    """Columns that move 16 bytes at a time: strips.cuh."""
     if not strips.own:
         _check_tickets(strips.number * strips.batches)
     return assemble(

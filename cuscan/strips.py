@@ -57,13 +57,16 @@ class Strips(NamedTuple):
     shared_bytes: int
 
 
-def strips_of(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int) -> Strips | None:
+def strips_of(
+    request: ScanRequest, layout: Layout, dense: Dimension | None, room: int, slots: int, looks: int
+) -> Strips | None:
     """A scan with nothing beside its values, of columns that are aligned; else None."""
-    counts = request.op.indexed and request.carry_in  # positions from another number on in each column
+    counts = request.kind.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or counts:
         return None
     sizes = request.kind.sizes
-    return _flat(request, layout, sizes, room, slots, looks) or _wide(request, layout, sizes, room, slots, looks)
+    flat = _flat(request, layout, dense, sizes, room, slots, looks) if dense and dense.size <= LANES else None
+    return flat or _wide(request, layout, sizes, room, slots, looks)
 
 
 def _wide(
@@ -92,12 +95,15 @@ def _wide(
 
 
 def _flat(
-    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+    request: ScanRequest,
+    layout: Layout,
+    column: Dimension,
+    sizes: tuple[int, ...],
+    room: int,
+    slots: int,
+    looks: int,
 ) -> Strips | None:
     """A few columns without gaps: a tile is whole rows."""
-    column = dense_columns(layout, sizes)
-    if column is None or column.size > LANES:
-        return None
     units = min(LANES // column.size, MOST_UNITS)
     units = 1 << (units.bit_length() - 1)
     widest = max(sizes)
@@ -247,7 +253,8 @@ def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
     """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
     steps, column = layout.axis.strides, layout.others[0]
+    number = column.size if steps[0] >= 0 else -column.size
     for i, size in enumerate(sizes):
-        if column.strides[i] != size or abs(steps[i]) != column.size * size or (steps[i] < 0) != (steps[0] < 0):
+        if column.strides[i] != size or steps[i] != number * size:
             return None
     return column

@@ -10,7 +10,7 @@ from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout
 from cuscan.order import LANES, PAIRED_SECTION
 from cuscan.request import CallKind, ScanRequest
-from cuscan.strips import WORD_BYTES, dense_columns
+from cuscan.strips import WORD_BYTES
 from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 
 LEAST_UNITS = 2  # of a strip
@@ -48,10 +48,16 @@ class WholeRows(NamedTuple):
     shared_bytes: int
 
 
-def whole_rows_of(request: ScanRequest, layout: Layout, room: int, slots: int) -> WholeRows | None:
-    """A scan of one value to one result that can take its place, with nothing beside them; else None."""
-    column = _column(request, layout)
-    if column is None or layout.axis.size < LEAST_UNITS * COLUMNS.unit:
+def whole_rows_of(
+    request: ScanRequest, layout: Layout, column: Dimension, room: int, slots: int
+) -> WholeRows | None:
+    """A scan of one value to one result that can take its place, with nothing beside them; else None.
+
+    `column`: the columns, which are dense.
+    """
+    if column.size not in WHOLE_COLUMNS or layout.axis.size < LEAST_UNITS * COLUMNS.unit:
+        return None
+    if not _is_one_to_one(request):
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     if not _alike(layout, batch):
@@ -158,14 +164,12 @@ def _chain(kind: CallKind, columns: int, parts: int, part_rows: int) -> _Chain:
     return _Chain(group_parts, long, entries, each, part_words, carry_words, node_levels, place_values)
 
 
-def _column(request: ScanRequest, layout: Layout) -> Dimension | None:
-    """The columns beside the scanned axis, if there are neither many nor few, and they lie so that tiles can."""
-    if request.mask or request.segments or request.include_initial or len(request.values) + len(request.results) > 2:
-        return None
-    if request.values[0].dtype.itemsize != request.result.dtype.itemsize:
-        return None
-    column = dense_columns(layout, request.kind.sizes)
-    return column if column and column.size in WHOLE_COLUMNS else None
+def _is_one_to_one(request: ScanRequest) -> bool:
+    """Whether a scan is of one value to one result of its size, with nothing beside them."""
+    kind = request.kind
+    if request.mask or request.segments or kind.include_initial:
+        return False
+    return len(kind.values) == len(kind.results) == 1 and kind.sizes[0] == kind.sizes[1]
 
 
 def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
