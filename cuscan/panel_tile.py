@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cuscan.assemble import power_of_two, round_up
 from cuscan.layout import Dimension, Layout
@@ -73,7 +73,7 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 class _Array(NamedTuple):
     """How an array of a tile lies in shared memory: words of `PanelArray`; bytes, of all and of a segment."""
 
-    pitches: tuple[int, int, int]
+    pitches: list[int]
     order: int
     nbytes: int
     segment: int
@@ -92,63 +92,72 @@ def smaller(shape: Shape, pack: int) -> Shape:
     return shape._replace(columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
 
 
-def parts_of(shape: Shape) -> int:
-    """Levels of the tiles that make a unit."""
-    return max(COLUMNS.unit // shape.height, 1).bit_length() - 1
+def parts_of(height: int) -> int:
+    """Levels of the tiles, of such a height, that make a unit."""
+    return max(COLUMNS.unit // height, 1).bit_length() - 1
 
 
 def tile_words(
     request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
-) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+) -> tuple[tuple[int, ...], list[int], int]:
     """The words that say where things are in shared memory, those of each array, and the bytes of all.
 
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
-    kind, values, height = request.kind, len(request.values), shape.height
-    tiled = values + len(request.results) + 2
-    column, outer = scan.column, scan.batch[0]
+    kind, outer, height, width = request.kind, scan.batch[0], shape.height, shape.width
+    values, tiled = len(kind.values), len(kind.sizes) + 2
     at = round_up(280 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
+    alike: Any = None  # what the array before depends on: most are alike
+    array = None
     for i, spec in enumerate(layout.arrays[:tiled]):
-        is_result, array = values <= i < tiled - 2, None
-        if spec is not None and not (is_result and kind.only_carry):
-            length = scan.length - (kind.include_initial and not is_result)
-            extents = min(height, length), shape.columns, shape.outers
-            strides = layout.axis.strides[i], column.strides[i], outer.strides[i]
-            array = _array(spec.dtype.itemsize, strides, (length, column.size, outer.size), extents)
+        is_result = values <= i < tiled - 2
+        if spec is None or (is_result and kind.only_carry):
+            words += _DIRECT
+            continue
+        length = scan.length - (kind.include_initial and not is_result)
+        strides = layout.axis.strides[i], scan.column.strides[i], outer.strides[i]
+        key = spec.dtype.itemsize, strides, (length, scan.column.size, outer.size)
+        if key != alike:
+            array, alike = _array(*key, (min(height, length), shape.columns, shape.outers)), key
         if array is None:
             words += _DIRECT
             continue
-        words += at, *array.pitches, array.order
-        words += _pieces(array.segment, STORED_FROM if is_result else PIECE, scan.threads)
-        at += round_up(array.nbytes + 2 * PIECE, LINE_BYTES)
+        pitches, order, nbytes, segment = array
+        words += at, *pitches, order, *_pieces(segment, STORED_FROM if is_result else PIECE, scan.threads)
+        at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
     if shape.rows > 1 or chain == "shared":
-        at += round_up(shape.rows * (shape.width | 1) * scan.state, PIECE)
+        at += round_up(shape.rows * (width | 1) * scan.state, PIECE)
     carries = at
-    parts, units = parts_of(shape), shape.units.bit_length() - 1
+    parts, units = parts_of(height), shape.units.bit_length() - 1
     if chain:
         blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = SECTION_LEVELS - units
         if chain == "kept":
             levels = min(blocks.bit_length(), levels)
-        at += shape.width * ((1 + levels + (1 << units)) * scan.carry + parts * scan.state)
-    return (exchange, carries, levels, parts, units), tuple(words), at
+        at += width * ((1 + levels + (1 << units)) * scan.carry + parts * scan.state)
+    return (exchange, carries, levels, parts, units), words, at
 
 
 def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> int:
     """The most neighbouring columns, a power of two, of which every so many-th is aligned to them in all arrays."""
     aligned, widest = column.size & -column.size, 1
-    for number, spec in enumerate(layout.arrays[: len(request.values) + len(request.results) + 2]):
+    if aligned == 1:
+        return 1
+    for number, spec in enumerate(layout.arrays[: len(request.kind.sizes) + 2]):
         if spec is None:
             continue
         size = spec.dtype.itemsize
-        widest = max(widest, size)
+        if size > widest:
+            widest = size
         if column.strides[number] == size:
             steps = PIECE * size | spec.address | layout.offsets[number] | layout.axis.strides[number]
             for dimension in batch:
                 steps |= dimension.strides[number]
-            aligned = min(aligned, (steps & -steps) // size)  # their lowest bit divides them all
+            most = (steps & -steps) // size  # their lowest bit divides them all
+            if most < aligned:
+                aligned = most
     return max(min(aligned, PIECE // widest), 1)
 
 
@@ -157,38 +166,44 @@ def table_words(scan: PanelScan, panels: int, slots: int) -> int:
     return round_up(panels, LINE_WORDS) + slots * -(-scan.carry // 4)
 
 
-def _array(item: int, strides: tuple[int, ...], sizes: tuple[int, ...], extents: tuple[int, ...]) -> _Array | None:
+def _array(
+    item: int, strides: tuple[int, int, int], sizes: tuple[int, int, int], extents: tuple[int, int, int]
+) -> _Array | None:
     """An array of elements of so many bytes, of which a tile has `extents`; None if it does not lie there.
 
     Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
     """
     steps = [abs(stride) for stride in strides]
     fastest = COLUMN
-    for a in (COLUMN, STEP, OUTER):
-        if steps[a] == item and extents[a] > 1:
-            fastest = a
-            break
-    if steps[fastest] != item or not _can_move(strides, extents):
+    if steps[COLUMN] != item or extents[COLUMN] == 1:
+        for a in (STEP, OUTER):
+            if steps[a] == item and extents[a] > 1:
+                fastest = a
+                break
+        if steps[fastest] != item:
+            return None
+    if not _can_move(strides, extents):
         return None
     order = _ORDERS[fastest]
-    one, other = order[1:]
+    _, one, other = order
     if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
         order = fastest, other, one
     pitches, segment, end, dense = [0, 0, 0], item, item, 0  # the segment so far, and the end of what has a place
     whole = True  # whether it has all of the axes that it has
-    for i, a in enumerate(order):
-        if dense == i and whole and steps[a] == segment:
-            pitches[a], segment, dense = segment, segment * extents[a], i + 1
-            end, whole = segment, extents[a] == sizes[a]
+    for a in order:
+        if whole and steps[a] == segment:
+            pitches[a] = segment
+            segment = end = segment * extents[a]
+            dense, whole = dense + 1, extents[a] == sizes[a]
         else:
+            whole = False
             pitches[a] = _pitch(steps[a], end, sideways=fastest != COLUMN)
             end += (extents[a] - 1) * pitches[a]
     if fastest != COLUMN and segment < PIECE:
         return None
     if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
-    word = order[0] | order[1] << 2 | order[2] << 4 | dense << 6
-    return _Array((pitches[0], pitches[1], pitches[2]), word, end, segment)
+    return _Array(pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6, end, segment)
 
 
 def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:

@@ -71,20 +71,19 @@ class Panels(NamedTuple):
 
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
-    elements = _elements_of(request.kind, index_dtype(request))
-    state, carry, widest = elements.state, elements.carry, elements.widest
-    axes = tile_axes(request, layout)
-    column, batch = axes.others[0], batch_of(layout, axes.others[1:])
-    counts = request.op.indexed and bool(request.carry_in) and not request.reverse
+    kind = request.kind
+    state, carry, widest, narrowest, held = _elements_of(kind, index_dtype(request))
+    (column, *others), crosses, along = tile_axes(request, layout)
+    batch = batch_of(layout, tuple(others))
+    counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     wide, length = state > WIDE_STATE, layout.axis.size
     aligned = 1 if wide or counts else aligned_columns(request, layout, column, batch)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         per_sm, threads, vector = WIDE if wide else blocks
-        pack = min(aligned, max(vector // elements.narrowest, 1))
-        share = share_of(length, elements.held, pack, counts=counts)
-        of_axes = length, column, batch, state, carry, widest
-        return PanelScan(*of_axes, pack, share, axes.crosses, axes.along, per_sm, threads)
+        pack = min(aligned, max(vector // narrowest, 1))
+        share = share_of(length, held, pack, counts=counts)
+        return PanelScan(length, column, batch, state, carry, widest, pack, share, crosses, along, per_sm, threads)
 
     if length <= COLUMNS.unit:
         scan = scan_of(MANY)
@@ -133,10 +132,17 @@ def _panels(
             break
         shape = smaller(shape, scan.pack)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
-    number, tiles = _panels_of_shape(scan, shape), -(-scan.length // shape.height)
+    number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
-    constants = {"Threads": scan.threads + FINDERS, "Steps": steps, "Runs": runs, "Slots": slots}
-    constants |= {"Kept": int(chain == "kept"), "Units": int(shape.units > 1), "Pack": scan.pack}
+    constants = {
+        "Threads": scan.threads + FINDERS,
+        "Steps": steps,
+        "Runs": runs,
+        "Slots": slots,
+        "Kept": int(chain == "kept"),
+        "Units": int(shape.units > 1),
+        "Pack": scan.pack,
+    }
     _, _, kept, parts, _ = places
     levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else parts + kept
     chunks = -(-tiles >> levels)
@@ -145,10 +151,8 @@ def _panels(
         scan.column,
         constants,
         (
-            *(shape.columns, shape.outers, panels, row_blocks, shape.rows),
-            *(*places, levels),
-            *((shape.rows - 1).bit_length(), number, tiles),
-            *arrays,
+            *(shape.columns, shape.outers, panels, row_blocks, shape.rows, *places, levels),
+            *((shape.rows - 1).bit_length(), number, tiles, *arrays),
         ),
         scan.threads + FINDERS,
         scan.per_sm,
@@ -161,7 +165,7 @@ def _panels(
 
 def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
     """Levels of the tiles that a block takes at a time: a unit, or as many as the cache keeps until they come again."""
-    levels = least = parts_of(shape)
+    levels = least = parts_of(shape.height)
     taken = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
     while taken << levels + 1 <= CHUNK_BYTES:
         levels += 1
