@@ -70,8 +70,9 @@ def assemble(
     key = kind, accesses, tuple(sent), *decided.values(), *constants.values()  # a family has the same constants always
     config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, sent, constants, decided))
     geometry: list[int] = []
-    for dim in (layout.axis, column or _unit_dimension(layout), *batch):
-        geometry += dim.size, *dim.strides
+    for size, strides in (layout.axis, column or _unit_dimension(len(layout.arrays)), *batch):
+        geometry.append(size)
+        geometry += strides
     geometry += product(batch), units, words
     geometry += spans_of(layout, len(kind.values) + len(kind.results) + 2)  # with the mask and the flags
     geometry += beside
@@ -138,21 +139,23 @@ def _port(dtype: DType, access: str, sent: bool) -> Port:
     return Port(dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
 
 
-def _unit_dimension(layout: Layout) -> Dimension:
-    return Dimension(1, (0,) * len(layout.arrays))
+@functools.cache
+def _unit_dimension(arrays: int) -> Dimension:
+    return Dimension(1, (0,) * arrays)
 
 
 def index_dtype(request: ScanRequest) -> str:
     """The type of positions in kernels. Those of carries come from anywhere."""
-    if not request.op.indexed:
+    kind = request.kind
+    if not kind.op.indexed:
         return "uint32"
-    wide = request.carry_in or request.carry_out or request.shape[request.axis] + request.include_initial >= 2**32
+    wide = request.carry_in or request.carry_out or request.shape[request.axis] + kind.include_initial >= 2**32
     return "int64" if wide else "uint32"
 
 
 def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """The axes that rows are counted along: one at least."""
-    return others or (_unit_dimension(layout),)
+    return others or (_unit_dimension(len(layout.arrays)),)
 
 
 @functools.lru_cache(MOST)
@@ -191,8 +194,8 @@ def strip_words(strips: int, chains: int, batches: int, carry: int) -> int:
 def product(dims: tuple[Dimension, ...]) -> int:
     """The number of places that some axes have together."""
     product = 1
-    for dim in dims:
-        product *= dim.size
+    for size, _ in dims:
+        product *= size
     return product
 
 

@@ -40,10 +40,11 @@ def check_offsets(offsets: Any, length: int) -> None:
 
 def check_address(name: str, view: ArrayView | None) -> None:
     """Arrays on a GPU begin at multiples of their item size."""
-    if view is None or view.kind.device.type == "cpu":
+    if view is None:
         return
-    size = view.kind.dtype.itemsize
-    if view.pointer % size:
+    kind = view.kind
+    size = kind.dtype.itemsize
+    if view.pointer % size and kind.device.type != "cpu":
         raise ScanValueError(
             f"{name} begins at address {view.pointer:#x}, which is no multiple of its item size ({size})"
         )
@@ -147,7 +148,10 @@ def check_real(name: str, view: ArrayView, result: DType) -> None:
 
 def check_place(name: str, view: ArrayView, elements: Elements) -> None:
     """Arrays are of one library and on one device."""
-    of, one, other = elements.name, view.kind, elements.view.kind
+    one, other = view.kind, elements.view.kind
+    if one is other:
+        return
+    of = elements.name
     if one.library is not other.library:
         raise ScanTypeError(
             f"{name} is of {one.library.name} and {of} of {other.library.name}; they must be of one library"
@@ -173,7 +177,7 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
     if kind.readonly:
         raise ScanValueError(f"{name} is read-only")
     reach = 1
-    for stride, size in sorted([(abs(stride), shape[axis]) for axis, stride in enumerate(kind.strides)]):
+    for stride, size in sorted(zip(map(abs, kind.strides), shape, strict=True)):
         if stride < reach and size > 1 and 0 not in shape:
             raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)

@@ -73,7 +73,8 @@ class Launch:
         unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
         empty: whether there is nothing to launch.
         order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
-            bytes from its address to scan position 0; `moves` says whether the addresses are others for either.
+            bytes from its address to scan position 0; `moves` says whether the addresses are others for either, else there
+            are no offsets.
         numbers: the places of values that are numbers.
         initial, geometry: what is passed by value behind the arrays.
     """
@@ -91,8 +92,9 @@ class Launch:
         config = plan.config
         self.workspace_bytes = plan.workspace_bytes
         self.grid = plan.grid
-        self.order, self.offsets, self.numbers = config.order, plan.present_offsets, config.numbers
-        self.moves = config.reorders or any(self.offsets)
+        self.order, self.numbers = config.order, config.numbers
+        self.moves = config.reorders or any(plan.offsets)
+        self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
         sample: list[Argument] = [*self.order, 0, self.initial, self.geometry]
         for place in self.numbers:
