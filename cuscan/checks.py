@@ -73,9 +73,7 @@ def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
 
 
 def elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]:
-    """The shape that the values broadcast to."""
-    if len(values) == 1:
-        return values[0].shape
+    """The shape that several values broadcast to."""
     shape = _broadcast_shapes([view.shape for view in values])
     if op.dtypes and shape is not None:
         return shape
@@ -158,11 +156,6 @@ def check_place(name: str, view: ArrayView, elements: Elements) -> None:
         )
     if one.device is not other.device and one.device != other.device:
         raise ScanValueError(f"{name} is on {one.device} and {of} on {other.device}; they must be on one device")
-
-
-def out_names(dtypes: tuple[DType, ...]) -> list[str]:
-    """What errors call the arrays of `out`."""
-    return ["out"] if len(dtypes) == 1 else [f"out[{i}]" for i in range(len(dtypes))]
 
 
 def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> ArraySpec:

@@ -87,14 +87,15 @@ def accesses_of(
     They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
     """
     accesses = []
+    steps = along.strides
     for array, spec in enumerate(layout.arrays):
         if spec is None:
             accesses.append("None")
             continue
-        step, size, access = along.strides[array], spec.dtype.itemsize, "Element"
+        step, size, access = steps[array], spec.dtype.itemsize, "Element"
         if step == 0:
             access = "Number" if spec.is_number else "Uniform"
-        elif step in (size, -size):
+        elif step == size or step == -size:
             # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
             places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
             for dim in others:

@@ -25,7 +25,6 @@ from cuscan.checks import (
     check_segments,
     elements_of,
     elements_shape,
-    out_names,
     results_of,
 )
 from cuscan.dtypes import DTYPES, INEXACT, DType
@@ -138,20 +137,26 @@ class ScanRequest(NamedTuple):
 def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> ScanRequest:
     """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
     kind = _kind_of(flags, operands, has_initial)
-    op, views, count = kind.op, operands.views, len(kind.op.inputs)
-    values, given = views[:count], {role: views[count + i] for i, role in enumerate(operands.roles[count:])}
-    check_inputs(op, values)
-    shape = elements_shape(op, values)
-    main = elements_of(op, _of_shape(values, shape))
+    op, views, inputs = kind.op, operands.views, kind.op.inputs
+    count = len(inputs)
+    values = views[:count]
+    if count == 1:
+        main = elements_of(op, views[0])
+        shape = main.view.kind.shape
+    else:
+        check_inputs(op, values)
+        shape = elements_shape(op, values)
+        main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
     request = ScanRequest(
         kind,
         shape,
         axis,
-        tuple([broadcast(op.inputs[i], view, main, shape) for i, view in enumerate(values)]),
+        tuple([broadcast(inputs[i], view, main, shape) for i, view in enumerate(values)]),
         _results_of(kind, operands.outs, main, shape, axis),
     )
-    if given or kind.last is not None or kind.returns_carry:
+    if len(views) > count or kind.last is not None or kind.returns_carry:
+        given = dict(zip(operands.roles[count:], views[count:], strict=True))
         return _with_others(request, given, operands.carry if kind.has_initial else (), main)
     return request
 
@@ -162,8 +167,9 @@ def _results_of(
     """The results: the user's arrays, or new ones."""
     full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]) if kind.include_initial else shape
     if outs is not None:
-        names = out_names(kind.results)
-        return tuple([check_out(names[i], main, out, kind.results[i], full) for i, out in enumerate(outs)])
+        if len(outs) == 1:
+            return (check_out("out", main, outs[0], kind.results[0], full),)
+        return tuple([check_out(f"out[{i}]", main, out, kind.results[i], full) for i, out in enumerate(outs)])
     like = main.view.kind.strides if main.view.kind.shape == shape else (0,) * len(shape)
     strides, size = dense_strides(full, like), math.prod(full)
     return tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])

@@ -112,7 +112,7 @@ def _flat(
     rows = units * COLUMNS.unit
     if layout.axis.size < rows:
         return None
-    batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
+    batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
     accesses = _flat_accesses(layout, column, batch, len(sizes))
     if set(accesses[: len(sizes)]) != {"Vector"}:
         return None
