@@ -57,7 +57,7 @@ class _Starts:
         self.nbytes = plan.nbytes
         self.grid = plan.grid
         self.words = _words(plan.words)
-        self.kernel = find_kernel(plan.config, target.arch, device, (0, 0, self.words))
+        self.kernel = find_kernel(plan.config, target.arch, device, lambda: (0, 0, self.words))
 
 
 class Launch:
@@ -84,28 +84,31 @@ class Launch:
         self.ordinal = device.ordinal
         self.unscanned = request if 0 in request.shape else None
         self.initial = _no_initial(request.kind)
-        self.empty = 0 in request.result.shape or (request.only_carry and self.unscanned is not None)
+        self.empty = 0 in request.results[0].shape or (self.kind.only_carry and self.unscanned is not None)
         if self.empty:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
-        config = plan.config
+        config, self.grid = plan.config, plan.grid
         self.workspace_bytes = plan.workspace_bytes
-        self.grid = plan.grid
         self.order, self.numbers = config.order, config.numbers
         self.moves = config.reorders or any(plan.offsets)
         self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
-        sample: list[Argument] = [*self.order, 0, self.initial, self.geometry]
-        for place in self.numbers:
-            sample[place] = bytes(request.values[place].dtype.itemsize)  # every call has its own
         starts = plan_starts(request, target)
         try:
-            self.kernel = find_kernel(config, target.arch, device.ordinal, sample)
+            self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
             self.starts = starts and _Starts(starts, target, device.ordinal, roles.index("offsets"))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
+
+    def _sample(self) -> list[Argument]:
+        """Arguments of the size that those of any call have."""
+        sample: list[Argument] = [*self.order, 0, self.initial, self.geometry]
+        for place in self.numbers:
+            sample[place] = bytes(self.kind.values[place].itemsize)  # every call has its own
+        return sample
 
     def queue(self, stream: int, pointers: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
         """Put the kernels on a stream of the current device.

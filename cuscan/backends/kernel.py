@@ -130,7 +130,9 @@ def _rounded(number: int, multiple: int) -> int:
 _kernels: Table[tuple[Config | StartsConfig, int, int], Kernel] = Table()
 
 
-def find_kernel(config: Config | StartsConfig, arch: int, device: int, arguments: Sequence[Argument]) -> Kernel:
-    """The kernel of a configuration on the current device, loaded once."""
+def find_kernel(
+    config: Config | StartsConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]
+) -> Kernel:
+    """The kernel of a configuration on the current device, loaded once; `sample` gives arguments as any call has them."""
     key = config, arch, device
-    return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, arguments))
+    return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, sample()))

@@ -34,7 +34,7 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
     def adopt(self, array: Any, name: str) -> ArrayView:
         memory = array.data
         key = array.dtype, array.shape, array.strides, memory.device_id
-        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name))
+        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name, *key[1:3]))
         return ArrayView(array, kind, memory.ptr)
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
@@ -53,12 +53,14 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
             facts += array.dtype, array.shape, array.strides, memory.device_id, pointer % ALIGNMENT
         return facts, pointers
 
-    def _kind_of(self, array: Any, name: str, *, readonly: bool = False) -> ArrayKind:
+    def _kind_of(
+        self, array: Any, name: str, shape: tuple[int, ...], strides: tuple[int, ...], *, readonly: bool = False
+    ) -> ArrayKind:
         dtype = find_row(array.dtype)
         if dtype is None:
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}")
-        strides = element_strides(array, dtype.itemsize, name)
-        return ArrayKind(self, dtype, array.shape, strides, _DEVICES[array.data.device_id], readonly)
+        steps = element_strides(shape, strides, dtype.itemsize, name)
+        return ArrayKind(self, dtype, shape, steps, _DEVICES[array.data.device_id], readonly)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
         """Take over the array of an unknown library, without a copy.
@@ -74,7 +76,7 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
             adopted = taken_over(cupy.asarray, array, name)
         interface = getattr(array, "__cuda_array_interface__", None)
         told += [bool(interface["data"][1])] if interface else []
-        kind = self._kind_of(adopted, name, readonly=any(told) or not told)
+        kind = self._kind_of(adopted, name, adopted.shape, adopted.strides, readonly=any(told) or not told)
         key = "foreign", kind.dtype, kind.shape, kind.strides, kind.device, kind.readonly
         kind = self._kinds.get(key) or keep(self._kinds, key, kind)
         return ArrayView(adopted, kind, adopted.data.ptr, array)

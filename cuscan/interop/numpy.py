@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +26,11 @@ _ADVICE = {
 }
 
 
-def element_strides(array: Any, itemsize: int, name: str) -> tuple[int, ...]:
+def element_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, name: str) -> tuple[int, ...]:
     """The strides of a NumPy or CuPy array in elements."""
-    strides = array.strides
-    steps = [stride // itemsize for stride in strides]
-    if [step * itemsize for step in steps] != list(strides) and array.size > 1:
+    if any([stride % itemsize for stride in strides]) and math.prod(shape) > 1:
         raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
-    return tuple(steps)
+    return tuple([stride // itemsize for stride in strides])
 
 
 @functools.lru_cache(MOST)
@@ -64,7 +63,7 @@ class NumPyLibrary(OnlyLooks, WideIntegers):
             raise ScanTypeError(f"{name} has dtype {array.dtype!r}; supported: {', '.join(DTYPES)}{advice}")
         if isinstance(array, np.ma.MaskedArray):
             raise ScanTypeError(f"{name} is a masked array; pass {name}.data, and ~{name}.mask as mask")
-        strides = element_strides(array, dtype.itemsize, name)
+        strides = element_strides(array.shape, array.strides, dtype.itemsize, name)
         return ArrayKind(self, dtype, array.shape, strides, CPU, not array.flags.writeable)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
