@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
 from typing import Any
 
 from cuscan.config import Config, Port, ScanPlan
@@ -39,7 +38,7 @@ def assemble(
     tickets: bool = False,
     aggregates: int = 0,
     words: int = 0,
-    sent: Collection[int] = (),
+    sent: tuple[int, ...] = (),
     beside: tuple[int, ...] = (),
 ) -> ScanPlan:
     """A plan.
@@ -53,21 +52,12 @@ def assemble(
     words = words or aggregates * -(-state // 4)
     if chains:
         words = strip_words(strips, chains, batches, carry)
-    decided = {
-        "family": family,
-        "index": index,
-        "grid": chains > 0 or tickets,
-        "levels": (units > 1) + (units > GROUP) + (units > SECTION),
-        "batch_dims": len(batch),
-        "items": items,
-        "state_bytes": state,
-        "carry_bytes": carry,
-        "block": block,
-        "blocks_per_sm": blocks_per_sm,
-        "shared_bytes": shared_bytes,
-        "cluster": cluster,
-    }
-    key = kind, accesses, tuple(sent), *decided.values(), *constants.values()  # a family has the same constants always
+    levels = (units > 1) + (units > GROUP) + (units > SECTION)
+    decided = (
+        *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
+        *(block, blocks_per_sm, shared_bytes, cluster),
+    )
+    key = kind, accesses, sent, *decided, *constants.values()  # a family has the same constants always
     config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, sent, constants, decided))
     geometry: list[int] = []
     for size, strides in (layout.axis, column or _unit_dimension(len(layout.arrays)), *batch):
@@ -80,17 +70,21 @@ def assemble(
 
 
 _configs: Table[Any, Config] = Table()  # of kinds of calls and what was decided for them
+_DECIDED = (
+    *("family", "index", "grid", "levels", "batch_dims", "items", "state_bytes", "carry_bytes"),
+    *("block", "blocks_per_sm", "shared_bytes", "cluster"),
+)
 
 
 def _configure(
     kind: CallKind,
     layout: Layout,
     accesses: tuple[str, ...],
-    sent: Collection[int],
+    sent: tuple[int, ...],
     constants: dict[str, int],
-    decided: dict[str, Any],
+    decided: tuple[Any, ...],
 ) -> Config:
-    """The configuration of a kind of call."""
+    """The configuration of a kind of call; `decided`: the values of `_DECIDED`."""
     ports = [
         _port(spec.dtype, access, i in sent) if spec else Port()
         for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
@@ -103,11 +97,12 @@ def _configure(
     carries = [Port(port.type, "Uniform") for port in ports[behind + 4 :]]
     fields = len(kind.carry_fields)
     carry_in = carries[:-fields] if kind.returns_carry else carries
+    of = dict(zip(_DECIDED, decided, strict=True))
     exclusive = kind.exclusive or kind.include_initial
     sparse = exclusive or kind.has_initial or kind.skip_nan or mask.present
     by_offsets = kind.segments == "offsets"
     functor, carry_functor = (
-        op.functor.format(T=of.cpp, Index=decided["index"], Sparse=str(sparse).lower()) for of in (number, carry)
+        op.functor.format(T=dtype.cpp, Index=of["index"], Sparse=str(sparse).lower()) for dtype in (number, carry)
     )
     return Config(
         op=functor,
@@ -131,7 +126,7 @@ def _configure(
         skips_nan=kind.skip_nan,
         has_initial=kind.has_initial,
         constants=tuple(constants.items()),
-        **decided,
+        **of,
     )
 
 

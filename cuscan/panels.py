@@ -241,7 +241,7 @@ def _most(scan: PanelScan) -> int:
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two; beyond a unit, as many as a warp has lanes."""
     steps, runs, slots = scan.share
-    fitting = power_of_two(max(scan.threads * slots // columns, 1), down=True)
+    fitting = power_of_two(scan.threads * slots // columns or 1, down=True)
     return min(fitting, power_of_two(-(-scan.length // (steps * runs))), MOST_ROWS)
 
 
