@@ -95,7 +95,7 @@ def accesses_of(
         step, size, access = steps[array], spec.dtype.itemsize, "Element"
         if step == 0:
             access = "Number" if spec.is_number else "Uniform"
-        elif step == size or step == -size:
+        elif abs(step) == size:
             # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
             places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
             for dim in others:

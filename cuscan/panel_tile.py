@@ -70,15 +70,6 @@ STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
 _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # each first
 
 
-class _Array(NamedTuple):
-    """How an array of a tile lies in shared memory: words of `PanelArray`; bytes, of all and of a segment."""
-
-    pitches: list[int]
-    order: int
-    nbytes: int
-    segment: int
-
-
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that does not lie there
 
 
@@ -149,15 +140,12 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
         if spec is None:
             continue
         size = spec.dtype.itemsize
-        if size > widest:
-            widest = size
+        widest = max(widest, size)
         if column.strides[number] == size:
             steps = PIECE * size | spec.address | layout.offsets[number] | layout.axis.strides[number]
             for dimension in batch:
                 steps |= dimension.strides[number]
-            most = (steps & -steps) // size  # their lowest bit divides them all
-            if most < aligned:
-                aligned = most
+            aligned = min(aligned, (steps & -steps) // size)  # their lowest bit divides them all
     return max(min(aligned, PIECE // widest), 1)
 
 
@@ -168,10 +156,11 @@ def table_words(scan: PanelScan, panels: int, slots: int) -> int:
 
 def _array(
     item: int, strides: tuple[int, int, int], sizes: tuple[int, int, int], extents: tuple[int, int, int]
-) -> _Array | None:
+) -> tuple[list[int], int, int, int] | None:
     """An array of elements of so many bytes, of which a tile has `extents`; None if it does not lie there.
 
     Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
+    How it lies in shared memory: its pitches and its order (`PanelArray`); bytes, of all and of a segment.
     """
     steps = [abs(stride) for stride in strides]
     fastest = COLUMN
@@ -203,7 +192,7 @@ def _array(
         return None
     if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
-    return _Array(pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6, end, segment)
+    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6, end, segment
 
 
 def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:

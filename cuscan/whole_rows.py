@@ -48,9 +48,7 @@ class WholeRows(NamedTuple):
     shared_bytes: int
 
 
-def whole_rows_of(
-    request: ScanRequest, layout: Layout, column: Dimension, room: int, slots: int
-) -> WholeRows | None:
+def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room: int, slots: int) -> WholeRows | None:
     """A scan of one value to one result that can take its place, with nothing beside them; else None.
 
     `column`: the columns, which are dense.

@@ -73,8 +73,8 @@ class Launch:
         unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
         empty: whether there is nothing to launch.
         order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
-            bytes from its address to scan position 0; `moves` says whether the addresses are others for either, else there
-            are no offsets.
+            bytes from its address to scan position 0; `moves` says whether the addresses are others for either: if not,
+            there are no offsets.
         numbers: the places of values that are numbers.
         initial, geometry: what is passed by value behind the arrays.
     """

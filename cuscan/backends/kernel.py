@@ -133,6 +133,6 @@ _kernels: Table[tuple[Config | StartsConfig, int, int], Kernel] = Table()
 def find_kernel(
     config: Config | StartsConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]
 ) -> Kernel:
-    """The kernel of a configuration on the current device, loaded once; `sample` gives arguments as any call has them."""
+    """The kernel of a configuration on the current device, loaded once; `sample` makes the arguments of a call."""
     key = config, arch, device
     return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, sample()))
