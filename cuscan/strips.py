@@ -114,7 +114,7 @@ def _flat(
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
     accesses = _flat_accesses(layout, column, batch, len(sizes))
-    if set(accesses[: len(sizes)]) != {"Vector"}:
+    if accesses is None:
         return None
     return _make(request, layout, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True)
 
@@ -233,21 +233,22 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
     return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
 
 
-def _flat_accesses(layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int) -> tuple[str, ...]:
-    """The access to dense columns in the order of memory."""
-    # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
-    backwards = [step < 0 for step in layout.axis.strides]
-    starts = [
-        offset + (column.size - 1) * step * back
-        for offset, step, back in zip(layout.offsets, column.strides, backwards, strict=True)
-    ]
-    steps = [-step if back else step for step, back in zip(column.strides, backwards, strict=True)]
-    flat = Dimension(layout.axis.size * column.size, tuple(steps))
-    found = accesses_of(layout._replace(offsets=tuple(starts)), flat, others, 1, VECTOR_BYTES)
-    forward = (
-        "Vector" if access == "Mirrored" and back else access for access, back in zip(found, backwards, strict=True)
-    )
-    return (*tuple(forward)[:arrays], *accesses_of(layout, column, [layout.axis, *others], 1)[arrays:])
+def _flat_accesses(
+    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
+) -> tuple[str, ...] | None:
+    """The access to dense columns in the order of memory; None if the first so many arrays are not aligned."""
+    steps, back = column.strides, layout.axis.strides[0] < 0
+    if back:
+        # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
+        steps = tuple([-step for step in steps])
+        starts = [offset - (column.size - 1) * step for offset, step in zip(layout.offsets, steps, strict=True)]
+        flat = Layout(layout.arrays, layout.axis, layout.others, tuple(starts), layout.contiguous)
+    else:
+        flat = layout
+    found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, VECTOR_BYTES)
+    if set(found[:arrays]) != {"Mirrored" if back else "Vector"}:
+        return None
+    return ("Vector",) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
