@@ -28,14 +28,15 @@ class Stretches(NamedTuple):
 def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
     """Whether rows that are not aligned can go through shared memory: dense, in the same direction in all arrays.
 
-    The threads of thread_rows are a row apart. They would meet in few banks if that were a multiple of 32 bytes.
+    There must be several: a single row is for one warp anyway, whose kernel takes many lengths. The threads of
+    thread_rows are a row apart. They would meet in few banks if that were a multiple of 32 bytes.
     """
-    if layout.others[1:] or not is_plain(request):
+    if len(layout.others) != 1 or not is_plain(request):
         return False
     length, sizes, steps = layout.axis.size, _sizes(request), layout.axis.strides
     direction = -1 if steps[0] < 0 else 1
     for i, size in enumerate(sizes):
-        if steps[i] != direction * size or (layout.others and layout.others[0].strides[i] != length * size):
+        if steps[i] != direction * size or layout.others[0].strides[i] != length * size:
             return False
     return not _is_short(length, order) or length * max(sizes) % 32 != 0
 
@@ -79,7 +80,7 @@ def _stretches(
 ) -> Stretches:
     """As many rows as fit if each element takes `room` bytes of shared memory; a warp takes so many rows at a time."""
     row_bytes, at_a_time = constants["Longest"] * room, warps * rows_of_warp
-    all_rows = layout.others[0].size if layout.others else 1
+    all_rows = layout.others[0].size
     turns = max(STRETCH_BYTES // (row_bytes * at_a_time), 1)
     while turns > 1 and all_rows < blocks * turns * at_a_time:
         turns //= 2

@@ -80,7 +80,7 @@ DENSE = {
     "halves of words": (view((100, 31), "float16"), {}, "thread_rows"),
     "longer rows": (view((100, 65)), {}, "warp_rows"),
     "misaligned rows": (view((100, 256), pointer=4), {}, "warp_rows"),
-    "one row": (view((1001,), pointer=4), {}, "warp_rows"),
+    "one row": (view((1001,), pointer=4), {}, "rows"),
     "outer axes": (view((10, 10, 7)), {}, "thread_rows"),
     "a dense mask": (view((100, 7)), {"mask": view((100, 7), "bool")}, "thread_rows"),
     "aligned rows": (view((100, 16)), {}, "rows"),
