@@ -9,7 +9,6 @@ from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
 from cuscan.kept import MOST, Table, keep
 from cuscan.layout import Dimension, Layout, spans_of
-from cuscan.order import GROUP, SECTION
 from cuscan.request import CallKind, ScanRequest
 from cuscan.tuning import LINE_WORDS
 
@@ -32,6 +31,7 @@ def assemble(
     shared_bytes: int = 0,
     cluster: int = 1,
     units: int = 1,
+    levels: int = 0,
     chains: int = 0,
     strips: int = 0,
     batches: int = 0,
@@ -52,7 +52,6 @@ def assemble(
     words = words or aggregates * -(-state // 4)
     if chains:
         words = strip_words(strips, chains, batches, carry)
-    levels = (units > 1) + (units > GROUP) + (units > SECTION)
     decided = (
         *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
         *(block, blocks_per_sm, shared_bytes, cluster),

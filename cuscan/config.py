@@ -66,7 +66,7 @@ class Config:
     skips_nan: bool
     has_initial: bool
     grid: bool
-    levels: int
+    levels: int  # of the chain of units: of tiles, which look ahead
     batch_dims: int
     items: int
     state_bytes: int
@@ -154,6 +154,12 @@ class ScanPlan(NamedTuple):
     geometry: tuple[int, ...]
     offsets: tuple[int, ...]
     workspace_words: int
+
+    @property
+    def units(self) -> int:
+        """The units of a line (struct Geometry: they follow the dimensions and the rows); 1 where none are counted."""
+        dimensions = 2 + self.config.batch_dims
+        return self.geometry[dimensions * (1 + len(self.config.ports)) + 1]
 
     @property
     def present_offsets(self) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _carry(request: ScanRequest, plan: ScanPlan) -> str:
-    if not plan.config.levels:
+    if plan.units == 1:
         return "none: a line ends in its tile"
     way = "looked up in the workspace" if plan.config.grid else "kept by the blocks that have the line"
     return f"{request.carry}, {way}"

@@ -13,7 +13,7 @@ from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
 from cuscan.kept import Table, keep
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
-from cuscan.order import GROUP, LANES, Order
+from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.panels import panels_of
 from cuscan.request import CallKind, ScanRequest
 from cuscan.strips import Strips, dense_columns, strips_of
@@ -257,6 +257,7 @@ def _plan_tiles(
         grid=min(rows * units, target.sm_count),
         shared_bytes=blocks.shared_bytes,
         units=units,
+        levels=(units > 1) + (units > GROUP) + (units > SECTION),
         tickets=True,
         aggregates=rows * units if units > 1 else 0,
         sent=blocks.sent,

@@ -381,7 +381,7 @@ def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> N
 
 def way_of(config: Config) -> str:
     """The kernel family, and how its blocks share the work out."""
-    own = config.levels and config.family != "cluster"
+    own = config.family == "strips"
     kept = dict(config.constants).get("Kept")
     return config.family + ("-shared" if config.grid else "-own" if own else "-kept" if kept else "")
 

@@ -359,7 +359,14 @@ def test_blocks_take_tiles_by_ticket_however_many_rows_there_are(length, units, 
 
 def test_the_carry_climbs_no_more_levels_than_the_row_has():
     units = [1, 2, 32, 33, 1024, 1025]
-    assert [planned(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
+    assert [tiled(view((n * 8192,))).config.levels for n in units] == [0, 1, 1, 2, 2, 3]
+
+
+def test_strips_of_any_length_share_a_kernel():
+    """Whose look-ahead has levels is tiles alone: other kernels do not differ by the units of a line."""
+    plans = [planned(view((n * 256, 4)), axis=0) for n in (20, 30, 40, 60)]
+    assert {made.config.family for made in plans} == {"strips"} and len({made.config for made in plans}) == 1
+    assert [made.units for made in plans] == [20, 30, 40, 60]
 
 
 def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
