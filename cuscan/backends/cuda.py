@@ -73,8 +73,7 @@ class Launch:
         unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
         empty: whether there is nothing to launch.
         order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
-            bytes from its address to scan position 0; `moves` says whether the addresses are others for either: if not,
-            there are no offsets.
+            bytes from its address to scan position 0; `moves` says whether the addresses are others for either.
         numbers: the places of values that are numbers.
         initial, geometry: what is passed by value behind the arrays.
     """
@@ -93,7 +92,7 @@ class Launch:
         self.workspace_bytes = plan.workspace_bytes
         self.order, self.numbers = config.order, config.numbers
         self.moves = config.reorders or any(plan.offsets)
-        self.offsets = plan.present_offsets if self.moves else ()
+        self.offsets = plan.present_offsets
         self.geometry = _words(plan.geometry)
         starts = plan_starts(request, target)
         try:
