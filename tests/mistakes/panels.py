@@ -54,8 +54,8 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "if (Config::kGrid && here.sums) return;\n            sync_workers();",
-        "if (Config::kGrid && here.sums) return;",
+        "return target::sync_warp();  // lanes go on together\n            sync_workers();",
+        "return target::sync_warp();",
     ),
     Mistake(
         "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are there", ""
