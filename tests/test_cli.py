@@ -28,6 +28,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cpu")
 class TestBench:
+    @pytest.mark.full
     def test_built_in_set(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
         results, picture = tmp_path / "results.json", tmp_path / "plot.png"

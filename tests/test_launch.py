@@ -526,6 +526,7 @@ def end_graph(semaphore):
     graphs._c().sem_post(ctypes.c_void_p(semaphore))
 
 
+@pytest.mark.full
 def test_captured_calls_have_workspaces_until_their_graphs_are_gone(gpu):
     x = on_gpu(values(20_000))
     gpu.current_stream = 5

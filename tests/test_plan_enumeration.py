@@ -52,7 +52,7 @@ KINDS = {
 }
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(data=st.data())
 def test_a_plan_visits_every_element_once_in_scan_order(data):
     draw = data.draw

@@ -413,8 +413,15 @@ def long_chains() -> list[Case]:
         Case("chain-of-3-sections", (2500 * 128,), **tiny),
         Case("chain-of-3-sections-complex128", (2049 * 32 + 5,), "complex128", **tiny),
         Case("chain-of-3-sections-initial", (2500 * 64,), "int64", call={"initial": 9}, **tiny),
-        Case("many-chains-of-33-units", (9, 33 * 128 - 1), sms=1, **tiny),
-        Case("many-chains-of-100-units-initial", (9, 100 * 128), sms=1, call={"initial": 0.5, "reverse": True}, **tiny),
+        Case("many-chains-of-33-units", (9, 33 * 128 - 1), sms=1, units=(1, 1), seeds=5),
+        Case(
+            "many-chains-of-100-units-initial",
+            (9, 100 * 128),
+            sms=1,
+            call={"initial": 0.5, "reverse": True},
+            units=(1, 1),
+            seeds=3,
+        ),
         Case("many-chains-of-3-sections", (9, 2050 * 128), sms=1, units=(1, 1), seeds=2),
         Case("chain-of-40-column-units", (40 * 256 + 3, 5), call={"axis": 0}, seeds=5),
         Case(

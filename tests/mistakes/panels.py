@@ -54,8 +54,8 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "return target::sync_warp();  // lanes go on together\n            sync_workers();",
-        "return target::sync_warp();",
+        "sync_workers();\n            if (Config::kGrid && here.sums) return;",
+        "if (Config::kGrid && here.sums) return;",
     ),
     Mistake(
         "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are there", ""

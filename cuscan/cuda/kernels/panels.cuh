@@ -226,8 +226,8 @@ struct Panels {
             if constexpr (Config::kGrid) seek(here.turn, here.place, here.sums);
             sync_workers();
             scan_rows(here.turn, here.place, Config::kGrid && here.sums);
-            if (Config::kGrid && here.sums) return target::sync_warp();  // lanes go on together
             sync_workers();
+            if (Config::kGrid && here.sums) return;
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack)
