@@ -54,8 +54,8 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "sync_workers();\n            if (Config::kGrid && here.sums) return;",
-        "if (Config::kGrid && here.sums) return;",
+        "if (sums) return sync_workers();  // before others read the next tile\n            sync_workers();",
+        "if (sums) return sync_workers();",
     ),
     Mistake(
         "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are there", ""
@@ -145,8 +145,8 @@ WAITS = (
         Kind.WAIT,
         "panels",
         KERNEL,
-        "seek(here.turn, here.place, here.sums);\n            sync_workers();",
-        "sync_workers();\n            if constexpr (Config::kGrid) seek(here.turn, here.place, here.sums);",
+        "seek(here.turn, here.place, sums);\n            sync_workers();",
+        "sync_workers();\n            if constexpr (Config::kGrid) seek(here.turn, here.place, sums);",
     ),
     Mistake(
         "blocks-not-waited-for",

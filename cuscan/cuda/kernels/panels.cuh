@@ -214,6 +214,7 @@ struct Panels {
     }
     // By all other warps: from a tile that is on its way to its results, while the next one comes.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
+        const bool sums = Config::kGrid && here.sums;
         Share share(tile, here, row, column, apart);
         shared.arrived.wait(k);
         if (is_in) share.read(initial);
@@ -223,11 +224,11 @@ struct Panels {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
                 if (is_in && share.exists(i)) total(row, share.column_of(i)) = share.total(i);
-            if constexpr (Config::kGrid) seek(here.turn, here.place, here.sums);
+            if constexpr (Config::kGrid) seek(here.turn, here.place, sums);
             sync_workers();
-            scan_rows(here.turn, here.place, Config::kGrid && here.sums);
+            scan_rows(here.turn, here.place, sums);
+            if (sums) return sync_workers();  // before others read the next tile
             sync_workers();
-            if (Config::kGrid && here.sums) return;
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack)
