@@ -12,7 +12,7 @@ from cuscan.request import ScanRequest
 SECTOR = 32  # bytes that memory moves at a time
 LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
 STEPS = 32
-MOST_ROWS = 32  # of threads: one warp scans the totals of a column
+MOST_ROWS = 128  # of threads above each other, which have 32 steps each
 
 
 class Axes(NamedTuple):

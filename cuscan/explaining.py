@@ -147,7 +147,8 @@ _one_at_a_time = threading.Lock()
 
 
 def _carry(request: ScanRequest, plan: ScanPlan) -> str:
-    if plan.units == 1:
+    kept = dict(plan.config.constants).get("Kept", 0)  # panels count no units
+    if plan.units == 1 and not kept and not plan.config.grid:
         return "none: a line ends in its tile"
     way = "looked up in the workspace" if plan.config.grid else "kept by the blocks that have the line"
     return f"{request.carry}, {way}"

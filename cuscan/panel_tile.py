@@ -15,6 +15,7 @@ FINDERS = 32  # threads: the last warp of a block finds the tiles
 PIECE = 16  # bytes that move at a time
 STORED_FROM = 32  # bytes: pieces of results begin with sectors
 RECIPROCAL_BITS = 20
+LANES = 32  # of a warp, which takes what the rows of threads of a column add up to
 WIDE_STATE = 8  # bytes, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
@@ -58,6 +59,17 @@ class PanelScan(NamedTuple):
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
 
+    @property
+    def many(self) -> int:
+        """Rows of threads whose totals a lane takes."""
+        return 4 if self.state <= 8 else 2
+
+    @property
+    def of_unit(self) -> int:
+        """Rows of threads that have a unit."""
+        steps, runs, _ = self.share
+        return COLUMNS.unit // (steps * runs)
+
 
 def share_of(length: int, elements: int, pack: int, *, counts: bool) -> tuple[int, int, int]:
     """What a thread takes that has registers for so many elements; `counts`: each column has positions of its own."""
@@ -97,7 +109,7 @@ def tile_words(
     """
     kind, outer, height, width = request.kind, scan.batch[0], shape.height, shape.width
     values, tiled = len(kind.values), len(kind.sizes) + 2
-    at = round_up(280 + 32 * len(layout.arrays) + 168 * tiled, LINE_BYTES)  # panel_header of panels.cuh
+    at = round_up(280 + 32 * len(layout.arrays) + 240 * tiled, LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     alike: Any = None  # what the array before depends on: most are alike
     array = None

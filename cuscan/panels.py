@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from cuscan.assemble import batch_of, index_dtype, power_of_two, product, round_up, state_bytes
 from cuscan.config import Target
-from cuscan.crossing import MOST_ROWS, SECTOR, sides, tile_axes
+from cuscan.crossing import SECTOR, sides, tile_axes
 from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout
 from cuscan.panel_tile import (
     FINDERS,
+    LANES,
     WIDE_STATE,
     PanelScan,
     Shape,
@@ -41,9 +42,9 @@ WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
-SHARED_BYTES = 512  # of a row of one that blocks share
+SHARED_BYTES = 256  # of a row of one that blocks share
 SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
-WHOLE_BYTES = 1024  # of a row that is not divided then
+WHOLE_BYTES = 512  # of a row that is not divided then
 CHUNK_BYTES = 128 * 1024  # of values that a block takes twice, where blocks share panels: the cache holds those of all
 CHUNKS = 4  # of each block, if chunks can be as small
 BUSY = 0.85  # of blocks, on the average of waves, is enough
@@ -94,7 +95,7 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     shape = _own_shape(scan, target)
     if _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.per_sm and length > shape.height:
         sharing = scan_of(SHARING)
-        shared = _shared_shape(sharing)
+        shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.per_sm)
         if length > shared.height:
             return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
@@ -142,6 +143,7 @@ def _panels(
         "Kept": int(chain == "kept"),
         "Units": int(shape.units > 1),
         "Pack": scan.pack,
+        "Many": scan.many,
     }
     _, _, kept, parts, _ = places
     levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else parts + kept
@@ -152,7 +154,7 @@ def _panels(
         constants,
         (
             *(shape.columns, shape.outers, panels, row_blocks, shape.rows, *places, levels),
-            *((shape.rows - 1).bit_length(), number, tiles, *arrays),
+            *((-(-shape.rows // scan.many) - 1).bit_length(), number, tiles, *arrays),
         ),
         scan.threads + FINDERS,
         scan.per_sm,
@@ -208,14 +210,15 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     panels = max(waves * blocks // outer, 1)
     columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
     columns = min(_whole_sectors(scan, columns), most, size)
-    rows, outers = _rows(scan, columns), 1
+    outers = 1
     if columns == size:
+        rows = min(_rows(scan, columns), scan.of_unit)
         outers = max(min(most // rows // columns, scan.batch[0].size, -(-outer // blocks)), 1)
-    return Shape(steps, runs, slots, rows, columns, outers)
+    return Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
 
 
-def _shared_shape(scan: PanelScan) -> Shape:
-    """A tile as high as may be of rows that are just wide enough."""
+def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
+    """A tile of rows that are just wide enough, as high as may be; but there are so many, if units are."""
     steps, runs, slots = scan.share
     most, size = _most(scan), scan.column.size
     if scan.crosses:
@@ -225,6 +228,9 @@ def _shared_shape(scan: PanelScan) -> Shape:
         panels = -(-size * scan.widest // SHARED_BYTES)
         columns = min(_whole_sectors(scan, -(-size // panels)), most)
     rows = _rows(scan, columns)
+    lines = -(-size // columns) * product(scan.batch)
+    while rows > scan.of_unit and lines * -(-scan.length // (rows * steps * runs)) < tiles:
+        rows //= 2
     outers = max(min(most // rows // columns, scan.batch[0].size), 1) if columns == size else 1
     return Shape(steps, runs, slots, rows, columns, outers)
 
@@ -233,16 +239,16 @@ def _most(scan: PanelScan) -> int:
     """The columns of a tile, at most: fewer where arrays are contiguous along its steps, of which it has more then."""
     steps, runs, slots = scan.share
     rows = 1
-    while scan.along and rows * steps * runs < min(scan.length, SIDE_BYTES // scan.along) and 2 * rows <= MOST_ROWS:
+    while scan.along and rows * steps * runs < min(scan.length, SIDE_BYTES // scan.along):
         rows *= 2
     return scan.threads * slots // rows
 
 
 def _rows(scan: PanelScan, columns: int) -> int:
-    """As many rows of threads as fit: a power of two; beyond a unit, as many as a warp has lanes."""
+    """As many rows of threads as fit: a power of two."""
     steps, runs, slots = scan.share
     fitting = power_of_two(scan.threads * slots // columns or 1, down=True)
-    return min(fitting, power_of_two(-(-scan.length // (steps * runs))), MOST_ROWS)
+    return min(fitting, power_of_two(-(-scan.length // (steps * runs))), LANES * scan.many)
 
 
 def _whole_sectors(scan: PanelScan, columns: int) -> int:

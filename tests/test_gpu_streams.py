@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -415,6 +416,10 @@ def free_bytes() -> int:
     return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
+@pytest.mark.skipif(
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1,
+    reason="measures the memory of the whole GPU, of which other workers take some: pytest -n 0 -k keep_no_memory",
+)
 @both_libraries
 def test_graphs_that_are_gone_keep_no_memory(name):
     """A hundred captures of every call: each needs up to 161 bytes a KiB of its own, in all more than is tolerated."""
@@ -434,8 +439,7 @@ def test_graphs_that_are_gone_keep_no_memory(name):
         return free_bytes()
 
     captures(20)
-    # Other processes take memory meanwhile, too; a leak shows every time.
-    assert any(captures(20) - captures(100) <= 2 << 20 for _ in range(5))
+    assert captures(20) - captures(100) <= 2 << 20
 
 
 @both_libraries

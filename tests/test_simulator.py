@@ -99,6 +99,12 @@ def test_a_thread_that_works_without_end() -> None:
     expect_notice("hang: it works for more than 5 seconds", planned("rows", integers((1, 202))[:, ::2]), broken, 1)
 
 
+def test_a_division_by_zero() -> None:
+    """Which a GPU does not notice."""
+    broken = CODE.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("(i < count)", "(i / (count - count) < count)"))
+    expect_notice("divides by zero", planned("rows", integers((1, 202))[:, ::2]), broken, 1)
+
+
 def test_one_element_behind_the_end() -> None:
     """There may be canaries, which nobody notices but a watched kernel's accesses."""
     broken = WATCHED.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("i < count", "i <= count"))

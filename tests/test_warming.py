@@ -116,6 +116,17 @@ def test_a_plan_in_words():
     assert "none: a line ends in its tile" in str(small) and small.expected_share < 0.1 < made.expected_share <= 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "carry"),
+    [((1000, 7, 64), "none"), ((32768, 32767), "kept by the blocks"), ((2**18, 641), "looked up in the workspace")],
+)
+def test_how_tiles_of_panels_learn_what_precedes_them(shape, carry):
+    x = np.ones(1, np.float32)
+    x = np.lib.stride_tricks.as_strided(x, shape, [4 * int(np.prod(shape[d + 1 :])) for d in range(len(shape))])
+    made = cuscan.explain(cuscan.cumsum, x, axis=len(shape) - 2, arch=90)
+    assert made.plan.config.family == "panels" and carry in str(made)
+
+
 def test_offsets_are_a_kernel_more_and_no_elements_none():
     x = np.ones(5000)
     made = cuscan.explain(cuscan.scan, x, "max", offsets=np.array([0, 7, 5000]), arch=90)

@@ -50,8 +50,8 @@ struct PanelShare {
     };
     CUSCAN_DEVICE Within within(int slot) const {
         const int at = column_of(slot);
-        if (tile.geometry.outers == 1) return {0, at};
-        return {at / place.columns, at % place.columns};
+        const int outer = place.outer_of(at);
+        return {outer, at - outer * place.columns};
     }
 
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
@@ -134,22 +134,16 @@ private:
 
         CUSCAN_DEVICE char* of(const Within& at) const { return first + at.outer * outer + at.column * column; }
     };
-    // In shared memory, where columns lie side by side.
-    template <class Port>
-    CUSCAN_DEVICE Strided<int> packed(Port, int array) const {
+    CUSCAN_DEVICE Strided<int> in_tile(int array) const {
         const auto& pitch = tile.geometry.tile[array].pitch;
-        const int step = int(pitch[kStep]), column = int(sizeof(typename Port::Type));
-        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, column, int(pitch[kOuter])};
+        const int step = int(pitch[kStep]);
+        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, int(pitch[kColumn]), int(pitch[kOuter])};
     }
-    // Wherever they are.
-    CUSCAN_DEVICE Strided<int64> anywhere(int array) const {
+    CUSCAN_DEVICE Strided<int64> in_memory(int array) const {
         const auto& geometry = tile.geometry;
-        const auto& pitch = geometry.tile[array].pitch;
-        const bool staged = tile.is_staged(array);
-        const int64 step = staged ? pitch[kStep] : geometry.axis.stride[array];
-        return {(staged ? tile.shared + turn.pieces[array].first : place.first.array[array]) + row * kLong * step, step,
-                staged ? pitch[kColumn] : geometry.column.stride[array],
-                staged ? pitch[kOuter] : geometry.batch[0].stride[array]};
+        const int64 step = geometry.axis.stride[array];
+        return {place.first.array[array] + row * kLong * step, step, geometry.column.stride[array],
+                geometry.batch[0].stride[array]};
     }
     // Calls visit(step) for the first `count` of kCount steps: where these are all, without a question for each.
     template <int kCount, class Visit>
@@ -165,34 +159,40 @@ private:
     }
     // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
     template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void read_each(Port port, Take take) const {
+    CUSCAN_DEVICE void read_each(Port, Take take) const {
         using T = typename Port::Type;
-        if (tile.is_packed(kArray)) {
-            const auto from = packed(port, kArray);
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; i += kPack) {
-                if (!exists(i)) continue;
+        if (kPack > 1 && tile.is_packed(kArray)) {
+            const auto from = in_tile(kArray);
+            each_pack([&](int i) {
                 const char* const at = from.of(within(i));
                 each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(at + s * from.step)); });
-            }
+            });
+        } else if (tile.is_staged(kArray)) {
+            read_single<T>(in_tile(kArray), take);
         } else {
-            const auto from = anywhere(kArray);
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; i += kPack) {
-                if (!exists(i)) continue;
-                const char* at[kPack];
-                CUSCAN_UNROLL
-                for (int j = 0; j < kPack; ++j) at[j] = from.of(within(i + j));
-                CUSCAN_UNROLL
-                for (int s = 0; s < kLong; ++s) {
-                    if (s >= steps) continue;
-                    Vector<T, kPack> pack;
-                    CUSCAN_UNROLL
-                    for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(at[j] + s * from.step);
-                    take(s, i, pack);
-                }
-            }
+            read_single<T>(in_memory(kArray), take);
         }
+    }
+    template <class T, class Stride, class Take>
+    CUSCAN_DEVICE void read_single(const Strided<Stride>& from, Take take) const {
+        each_pack([&](int i) {
+            const char* at[kPack];
+            CUSCAN_UNROLL
+            for (int j = 0; j < kPack; ++j) at[j] = from.of(within(i + j));
+            each_step<kLong>(steps, [&](int s) {
+                Vector<T, kPack> pack;
+                CUSCAN_UNROLL
+                for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(at[j] + s * from.step);
+                take(s, i, pack);
+            });
+        });
+    }
+    // Calls visit(slot) for the first of each pack that has columns.
+    template <class Visit>
+    CUSCAN_DEVICE void each_pack(Visit visit) const {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; i += kPack)
+            if (exists(i)) visit(i);
     }
     template <class T, class Visit>
     static CUSCAN_DEVICE void each(const Vector<T, kPack>& pack, Visit visit) {
@@ -285,21 +285,25 @@ private:
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
-            if (tile.is_packed(kArray)) {
-                const auto to = packed(port, kArray);
+            if (kPack > 1 && tile.is_packed(kArray)) {
+                const auto to = in_tile(kArray);
                 char* const at = to.of(within(slot)) + begin * to.step;
                 each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * to.step) = steps[s]; });
+            } else if (tile.is_staged(kArray)) {
+                store_single<T>(in_tile(kArray), slot, begin, count, steps);
             } else {
-                const auto to = anywhere(kArray);
-                CUSCAN_UNROLL
-                for (int j = 0; j < kPack; ++j) {
-                    char* const at = to.of(within(slot + j)) + begin * to.step;
-                    CUSCAN_UNROLL
-                    for (int s = 0; s < kSteps; ++s)
-                        if (s < count) *(T*)(at + s * to.step) = steps[s].item[j];
-                }
+                store_single<T>(in_memory(kArray), slot, begin, count, steps);
             }
         });
+    }
+    template <class T, class Stride>
+    CUSCAN_DEVICE void store_single(const Strided<Stride>& to, int slot, int begin, int count,
+                                    const Vector<T, kPack> (&steps)[kSteps]) const {
+        CUSCAN_UNROLL
+        for (int j = 0; j < kPack; ++j) {
+            char* const at = to.of(within(slot + j)) + begin * to.step;
+            each_step<kSteps>(count, [&](int s) { *(T*)(at + s * to.step) = steps[s].item[j]; });
+        }
     }
 };
 

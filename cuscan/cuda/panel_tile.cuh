@@ -33,7 +33,7 @@ struct PanelGeometry : Geometry<Config> {
     int64 part_levels;      // of tiles that a unit has
     int64 unit_levels;      // of units that a tile has
     int64 chunk_levels;     // of tiles that a block takes at a time, where blocks share panels
-    int64 lanes;            // as many as there are rows of threads, or more: a power of two, as its exponent
+    int64 lanes;            // that take the totals of a column: a power of two, as its exponent
     uint64 number, tiles;   // of panels; of tiles of a panel
     PanelArray tile[Arrays<Config>::kInitial];
 };
@@ -41,12 +41,19 @@ struct PanelGeometry : Geometry<Config> {
 // The place of a tile in the scan.
 template <class Config>
 struct PanelPlace {
+    static constexpr int kReciprocalBits = 28;
+
     Row<Config> first;  // its first step, column and row of the batch
     int64 position;     // of its first step
     int columns, outers;
     int steps, results;  // that it has, of elements and of results
+    uint32 reciprocal;   // of columns
 
     CUSCAN_DEVICE int width() const { return columns * outers; }
+    // The row of the batch of one of all columns.
+    CUSCAN_DEVICE int outer_of(int column) const {
+        return outers == 1 ? 0 : int(uint64(column) * reciprocal >> kReciprocalBits);
+    }
 };
 
 // The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` of `segments` of
@@ -55,68 +62,80 @@ struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
     char* low;
-    int64 stride, group_stride;  // between segments; between groups
-    int place;                   // in shared memory, of `low`
-    int pitch, group_pitch;      // between segments there; between groups
+    int64 stride, group_stride;     // between segments; between groups
+    int64 further, groups_further;  // between those that a thread takes
+    int place;                      // in shared memory, of `low`
+    int pitch, group_pitch;         // between segments there; between groups
     int segments, groups;
     int bytes;
-    int first;    // in shared memory, of the first step
-    bool inside;  // all pieces lie between the ends of the array
+    int first;                       // in shared memory, of the first step
+    uint16 abreast, groups_abreast;  // segments of a group, and groups, that a block takes at once
+    int reciprocal;                  // of `abreast`
+    bool inside;                     // all pieces lie between the ends of the array
 
-    // Calls take(the pieces of a group) for each of them.
-    template <class Take>
-    CUSCAN_DEVICE void each_group(Take take) const {
-        Pieces group = *this;
-        CUSCAN_NO_UNROLL
-        for (int left = groups;;) {
-            take(group);
-            if (--left == 0) return;
-            group.low += group_stride, group.place += group_pitch;
-        }
+    // A block takes `most` segments at once: as many of a group as it has, and as many groups.
+    CUSCAN_DEVICE void spread(int most) {
+        const int of_group = segments == 0 ? 1 : clamp(segments, most);
+        abreast = uint16(of_group), groups_abreast = uint16(segments == 0 ? 0 : clamp(groups, most / of_group));
+        reciprocal = (1 << kReciprocalBits) / of_group + 1;
+        further = abreast * stride, groups_further = groups_abreast * group_stride;
     }
-    // Calls visit(address, place in shared memory, and how far behind the segment's first byte) for each piece of a group.
-    // Threads side by side take a segment from the multiple of kFrom before it on, those behind them the next one.
+    // Calls visit(address, address in shared memory, and how far behind the segment's first byte) for each piece. Threads
+    // side by side take a segment from the multiple of kFrom before it on, those behind them the next one.
     template <int kFrom, class Visit>
-    CUSCAN_DEVICE void each(const PanelArray& array, Visit visit) const {
-        const int thread = target::thread_index(), across = int(array.across), at_once = int(array.rows);
-        const int row = int(uint32(thread) * uint32(array.reciprocal) >> kReciprocalBits);
-        if (row >= at_once) return;
-        const int column = (thread - row * across) * kPiece;
-        char* begin = low + row * this->stride;
-        int there = place + row * pitch;
-        const auto skipped = [&] { return int(reinterpret_cast<uint64>(begin) % kFrom); };
-        if (at_once == 1) {
-            CUSCAN_NO_UNROLL
-            for (int segment = 0; segment < segments; ++segment, begin += stride, there += pitch) {
-                CUSCAN_NO_UNROLL
-                for (int at = column - skipped(); at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
+    CUSCAN_DEVICE void each(const PanelArray& array, char* shared, Visit visit) const {
+        const auto whole = [](int number, int by) { return int(uint32(number) * uint32(by) >> kReciprocalBits); };
+        const int thread = target::thread_index(), across = int(array.across);
+        const int row = whole(thread, int(array.reciprocal)), of_group = whole(row, reciprocal);
+        if (of_group >= groups_abreast) return;
+        const int segment = row - of_group * abreast, column = (thread - row * across) * kPiece;
+        // What the innermost loops need, in registers.
+        const int bytes = this->bytes, segments = this->segments, abreast = this->abreast, further_there = abreast * pitch;
+        const int64 further = this->further;
+        char* group_begin = begin_of(of_group, segment);
+        char* group_there = shared + place_of(of_group, segment);
+        int group = of_group;
+        do {
+            char *begin = group_begin, *there = group_there;
+            int i = segment;
+            const auto first = [&] { return column - int(reinterpret_cast<uint64>(begin) % kFrom); };
+            const auto next = [&] { return begin += further, there += further_there, (i += abreast) < segments; };
+            if (array.rows > 1) {  // threads enough for a whole segment
+                do {
+                    const int at = first();
+                    if (at < bytes) visit(begin + at, there + at, at);
+                } while (next());
+            } else {
+                do {
+                    CUSCAN_NO_UNROLL
+                    for (int at = first(); at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
+                } while (next());
             }
-        } else {  // threads enough for a whole segment
-            const int64 further = at_once * stride;
-            CUSCAN_NO_UNROLL
-            for (int segment = row; segment < segments; segment += at_once, begin += further, there += at_once * pitch) {
-                const int at = column - skipped();
-                if (at < bytes) visit(begin + at, there + at, at);
-            }
-        }
+            group_begin += groups_further, group_there += groups_abreast * group_pitch;
+        } while ((group += groups_abreast) < groups);
     }
-    // Calls visit(address, place in shared memory) for each item of the pieces that a group's segments have a part of.
-    // Threads side by side take a piece.
-    template <class T, int kThreads, class Visit>
-    CUSCAN_DEVICE void each_at_edges(Visit visit) const {
-        constexpr int kItems = kPiece / int(sizeof(T)), kOfSegment = 2 * kItems;
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(bytes)) % kPiece == 0) return;
+    // Calls visit(address, address in shared memory, where the segment begins, and where it ends) for each piece that a
+    // segment has a part of. A thread takes one.
+    template <int kThreads, class Visit>
+    CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0) return;
         CUSCAN_NO_UNROLL
-        for (int i = target::thread_index(); i < segments * kOfSegment; i += kThreads) {
-            const int segment = i / kOfSegment, item = i % kItems;
-            char* const begin = low + segment * stride;
+        for (int i = target::thread_index(); i < 2 * segments * groups; i += kThreads) {
+            const int group = groups == 1 ? 0 : int(uint32(i / 2) / uint32(segments)), segment = i / 2 - group * segments;
+            char* const begin = begin_of(group, segment);
             const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece), last = (skipped + bytes) / kPiece * kPiece;
-            const bool is_last = i % kOfSegment >= kItems;
-            const int at = (is_last ? last : 0) - skipped + item * int(sizeof(T));
-            const bool is_edge = is_last ? last > 0 || skipped == 0 : skipped > 0;
-            if (is_edge && at >= 0 && at < bytes) visit(begin + at, place + segment * pitch + at);
+            const bool is_last = i % 2 != 0;
+            const int at = (is_last ? last : 0) - skipped;
+            const bool is_edge = is_last ? at < bytes && (last > 0 || skipped == 0) : skipped > 0;
+            if (is_edge) visit(begin + at, shared + place_of(group, segment) + at, -at, bytes - at);
         }
     }
+
+private:
+    CUSCAN_DEVICE char* begin_of(int group, int segment) const {
+        return low + uint64(uint32(segment)) * uint64(stride) + uint64(uint32(group)) * uint64(group_stride);
+    }
+    CUSCAN_DEVICE int place_of(int group, int segment) const { return place + segment * pitch + group * group_pitch; }
 };
 
 // A tile that a block takes: whether there is one, where, and how its arrays move. `sums`: only for what it adds up to.
@@ -143,8 +162,9 @@ struct PanelTile {
     // The arrays where a column of the tile begins.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
-        here.advance(geometry.batch[0], column / place.columns);
-        here.advance(geometry.column, column % place.columns);
+        const int outer = place.outer_of(column);
+        here.advance(geometry.batch[0], outer);
+        here.advance(geometry.column, column - outer * place.columns);
         return here;
     }
     // How an array moves, where it is staged.
@@ -178,6 +198,7 @@ struct PanelTile {
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
         const int64 behind = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
+        all.spread(int(tile.rows));
         all.inside = all.low - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
         return all;
     }
@@ -187,21 +208,16 @@ struct PanelTile {
     CUSCAN_DEVICE void load(Port, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Port::Type;
         if (!is_staged(kArray)) return;
-        turn.pieces[kArray].each_group([&](const Pieces& pieces) {
-            if (pieces.inside) {
-                pieces.each<16>(geometry.tile[kArray],
-                                [&](char* at, int place, int) { arrived.load((Piece*)(shared + place), (const Piece*)at); });
-                return;
-            }
-            const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
-            const char* const end = origin.array[kArray] + geometry.span[kArray].end;
-            pieces.each<16>(geometry.tile[kArray], [&](char* at, int place, int behind) {
-                if (at >= lowest && at + 16 <= end)
-                    arrived.load((Piece*)(shared + place), (const Piece*)at);
-                else
-                    each_item<T>(behind, pieces.bytes,
-                                 [&](int byte) { *(T*)(shared + place + byte) = *(const T*)(at + byte); });
-            });
+        const Pieces& pieces = turn.pieces[kArray];
+        const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
+        if (pieces.inside) return pieces.each<16>(geometry.tile[kArray], shared, send);
+        const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
+        const char* const end = origin.array[kArray] + geometry.span[kArray].end;
+        pieces.each<16>(geometry.tile[kArray], shared, [&](char* at, char* there, int behind) {
+            if (at >= lowest && at + 16 <= end)
+                send(at, there, behind);
+            else
+                copy_part<T>(there, at, -behind, pieces.bytes - behind);
         });
     }
     // Stores what there is of a result in the tile. No two warps store parts of the same sector, but at its edges.
@@ -209,25 +225,40 @@ struct PanelTile {
     CUSCAN_DEVICE void store(Port, const PanelTurn<Config>& turn) const {
         using T = typename Port::Type;
         if (!is_staged(kArray)) return;
-        turn.pieces[kArray].each_group([&](const Pieces& pieces) {
-            pieces.each<target::kSector>(geometry.tile[kArray], [&](char* at, int place, int behind) {
-                if (behind < 0 || behind + 16 > pieces.bytes) return;
-                const Piece piece = *(const Piece*)(shared + place);
-                target::store_vector((Piece*)at, piece);
-            });
-            pieces.each_at_edges<T, kThreads>([&](char* at, int place) { *(T*)at = *(const T*)(shared + place); });
+        const Pieces& pieces = turn.pieces[kArray];
+        const int bytes = pieces.bytes;
+        pieces.each<target::kSector>(geometry.tile[kArray], shared, [&](char* at, char* there, int behind) {
+            if (behind < 0 || behind + 16 > bytes) return;
+            const Piece piece = *(const Piece*)there;
+            target::store_vector((Piece*)at, piece);
         });
+        pieces.template each_edge<kThreads>(shared, copy_part<T>);
     }
 
 private:
     using Piece = Vector<uint32, 4>;
 
-    // The items of a piece that lie in a segment of so many bytes, by their bytes from the piece's beginning.
-    template <class T, class Use>
-    static CUSCAN_DEVICE void each_item(int behind, int bytes, Use use) {
-        CUSCAN_UNROLL
-        for (int byte = 0; byte < 16; byte += int(sizeof(T)))
-            if (behind + byte >= 0 && behind + byte < bytes) use(byte);
+    // Copies the bytes of a piece from `begin` to `end`, as far as they lie in it.
+    template <class T>
+    static CUSCAN_DEVICE void copy_part(char* to, const char* from, int begin, int end) {
+        copy_items<T>(to, from, begin < 0 ? 0 : begin, end > 16 ? 16 : end);
+    }
+    // By vectors of kItems elements that are aligned on both sides, from small ones to large ones and back. Returns where
+    // the next smaller ones go on.
+    template <class T, int kItems = 1>
+    static CUSCAN_DEVICE int copy_items(char* to, const char* from, int begin, int end) {
+        constexpr int kBytes = kItems * int(sizeof(T));
+        if constexpr (kBytes < 16) {
+            const auto copy = [&] {
+                const auto items = *(const Vector<T, kItems>*)(from + begin);
+                *(Vector<T, kItems>*)(to + begin) = items;
+                begin += kBytes;
+            };
+            if ((begin & kBytes) != 0 && begin + kBytes <= end) copy();
+            begin = copy_items<T, 2 * kItems>(to, from, begin, end);
+            if (begin + kBytes <= end) copy();
+        }
+        return begin;
     }
 };
 

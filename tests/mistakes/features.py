@@ -357,7 +357,7 @@ MISTAKES = (
         Kind.PLACE,
         "carry-in",
         "panel_tile.cuh",
-        "here.advance(geometry.column, column % place.columns);",
+        "here.advance(geometry.column, column - outer * place.columns);",
         "",
     ),
     Mistake(

@@ -49,12 +49,13 @@ SHAPES = {
 # Axes along which the array is part of a larger one: axes of the batch cannot be joined, or rows have gaps.
 GAPS = {"panels-apart": (1, 2), "panels-parts": (2,)}
 # Sums of float32, of 4 bytes a state, which intervals are not: tickets of tiles are taken ahead, threads of strips hold
-# their values, and a part of whole rows is two units.
+# their values, and a part of whole rows is two units. Of panels-strided every second number is a value.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, ONE_SM),
     "panels-slots": ((5, 2111), 0, ONE_SM),
     "panels-narrow": ((300, 33), 0, TWO_SMS),
+    "panels-strided": ((300, 33), 0, ONE_SM),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
@@ -62,6 +63,7 @@ SUMS = {
 TURNED = {
     "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
     "panels-crossing": ((20, 13, 41), 0, (0, 2, 1), ONE_SM),
+    "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
 }
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
@@ -1035,6 +1037,8 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     if family in SUMS:
         shape, axis, gpu = SUMS[family]
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+        if family.endswith("-strided"):
+            value = np.repeat(value, 2, -1)[..., ::2]
         with small_units(2, 2):
             return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
     if family in TURNED:

@@ -594,6 +594,8 @@ public:
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
         action.sa_sigaction = touch;
         sigaction(SIGSEGV, &action, &old_touch_);
+        action.sa_sigaction = divide;
+        sigaction(SIGFPE, &action, &old_divide_);
         action.sa_sigaction = tick;
         sigaction(SIGVTALRM, &action, &old_tick_);
         every_second({1, 0});
@@ -601,6 +603,7 @@ public:
     ~FaultHandler() {
         every_second({0, 0});
         sigaction(SIGVTALRM, &old_tick_, nullptr);
+        sigaction(SIGFPE, &old_divide_, nullptr);
         sigaction(SIGSEGV, &old_touch_, nullptr);
         sigaltstack(&old_stack_, nullptr);
     }
@@ -609,6 +612,10 @@ private:
     static void touch(int, siginfo_t* info, void*) {
         if (grid != nullptr && grid->runs_a_thread()) grid->fail_beyond(info->si_addr, 1);
         signal(SIGSEGV, SIG_DFL);  // a fault of the simulator itself: it happens again
+    }
+    static void divide(int, siginfo_t*, void*) {
+        if (grid != nullptr && grid->runs_a_thread()) grid->fail("divides by zero");
+        signal(SIGFPE, SIG_DFL);
     }
     static void tick(int, siginfo_t*, void*) {
         if (grid != nullptr && grid->runs_a_thread()) grid->pass_a_second();
@@ -620,7 +627,7 @@ private:
 
     const std::unique_ptr<char[]> stack_;
     stack_t old_stack_;
-    struct sigaction old_touch_, old_tick_;
+    struct sigaction old_touch_, old_divide_, old_tick_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ struct PanelShared {
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that panel_tile.py leaves for it.
-constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 56 * tiled; }
+constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 80 * tiled; }
 
 template <class Config>
 struct Panels {
@@ -38,8 +38,9 @@ struct Panels {
     using Kept = KeptCarry<Config>;
     using Sought = SoughtCarry<Config>;
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
-    // Threads above each other that have a unit, of 256 steps, where tiles have several.
-    static constexpr int kUnitRows = Config::kUnits ? 256 / Share::kLong : target::kWarp;
+    // Threads above each other that have a unit, of 256 steps; a shorter axis has one. Lanes that take their totals.
+    static constexpr int kUnitRows = Share::kLong < 8 ? 1 : 256 / Share::kLong;
+    static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows, kLanes = kUnitRows / kMany;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles precede tiles
 
     char* const memory;
@@ -94,38 +95,44 @@ struct Panels {
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
         return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    // From totals to what lies to the left of them in the unit, in place, and to what precedes the unit; or, for sums, to
-    // what the tile adds up to. As many lanes as there are rows of threads, or more, have a column.
+    // From totals to what lies to the left of them in their units, in place, and to what precedes each unit; or, for sums,
+    // to what the tile adds up to. A lane takes kMany rows of a column, lanes side by side those above each other.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place, bool sums) {
-        const int levels = int(geometry.lanes), lanes = 1 << levels;
-        const int columns = place.width(), all = (columns * lanes + target::kWarp - 1) / target::kWarp * target::kWarp;
+        const int levels = int(geometry.lanes), lanes = 1 << levels, columns = place.width();
+        const int all = ((columns << levels) + target::kWarp - 1) / target::kWarp * target::kWarp;
         CUSCAN_NO_UNROLL
         for (int at = target::thread_index(); at < all; at += kThreads) {
-            const int of_row = at & (lanes - 1), of_column = at >> levels;
-            const bool exists = of_row < rows && of_column < columns;
-            State own{}, left{};
-            if (exists) own = total(of_row, of_column);
-            const PairedLanes<Op, kUnitRows, State> paired(own, of_row % kUnitRows, lanes < kUnitRows ? lanes : kUnitRows);
-            // The lanes of a tile's units, where it has several.
-            const int unit = of_row / kUnitRows;
-            const PairedLanes<CarryOp, target::kWarp / kUnitRows, Carry, kUnitRows> units(convert<Carry>(paired.total), unit,
-                                                                                          lanes / kUnitRows);
+            const int lane = at & (lanes - 1), of_column = at >> levels, first = lane * kMany;
+            const bool exists = of_column < columns;
+            State sum{}, left{};
+            if constexpr (kChain)
+                if (exists && !sums) left = carry().left(now.unit, of_column);
+            PairedFold<Op, levels_of(kMany), State> all, before;
+            CUSCAN_UNROLL
+            for (int i = 0; i < kMany; ++i) {
+                if (!exists || first + i >= rows) break;
+                sum = all.push(i, total(first + i, of_column));
+            }
+            // The lanes of a unit; and of a tile's units, where it has several.
+            const int part = lane % kLanes, unit = lane / kLanes;
+            const PairedLanes<Op, kLanes, State> parts(sum, part, lanes < kLanes ? lanes : kLanes);
+            const PairedLanes<CarryOp, target::kWarp / kLanes, Carry, kLanes> units(convert<Carry>(parts.total), unit,
+                                                                                    lanes / kLanes);
             if constexpr (kChain) {
                 const Kept kept(carry());
-                if (exists && !sums) left = kept.left(now.unit, of_column);
                 target::sync_warp();
-                if (exists && of_row == 0) {
+                if (exists && lane == 0) {
                     if constexpr (Config::kGrid) {
                         const Sought sought(carry(), table());
                         if (!sums && sought.tree.begins_chunk(now.unit)) sought.open_chunk(now.unit, of_column);
                         if (!sums) kept.begin(now.unit, of_column);
                         if (!sought.tree.ends_chunk(now.unit))
-                            kept.close(now.unit, of_column, paired.total, units.total);
+                            kept.close(now.unit, of_column, parts.total, units.total);
                         else if (sums)
-                            sought.publish(now.unit, chain(now) + of_column, of_column, paired.total, units.total);
+                            sought.publish(now.unit, chain(now) + of_column, of_column, parts.total, units.total);
                     } else {
                         kept.open(now.unit, of_column, [&] { return start(place, of_column); });
-                        kept.close(now.unit, of_column, paired.total, units.total);
+                        kept.close(now.unit, of_column, parts.total, units.total);
                     }
                 }
             }
@@ -133,11 +140,19 @@ struct Panels {
             if constexpr (Config::kUnits) {
                 const PanelCarry<Config> carry(this->carry());
                 target::sync_warp();
-                if (exists && unit > 0 && of_row % kUnitRows == 0)
+                if (exists && unit > 0 && part == 0)
                     carry.before(of_column, unit) =
                         units.left.before(unit, carry.has_before(now.unit), carry.before(of_column));
             }
-            if (exists) total(of_row, of_column) = paired.left.before(of_row % kUnitRows, has_left(now), left);
+            const bool has_left = this->has_left(now);
+            const State prefix = parts.left.before(part, has_left, left);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kMany; ++i) {
+                if (!exists || first + i >= rows) break;
+                const State own = total(first + i, of_column);
+                total(first + i, of_column) = before.before(i, has_left || part > 0, prefix);
+                before.push(i, own);
+            }
         }
     }
     // Where blocks share panels: what others have published, where a chunk begins, or ends and is published.
@@ -269,6 +284,7 @@ struct Panels {
         if (lane == 0) {
             found.place.position = position;
             found.place.columns = clamp(geometry.column.size - at, int(geometry.columns));
+            found.place.reciprocal = (1u << PanelPlace<Config>::kReciprocalBits) / found.place.columns + 1;
             found.place.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
             found.place.steps = clamp(geometry.elements() - position, height());
             found.place.results = clamp(geometry.axis.size - position, height());
