@@ -99,8 +99,6 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("panels-block", 8): 72,  # masked, as in the next
-    ("panels-grid", 8): 118,
     ("strips-shared", 2): 60,  # of those who look
 }
 # The same for sm_100, of what is masked and of what is not.
@@ -112,7 +110,6 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
-    ("panels-grid", 8): (0, 166),
     ("strips-three", 8): (0, 8),
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
 }

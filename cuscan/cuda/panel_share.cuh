@@ -85,6 +85,12 @@ struct PanelShare {
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
+        Pack<Output, typename Config::Results> output;
+        for_each_result<Config>([&](auto k, auto) {
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            if (!lies_together(kArray)) return;
+            output.at(k).first = in_tile(kArray).of(within(slot));
+        });
         CUSCAN_UNROLL
         for (int run = 0; run < kRuns; ++run) {
             Running<Config> running[kPack];
@@ -95,7 +101,7 @@ struct PanelShare {
                 running[j].value = has_left || run > 0 ? join<Op>(has_before, before[j], inner) : before[j];
                 if (run + 1 < kRuns) runs[j].push(run, of_run(slot + j, run));
             }
-            store_run(slot, run, running);
+            store_run(slot, run, running, output);
         }
     }
     // Where the last element of a slot's column is one of the thread's: calls at_end(what the thread's runs add up to, up to
@@ -161,7 +167,7 @@ private:
     template <int kArray, class Port, class Take>
     CUSCAN_DEVICE void read_each(Port, Take take) const {
         using T = typename Port::Type;
-        if (kPack > 1 && tile.is_packed(kArray)) {
+        if (lies_together(kArray)) {
             const auto from = in_tile(kArray);
             each_pack([&](int i) {
                 const char* const at = from.of(within(i));
@@ -264,10 +270,13 @@ private:
     template <class Port>
     struct Output {
         Vector<typename Port::Type, kPack> step[kSteps];
+        char* first;  // in the tile, of the slots' first step, where they lie together
     };
-    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack]) {
+    // Whether the slots of a pack move as one.
+    CUSCAN_DEVICE bool lies_together(int array) const { return kPack > 1 ? tile.is_packed(array) : tile.is_staged(array); }
+    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack],
+                                 Pack<Output, typename Config::Results>& output) {
         const int begin = run * kSteps, count = results - begin;
-        Pack<Output, typename Config::Results> output;
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
             CUSCAN_UNROLL
@@ -285,10 +294,10 @@ private:
             using T = typename decltype(port)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
-            if (kPack > 1 && tile.is_packed(kArray)) {
-                const auto to = in_tile(kArray);
-                char* const at = to.of(within(slot)) + begin * to.step;
-                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * to.step) = steps[s]; });
+            if (lies_together(kArray)) {
+                const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
+                char* const at = output.at(k).first + begin * pitch;
+                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * pitch) = steps[s]; });
             } else if (tile.is_staged(kArray)) {
                 store_single<T>(in_tile(kArray), slot, begin, count, steps);
             } else {
