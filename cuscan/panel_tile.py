@@ -71,11 +71,14 @@ class PanelScan(NamedTuple):
         return COLUMNS.unit // (steps * runs)
 
 
-def share_of(length: int, elements: int, pack: int, *, counts: bool) -> tuple[int, int, int]:
-    """What a thread takes that has registers for so many elements; `counts`: each column has positions of its own."""
+def share_of(length: int, elements: int, together: int, *, counts: bool) -> tuple[int, int, int]:
+    """What a thread takes that has registers for so many elements, of some columns together.
+
+    `counts`: each column has positions of its own.
+    """
     steps = min(power_of_two(length), RUN)
-    runs = max(min(power_of_two(-(-length // steps)), elements // steps // pack), 1)
-    return steps, runs, 1 if counts else max(elements // (steps * runs), pack)
+    runs = max(min(power_of_two(-(-length // steps)), elements // steps // together), 1)
+    return steps, runs, 1 if counts else max(elements // (steps * runs), together)
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
@@ -127,7 +130,8 @@ def tile_words(
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        words += at, *pitches, order, *_pieces(segment, STORED_FROM if is_result else PIECE, scan.threads)
+        segments = min(height, length) * width * spec.dtype.itemsize // segment
+        words += at, *pitches, order, *_pieces(segment, segments, STORED_FROM if is_result else PIECE, scan.threads)
         at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
     if shape.rows > 1 or chain == "shared":
@@ -214,10 +218,22 @@ def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:
     return (strides[COLUMN] > 0 or extents[COLUMN] == 1) and (strides[OUTER] >= 0 or extents[OUTER] == 1)
 
 
-def _pieces(segment: int, begins: int, threads: int) -> tuple[int, int, int]:
-    """Threads side by side, segments at once, and the reciprocal of the former (struct Pieces)."""
-    across = min((segment + 2 * begins - 2) // begins * (begins // PIECE), threads)
-    return across, threads // across, -(-(1 << RECIPROCAL_BITS) // across)
+def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int, int, int]:
+    """Threads side by side, segments at once, and the reciprocal of the former (struct Pieces).
+
+    A thread takes as many pieces of a segment as have all segments moved soonest: each costs a step, a segment another.
+    But threads side by side take a line of memory at least.
+    """
+    reach, together = segment + begins - 1, begins // PIECE
+    least, best = 0, 0
+    for pieces in range(1, 9):
+        across = min(round_up(-(-reach // (pieces * PIECE)), together), threads)
+        if best and across < LINE_BYTES // PIECE:
+            break
+        cost = -(-segments // (threads // across)) * (-(-reach // (across * PIECE)) + 1)
+        if not best or cost < least:
+            least, best = cost, across
+    return best, threads // best, -(-(1 << RECIPROCAL_BITS) // best)
 
 
 def _pitch(stride: int, nbytes: int, *, sideways: bool) -> int:

@@ -13,6 +13,7 @@ from cuscan.layout import Dimension, Layout
 from cuscan.panel_tile import (
     FINDERS,
     LANES,
+    RUN,
     WIDE_STATE,
     PanelScan,
     Shape,
@@ -83,10 +84,11 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     def scan_of(blocks: Blocks) -> PanelScan:
         per_sm, threads, vector = WIDE if wide else blocks
         pack = min(aligned, max(vector // narrowest, 1))
-        share = share_of(length, held, pack, counts=counts)
+        elements = held if power_of_two(length) >= RUN and blocks is not SHARING else min(held, 32)
+        share = share_of(length, elements, max(pack, elements // 64 * REGISTER // narrowest), counts=counts)
         return PanelScan(length, column, batch, state, carry, widest, pack, share, crosses, along, per_sm, threads)
 
-    if length <= COLUMNS.unit:
+    if length <= COLUMNS.unit and not crosses:  # or else fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = _own_shape(scan, target)
         if length <= shape.height:
@@ -118,6 +120,8 @@ def _elements_of(kind: CallKind, index: str) -> _Elements:
     widest = max(*sizes, *[dtype.itemsize for dtype in kind.results])
     registers = sum([max(size, REGISTER) for size in sizes])
     held = 8 if state > WIDE_STATE else 16 if max(widest, registers) >= 8 else 32
+    if widest < REGISTER == registers and state <= REGISTER:
+        held = 64  # which share registers
     return _Elements(state, carry, widest, min(sizes), held)
 
 

@@ -99,6 +99,8 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
+    ("panels-grid", 4): 36,  # of one column a thread, misaligned
+    ("panels-grid", 8): 16,  # masked
     ("strips-shared", 2): 60,  # of those who look
 }
 # The same for sm_100, of what is masked and of what is not.
@@ -110,6 +112,7 @@ SPILLS_100 = {
     ("tiles-odd", 2): (36, 172),
     ("tiles-odd", 4): (20, 116),
     ("tiles-odd", 8): (64, 72),
+    ("panels-grid", 4): (0, 62),
     ("strips-three", 8): (0, 8),
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
 }

@@ -61,6 +61,8 @@ OTHERS = {
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
+    ("recurrence", "panels-grid"): 8,
+    ("recurrence-scalar", "panels-grid"): 8,
     ("keys", "panels-grid"): 16,  # 8 bytes, stored once and loaded once
     ("offsets", "panels-grid"): 16,
 }

@@ -100,7 +100,7 @@ struct Pieces {
             int i = segment;
             const auto first = [&] { return column - int(reinterpret_cast<uint64>(begin) % kFrom); };
             const auto next = [&] { return begin += further, there += further_there, (i += abreast) < segments; };
-            if (array.rows > 1) {  // threads enough for a whole segment
+            if (across * kPiece >= bytes + kFrom - 1) {  // threads enough for a whole segment
                 do {
                     const int at = first();
                     if (at < bytes) visit(begin + at, there + at, at);

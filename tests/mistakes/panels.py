@@ -572,9 +572,7 @@ PIECES = (
         "found.place.columns;",
     ),
     Mistake("lanes-take-one-row", Kind.PLACE, "panels", KERNEL, "first = lane * kMany;", "first = lane;"),
-    Mistake(
-        "rows-of-a-lane-not-combined", Kind.LOST, "panels", KERNEL, "                before.push(i, own);\n", ""
-    ),
+    Mistake("rows-of-a-lane-not-combined", Kind.LOST, "panels", KERNEL, "                before.push(i, own);\n", ""),
     Mistake(
         "rows-beyond-the-tile-have-totals",
         Kind.BOUND,
