@@ -12,7 +12,7 @@ from host_cases import same_bits
 
 import cuscan
 from cuscan import kept
-from cuscan.backends import host, lines
+from cuscan.backends import host, lines, short
 from cuscan.interop.numpy import LIBRARY
 from cuscan.kept import Table
 
@@ -101,8 +101,13 @@ def test_extrema_accumulate_but_for_zeros_of_both_signs(op, dtype):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
 def test_short_lines_take_kept_calls(dtype):
     x = np.ones((3, 100), dtype)
-    for array, call in ((x, {}), (x[0], {"op": "mul"}), (x, {"reverse": True})):
-        cuscan.scan(array, **call)
+    mask, calls = x[0] == x[0], [{}, {"op": "mul"}, {"reverse": True}, {"exclusive": True}, {"include_initial": True}]
+    for call in [*calls, {"initial": 2}, {"mask": mask}, {"skipna": True}, {"reset": mask}, {"keys": np.arange(100)}]:
+        for array in (x, x[0]):
+            cuscan.scan(array, **call)
+    if np.dtype(dtype).kind != "c":
+        cuscan.linear_recurrence(x, x, initial=x[:, 0], return_last=True)
+        cuscan.linear_recurrence(0.5, x, offsets=[0, 7, 7, 100], initial=2)
     with pytest.raises(TypeError):  # longer than what a warp holds
         cuscan.scan(np.ones(5000, dtype))
 
@@ -169,6 +174,60 @@ def test_results_in_place_are_those_in_new_arrays():
             y = x.copy()
             expected = cuscan.scan(x, op, dtype=dtype, **call)
             assert cuscan.scan(y, op, dtype=dtype, out=y, **call) is y and same_bits(y, expected)
+
+
+SHORT_DTYPES = ["bool", "int8", "uint32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
+SHORT_SIZES = [1, 2, 3, 31, 33, 64, 65, 100, 127, 128, 129, 255, 256, 300]
+SPECIAL = [[], [0.0], [0.0, -0.0], [np.nan], [np.inf, -np.inf], [3e38, -3e38]]
+
+
+def short_call(rng, op, x, axis):
+    """Random flags of a scan of some array, or of a recurrence."""
+    n, others, call = x.shape[axis], np.delete(x.shape, axis), {"axis": axis, "reverse": rng.random() < 0.4}
+    if op != "recurrence":
+        call |= {name: bool(rng.random() < 0.3) for name in ("exclusive", "include_initial", "skipna")}
+        call |= {"mask": rng.random(x.shape) < 0.6} if rng.random() < 0.3 else {}
+    else:
+        call["return_last"] = bool(rng.random() < 0.4)
+    segments = rng.random()
+    if segments < 0.3:
+        call["reset"] = rng.random(x.shape) < 0.1
+    elif segments < 0.4:
+        call["keys"] = np.sort(rng.integers(0, 1 + n // 5, n))
+    elif segments < 0.5:
+        call["offsets"] = np.sort(np.append(rng.integers(0, n + 1, n // 7), [0, n]))
+    if rng.random() < 0.4:
+        by_line = op == "recurrence" and rng.random() < 0.5
+        call["initial"] = rng.normal(size=others).astype(x.dtype) if by_line else int(rng.integers(0, 2))
+    return call
+
+
+UNDEFINED = {"add": "", "mul": "", "max": "c", "user": "bc", "xor": "fc", "recurrence": "biu"}  # kinds of dtypes
+SHORT = [(op, dtype) for op in UNDEFINED for dtype in SHORT_DTYPES if np.dtype(dtype).kind not in UNDEFINED[op]]
+
+
+@pytest.mark.parametrize("op, dtype", SHORT)
+def test_short_lines_give_the_same_bits(op, dtype, in_order):
+    """The second of two calls too, which takes the buffers of the first."""
+    rng = np.random.default_rng([9, SHORT.index((op, dtype))])
+    function = cuscan.Operator("plus", "earlier + later", 0, numpy=np.add) if op == "user" else op
+    for _ in range(60):
+        shape = [int(rng.choice([1, 3, 8])), int(rng.choice(SHORT_SIZES))]
+        axis, special = int(rng.integers(2)), SPECIAL[rng.integers(len(SPECIAL))]
+        x, a = (with_special(rng, shape[:: 1 if axis else -1], dtype, special) for _ in range(2))
+        x = np.asfortranarray(x) if axis == 0 else x[0] if rng.random() < 0.4 else x
+        axis = axis - 2 if x.ndim == 2 else -1
+        call = short_call(rng, op, x, axis)
+        if op == "recurrence":
+            decay = 0.5 if rng.random() < 0.3 else np.broadcast_to(a[0] if x.ndim == 1 else a, x.shape)
+            arguments = cuscan.linear_recurrence, decay, x
+        else:
+            arguments = cuscan.scan, x, function
+        expected = in_order(*arguments, **call)
+        for _ in range(2):
+            got = arguments[0](*arguments[1:], **call)
+            pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+            assert all(same_bits(*pair) for pair in pairs), (call, x.shape)
 
 
 # ---- segments as gates -----------------------------------------------------------------------------------------------
@@ -239,6 +298,7 @@ def test_segments_take_gates_where_they_can(monkeypatch):
     """The way with choices takes more than twice as long: it is for what gates do not say."""
     x, reset = np.arange(1.0, 100), np.arange(99) % 7 == 0
     seen = []
+    monkeypatch.setattr(host, "is_short", lambda *_: False)
     monkeypatch.setattr(host, "scan_lines", lambda request, order, algebra, *_: seen.append(algebra.segmented))
     monkeypatch.setattr(host, "show_no_trace", lambda *_: True)
     for op in ("add", "max", "min"):
@@ -303,3 +363,13 @@ def test_short_lines_of_many_threads_do_not_share_buffers():
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for got, wanted in zip(pool.map(scan, x), expected, strict=True):
             assert all(map(same_bits, got, wanted))
+
+
+def test_no_more_than_so_many_buffers_of_short_lines_are_kept(monkeypatch):
+    monkeypatch.setattr(short, "_idle", Table())
+    monkeypatch.setattr(short, "MOST_IDLE", 3)
+    for n in range(1, 9):
+        assert cuscan.cumsum(np.ones(n))[-1] == n
+        assert len(short._idle) <= 3
+    monkeypatch.setattr(short, "_Lines", None)
+    assert [cuscan.cumsum(np.ones(n))[-1] for n in (6, 7, 8)] == [6, 7, 8]

@@ -7,12 +7,13 @@ multiply-adds, and long pieces of memory take a third of the time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.steps import Combine, States
+from cuscan.backends.steps import Calls, Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
@@ -35,7 +36,10 @@ def combine_of(op: Monoid, kind: Kind) -> Combine:
     inner = np.multiply if op.combine is product else op.combine
     assert inner is not None
     if isinstance(inner, np.ufunc):
-        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
+        return Combine(
+            lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),),
+            calls=lambda earlier, later, out, _: [partial(inner, earlier[0], later[0], out=out[0])],
+        )
     return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),))
 
 
@@ -47,6 +51,13 @@ def _affine_steps(earlier: States, later: States, out: Out) -> States:
 def _affine_states(earlier: States, later: States, out: Out) -> States:
     state = np.multiply(later[0], earlier[0], out=out and out[0])
     return (np.add(state, later[1], out=state),)
+
+
+def _affine_calls(earlier: States, later: States, out: States, shown: bool) -> Calls:
+    moved = np.empty_like(out[-1])
+    calls: Calls = [partial(np.multiply, later[0], earlier[-1], out=moved)]
+    calls += [partial(np.add, moved, later[1], out=out[-1])]
+    return calls if shown else [*calls, partial(np.multiply, earlier[0], later[0], out=out[0])]
 
 
 def _complex_product(one: States, other: States, out: Out) -> States:
@@ -91,7 +102,7 @@ _PLANAR = {
     OPERATORS["mul"]: Combine(_complex_product),
 }
 _BY_FIELD = {
-    LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states),
+    LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states, calls=_affine_calls),
     OPERATORS["logaddexp"]: Combine(_add_exponentials),
     **{row: Combine(_extremum(op == "max", ties == "last")) for (op, ties), row in INDEXED.items()},
 }
@@ -166,7 +177,14 @@ def gated(gate: Gate) -> Combine:
         passes = gate.through(earlier[0], later[0], out=out and out[0])
         return passes, *shown(earlier[1:], later, out and out[1:])
 
-    return Combine(combine, hidden=1, shown=shown)
+    def calls(earlier: States, later: States, out: States, is_shown: bool) -> Calls:
+        every: Calls = []
+        for before, number, place in zip(earlier[not is_shown :], later[1:], out[not is_shown :], strict=True):
+            passed = np.empty_like(place)
+            every += partial(gate.through, before, later[0], out=passed), partial(gate.join, passed, number, out=place)
+        return every if is_shown else [*every, partial(gate.through, earlier[0], later[0], out=out[0])]
+
+    return Combine(combine, hidden=1, shown=shown, calls=calls)
 
 
 def is_gated(request: ScanRequest) -> bool:

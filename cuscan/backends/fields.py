@@ -41,11 +41,11 @@ class FieldAlgebra:
         op, kind = request.op, request.result.dtype.kind
         self._request = request
         self._start = start  # the user's initial value
-        self._gate = gate_of(op) if gates else None
+        self.gate = gate_of(op) if gates else None
         self._clears_decay = gates and op is LINEAR_RECURRENCE
         self.segmented = request.segments is not None and not gates
-        self._is_planar = is_planar(op, kind) or (self._gate is not None and kind is Kind.COMPLEX)
-        inner = combine_of(op, kind) if self._gate is None else gated(self._gate)
+        self._is_planar = is_planar(op, kind) or (self.gate is not None and kind is Kind.COMPLEX)
+        inner = combine_of(op, kind) if self.gate is None else gated(self.gate)
         self._inner = inner
         self.combine = restarting(inner) if self.segmented else inner
         state = op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
@@ -56,8 +56,8 @@ class FieldAlgebra:
         self._planes = self._planes_of(self._state_fields)
         self.itemsize = max(field.itemsize for field in self._state_fields)
         wide = self._planes_of(self._fields_of(carry))
-        self.wide = wide[: self._gate is not None] + wide + ((np.dtype(np.bool_),) if self.segmented else ())
-        self._count_shown = len(self._planes) + (self._gate is not None) - inner.hidden
+        self.wide = wide[: self.gate is not None] + wide + ((np.dtype(np.bool_),) if self.segmented else ())
+        self._count_shown = len(self._planes) + (self.gate is not None) - inner.hidden
         self._identity = self._made(state, op.identity(request.result.dtype), ())
         self.segment_start = self._identity
         if start is not None and op.segments_have_initial:
@@ -157,8 +157,8 @@ class FieldAlgebra:
 
     def _restarted(self, states: States, restarts: Array) -> States:
         """The states of elements at some of which segments start."""
-        if self._gate is not None:
-            passes, clears = (np.asarray(number, states[0].dtype) for number in self._gate.ends(states[0].dtype))
+        if self.gate is not None:
+            passes, clears = (np.asarray(number, states[0].dtype) for number in self.gate.ends(states[0].dtype))
             return _cleared(passes, restarts, clears), *states
         if self._clears_decay:
             decays = self.combine.hidden

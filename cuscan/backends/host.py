@@ -147,11 +147,9 @@ def evaluate(
         if prepared.is_exact and accumulate(request, inputs.values[0], mask, first, outs[0]):
             return Outputs(outs, _NOTHING, [])
         if prepared.short is not None:
-            value, out = as_lines(request, inputs.values[0]), moved(request, outs[0])
-            lines = out.reshape(value.shape)
-            prepared.short(to_accumulator(value, request.values[0].dtype, request.result.dtype), lines)
-            put_back(out, lines)
-            return Outputs(outs, _NOTHING, [])
+            last = _scan_short(request, inputs._replace(mask=mask), start, outs[0], prepared.short)
+            if last is not None:
+                return Outputs(outs, last, [])
         buffer = np.setbufsize(BUFFER)
         try:
             return _scan_in_order(request, inputs._replace(mask=mask), start, outs, prepared)
@@ -160,6 +158,28 @@ def evaluate(
 
 
 _NOTHING: Array = np.empty(0)
+
+
+def _scan_short(
+    request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None, out: Array, short: ShortScan
+) -> Array | None:
+    """Scan short lines; the last states, or None if this way does not give the same bits."""
+    others, turned = others_of(request), moved(request, out)
+    lines = turned.reshape(-1, turned.shape[-1])
+    values, mask, segments, row_initial, _ = inputs
+    arranged = Inputs(
+        tuple([as_lines(request, value) if value.ndim else value.reshape(1, 1) for value in values]),
+        None if mask is None else as_lines(request, mask),
+        None if segments is None else restarts(request, inputs, len(lines)),
+        None if row_initial is None else np.broadcast_to(row_initial, others).reshape(len(lines)),
+    )
+    last = _NOTHING if request.last is None else np.empty(len(lines), storage(request.last.dtype))
+    if not short(arranged, start, lines, None if request.last is None else last):
+        return None
+    put_back(turned, lines)
+    return last if request.last is None else last.reshape(others)
+
+
 _ANY = Order(items=4, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 States = tuple[Array, ...]
+Calls = list[Callable[[], Any]]
 
 
 class Combine:
@@ -29,8 +30,10 @@ class Combine:
         *,
         hidden: int = 0,
         shown: Callable[[States, States, States | None], States] | None = None,
+        calls: Callable[[States, States, States, bool], Calls] | None = None,
     ) -> None:
         self._function = function
+        self._calls = calls
         self.hidden = hidden
         self.shown = shown or function
 
@@ -40,6 +43,16 @@ class Combine:
     def into(self, earlier: States, later: States, out: States) -> None:
         """Combine, and put the result in `out`."""
         put(self._function(earlier, later, out), out)
+
+    def calls(self, earlier: States, later: States, out: States, *, shown: bool) -> Calls:
+        """Calls without arguments that combine what is in some arrays then, and put it in others.
+
+        `out` may be `earlier`, or `later`, or their parts that are shown.
+        """
+        if self._calls is not None:
+            return self._calls(earlier, later, out, shown)
+        function = self.shown if shown else self._function
+        return [lambda: put(function(earlier, later, None), out)]
 
 
 def at(states: States, place: Any) -> States:
