@@ -15,6 +15,7 @@ import numpy as np
 
 from cuscan.backends.combine import gates_hold, is_gated, show_no_trace
 from cuscan.backends.convert import storage, to_accumulator, to_result
+from cuscan.backends.exact import is_sum_of_segments
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.steps import States, at
 from cuscan.backends.tree import Shape
@@ -40,7 +41,7 @@ def is_short(request: ScanRequest, order: Order) -> bool:
         return False
     if request.skip_nan and request.result.dtype.kind not in INEXACT:
         return False
-    return request.segments is None or is_gated(request)
+    return request.segments is None or (is_gated(request) and not is_sum_of_segments(request))
 
 
 def _is_affine(request: ScanRequest) -> bool:
