@@ -209,7 +209,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(kernel, "load_driver", lambda: kernel.Driver(fake.launch, fake.overlaps))
     monkeypatch.setattr(cuda, "_make_context", fake.make_context)
     monkeypatch.setattr(cuda, "_this_thread", cuda._Thread())
-    monkeypatch.setattr(cuda, "_get_device", lambda: fake.current_device)
+    monkeypatch.setattr(cuda, "current_device", lambda: fake.current_device)
     monkeypatch.setattr(cuda, "_set_device", lambda index: setattr(fake, "current_device", index))
     with simulator.small_units():
         yield fake
@@ -222,7 +222,8 @@ def fake_gpu_of_torch(monkeypatch):
     from cuscan.autograd import torch_recording
     from cuscan.interop import torch as interop
 
-    monkeypatch.setattr(torch_recording, "_tapes", Table())
+    for name in ("_tapes", "_recordings"):
+        monkeypatch.setattr(torch_recording, name, Table())
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
     monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 0)
     monkeypatch.setattr(interop, "_TORCH_DEVICES", {Device("cuda", 0): torch.device("cpu")})

@@ -19,10 +19,11 @@ from fake_gpu import fake_gpu_of_torch  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from cuscan import backends  # noqa: E402
-from cuscan.autograd import tape  # noqa: E402
+from cuscan.autograd import tape, torch_recording  # noqa: E402
 from cuscan.autograd.torch_lines import Move, write  # noqa: E402
 from cuscan.interop import torch_internals  # noqa: E402
 from cuscan.interop.torch import LIBRARY  # noqa: E402
+from cuscan.interop.view import Device  # noqa: E402
 
 LENGTH = 40
 KEEPS = 3  # like calls, or backwards, until nothing more is found out
@@ -195,7 +196,7 @@ ALWAYS = ("sum", "product", "one decay a row", "segments", "total")
 def test_replays_have_the_bits_of_the_first_backward(name: str, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [(seed, turned) for seed in range(2) for turned in (False, True)]
     with monkeypatch.context() as patch:
-        patch.setattr(LIBRARY, "mode", lambda _: None)  # nothing is replayed
+        patch.setattr(torch_recording, "is_followed", lambda: True)  # nothing is replayed
         expected = [gradients(name, *case) for case in cases]
         before = len(gpu.launches)
         gradients(name, 0)
@@ -208,6 +209,32 @@ def test_replays_have_the_bits_of_the_first_backward(name: str, gpu: Any, monkey
     got = [gradients(name, *case) for case in cases]
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
     assert len(gpu.launches) - before == launches * len(cases)
+
+
+def test_a_like_backward_is_found_by_its_tensors_alone(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("sum", "product", "recurrence")
+    for _ in range(KEEPS):
+        expected = [gradients(name, 0) for name in names]
+    monkeypatch.setattr(torch_recording.Recording, "pull_by_tape", None)
+    torch.testing.assert_close([gradients(name, 0) for name in names], expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("initial", [None, 0.0, -0.0, 2.0])
+def test_numbers_that_a_backward_reads_are_told_apart(initial: float | None, gpu: Any) -> None:
+    """Calls that are alike but for them have one recording."""
+    x = torch.tensor([0.0, 1.0, 2.0, 3.0], requires_grad=True)
+
+    def gradient(initial: float | None) -> Any:
+        y = cuscan.cumprod(x, initial=initial)
+        return torch.autograd.grad(y, x, torch.ones(4))[0]
+
+    expected = torch.tensor([10.0, 0, 0, 0]) * (1 if initial is None else initial)
+    for _ in range(KEEPS):
+        for other in (None, 0.0, -0.0, 2.0):
+            gradient(other)
+        got = gradient(initial)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+        assert torch.equal(got.signbit(), expected.signbit())
 
 
 def product(x: Any, weights: Any, **keywords: Any) -> Any:
@@ -275,7 +302,7 @@ def test_a_replay_lets_go_of_what_is_read(gpu: Any, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_memory_whose_view_is_shown_is_not_written(shown: bool) -> None:
+def test_memory_whose_view_is_shown_is_not_written(shown: bool, gpu: Any) -> None:
     """Doubled twice, and the first of what was doubled once."""
     x, two, once, first, twice = 2, 1, 3, 4, 5  # slots; 0 is the place of the first
     moves = [
@@ -283,8 +310,9 @@ def test_memory_whose_view_is_shown_is_not_written(shown: bool) -> None:
         Move(operator.getitem, (once, 0), (first,), view_of=once),
         Move(operator.mul, (two, once), (twice,), alike=(once,)),
     ]
-    replay = write(tape.Tape([slice(1), 2.0], [], [first if shown else None, twice]), 1, moves)
-    view, doubled = replay((torch.ones(3),), (0,), 0)
+    found = tape.Tape([slice(1), 2.0], [], [first if shown else None, twice])
+    replay = write(found, 1, moves, lambda inputs: [0], Device("cuda", 0))
+    view, doubled = replay((torch.ones(3),))  # type: ignore[misc]
     assert doubled.tolist() == [4, 4, 4] and (view is None or view.tolist() == [2])
 
 

@@ -237,6 +237,10 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *cotangents: Array) -> tuple[Array | None, ...]:
         recording, memory = ctx.memory
         tensors = ctx.saved_tensors if recording.saved else ()
+        if recording.replays:
+            results = recording.replay(memory, tensors, cotangents)
+            if results is not None:
+                return None, None, None, *results
         pull = recording.pull_by_tape if recording.has_tapes else recording.pull
         return None, None, None, *pull(memory, tensors, cotangents, TorchNamespace)
 

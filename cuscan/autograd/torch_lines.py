@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from cuscan.autograd.tape import Tape
+from cuscan.backends import cuda, workspace
 from cuscan.backends.cuda import CallLaunch, Place
+from cuscan.interop.torch import LIBRARY
+from cuscan.interop.view import Device, Like
+
+Replay = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]  # None for inputs that are not like those it is for
 
 _IN_PLACE = {operator.mul: operator.imul, operator.add: operator.iadd}  # of which either argument may be the result
 
@@ -49,14 +54,13 @@ class _Lines:
         return f"v{len(self.values) - 1}"
 
 
-def write(tape: Tape, inputs: int, moves: Sequence[Move]) -> Callable[..., tuple[Any, ...]]:
-    """What a tape does, as a function of so many inputs, of their addresses and of a stream."""
+def write(tape: Tape, inputs: int, moves: Sequence[Move], like: Like, device: Device) -> Replay:
+    """What a tape does on a device, for so many inputs that are like some; see `Library.liken`."""
     lines, first = _Lines(), len(tape.constants)
     names = {i: lines.name(constant) for i, constant in enumerate(tape.constants)}
     names |= {i: f"t{i}" for i in (*range(first, first + inputs), *(i for move in moves for i in move.made))}
-    for given, kind in (("inputs", "t"), ("pointers", "p")):
-        lines.text.append(f"{''.join(f'{kind}{first + i}, ' for i in range(inputs))} = {given}")
     kept = _with_dead(tape, moves)
+    _begin(lines, range(first, first + inputs), like, device, [move.launch for move, _ in kept if move.launch])
     views = {move.view_of for move, _ in kept}
     own = {i for move, _ in kept if move.view_of is None for i in move.made} - views
     read = {i for move, _ in kept for i, _ in move.sources}
@@ -66,10 +70,11 @@ def write(tape: Tape, inputs: int, moves: Sequence[Move]) -> Callable[..., tuple
         else:
             _queue(lines, move, move.launch, first)
         lines.text += [f"p{i} = t{i}.data_ptr()" for i in move.made if i in read and move.launch is None]
-        lines.text += [f"del {', '.join(names[i] for i in sorted(dead))}"] if dead else []
+        gone = [names[i] for i in sorted(dead) if i >= first + inputs]  # who calls has the inputs anyway
+        lines.text += [f"del {', '.join(gone)}"] if gone else []
     results = "".join("None, " if i is None else f"{names[i]}, " for i in tape.results)
     lines.text.append(f"return ({results})")
-    made: Callable[..., tuple[Any, ...]] = _compiled("\n  ".join(lines.text), len(lines.values))(*lines.values)
+    made: Replay = _compiled("\n  ".join(lines.text), len(lines.values))(*lines.values)
     return made
 
 
@@ -77,9 +82,24 @@ def write(tape: Tape, inputs: int, moves: Sequence[Move]) -> Callable[..., tuple
 def _compiled(text: str, count: int) -> Callable[..., Any]:
     values = ", ".join(f"v{i}" for i in range(count))
     space: dict[str, Any] = {}
-    exec(f"def bind({values}):\n def run(inputs, pointers, stream):\n  {text}\n return run", space)
+    exec(f"def bind({values}):\n def run(inputs):\n  {text}\n return run", space)
     bind: Callable[..., Any] = space["bind"]
     return bind
+
+
+def _begin(lines: _Lines, inputs: Sequence[int], like: Like, device: Device, launches: Sequence[CallLaunch]) -> None:
+    """Tell whether inputs are like those that are known; make their device current; find its stream and a workspace."""
+    where, ordinal = lines.name(device), device.ordinal
+    lines.text += [f"pointers = {lines.name(like)}(inputs)", "if pointers is None:", " return None"]
+    lines.text += [f"if {lines.name(cuda.current_device)}() != {ordinal}:"]
+    lines.text += [f" return {lines.name(cuda.within)}({ordinal}, run, inputs)"]
+    for kind, given in (("t", "inputs"), ("p", "pointers")):
+        lines.text.append(f"{''.join(f'{kind}{i}, ' for i in inputs)} = {given}")
+    lines.text += [f"stream = {lines.name(LIBRARY.stream)}({where})", f"{lines.name(cuda.want_context)}({ordinal})"]
+    nbytes = max([launch.workspace_bytes for launch in launches], default=0)
+    if nbytes:  # held until all is queued
+        found = f"{lines.name(workspace.find)}({lines.name(nbytes)}, {lines.name(LIBRARY)}, {where}, stream)"
+        lines.text.append(f"states = {found}")
 
 
 def _with_dead(tape: Tape, moves: Sequence[Move]) -> list[tuple[Move, set[int]]]:
@@ -100,11 +120,18 @@ def _queue(lines: _Lines, move: Move, launch: CallLaunch, first: int) -> None:
     """Allocate the results, and queue the launch."""
     for i, make in zip(move.made, launch.makers, strict=True):
         lines.text += [f"t{i} = {lines.name(make)}()", f"p{i} = t{i}.data_ptr()"]
-    queue, sources = launch.place(move.sources)
+    sources = launch.place(move.sources)
     given = [f"p{i} + {lines.name(far)}" if far else f"p{i}" for i, far in sources]
     given = [text if i >= first else "0" for text, (i, _) in zip(given, sources, strict=True)]  # a number has none
-    passed = f"{lines.name(move.start)}, {lines.name(move.numbers)}"
-    lines.text.append(f"{lines.name(queue)}(stream, [{', '.join(given)}], {passed})")
+    if launch.starts is not None:
+        passed = f"{lines.name(move.start)}, {lines.name(move.numbers)}"
+        lines.text.append(f"{lines.name(launch.queue)}(stream, [{', '.join(given)}], {passed})")
+        return
+    for place, number in zip(launch.numbers, move.numbers, strict=True):
+        given[place] = lines.name(number)
+    given += ["states.pointer" if launch.workspace_bytes else "0", lines.name(move.start)]
+    queue = launch.kernel.bind(launch.grid, launch.geometry)
+    lines.text.append(f"{lines.name(queue)}(stream, {', '.join(given)})")
 
 
 def _call(lines: _Lines, names: dict[int, str], move: Move, free: set[int]) -> None:

@@ -12,7 +12,7 @@ from cuscan.autograd.tape import Recorder, Tape
 from cuscan.call import BESIDE, find_dtype, find_operator
 from cuscan.derivatives import Call, check_differentiable, kept, pullback
 from cuscan.dtypes import DTYPES, INEXACT, DType
-from cuscan.interop.torch import LIBRARY, from_torch
+from cuscan.interop.torch import LIBRARY, from_torch, is_followed
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.kept import Table, keep
 
@@ -40,12 +40,14 @@ class Recording:
         dtype: of the scan's result, found with the first results.
         exact: the places of results that have no derivative.
         count: how many results there are, 0 as long as that is not known.
+        replays: of the tape of calls without numbers all of whose results have a cotangent, see `tape.Tape`.
     """
 
     has_tapes = False
     dtype: DType
     exact: tuple[int, ...]
     count = 0
+    replays: Sequence[Callable[[tuple[Array, ...]], tuple[Array | None, ...] | None]] = ()
 
     def __init__(self, call: Call, arrays: Sequence[Array], needs: Sequence[bool] | None = None) -> None:
         if needs is None:
@@ -61,8 +63,10 @@ class Recording:
         """Keep what a backward of a call needs."""
         if not self.count:
             self._learn(arrays, results)
-        numbers = tuple([to_number(arrays[i]) for i in self.numbers]) if self.numbers else ()
-        ctx.memory = self, (initial, numbers)  # one attribute, since setting each takes long
+        memory = _NO_NUMBERS
+        if initial is not None or self.numbers:
+            memory = initial, tuple([to_number(arrays[i]) for i in self.numbers])
+        ctx.memory = self, memory  # one attribute, since setting each takes long
         if self.saved:
             ctx.save_for_backward(*[arrays[i] for i in self.saved])
         if self.exact:
@@ -110,6 +114,18 @@ class Recording:
         arrays = self.fill(self.saved, tensors, numbers)
         return pullback(self.call._replace(initial=initial), arrays, cotangents, self.needs, self.dtype, xp)
 
+    def replay(
+        self, memory: tuple[Any, tuple[complex, ...]], tensors: tuple[Array, ...], cotangents: tuple[Array | None, ...]
+    ) -> tuple[Array | None, ...] | None:
+        """The same by a replay of the tape, if there is one for such tensors."""
+        if memory is _NO_NUMBERS and not is_followed():
+            inputs = tensors + cotangents
+            for replay in self.replays:
+                results: tuple[Array | None, ...] | None = replay(inputs)
+                if results is not None:
+                    return results
+        return None
+
     def pull_by_tape(
         self,
         memory: tuple[Any, tuple[complex, ...]],
@@ -118,11 +134,11 @@ class Recording:
         xp: Any,
     ) -> tuple[Array | None, ...]:
         """The same, by a list of steps that the second of like calls leaves behind. `xp`: the same every time."""
-        inputs = [*tensors, *cotangents]
+        inputs = (*tensors, *cotangents)
         key: Any = self
         if len(cotangents) > 1 or cotangents[0] is None:
             key = key, *[each is None for each in cotangents]
-            inputs = [each for each in inputs if each is not None]
+            inputs = tuple([each for each in inputs if each is not None])
         constants = memory if self._reads_initial else memory[1]
         if constants not in _NOTHING:
             key = key, constants, str(constants)  # 0.0 equals -0.0
@@ -134,24 +150,28 @@ class Recording:
         except TypeError:  # an initial that cannot be hashed
             return self.pull(memory, tensors, cotangents, xp)
         if tape is not None:
-            mode = LIBRARY.mode(inputs[0]) if inputs else None
-            return tape.run(inputs) if mode is None else _runner()(tape, tuple(inputs), mode)
+            if not inputs or not inputs[0].is_cuda or is_followed():
+                return tape.run(inputs)
+            return _runner()(tape, inputs)
         recorder = Recorder(xp)
         traced = [recorder.add(tensor) for tensor in tensors]
         others = [None if each is None else recorder.add(each) for each in cotangents]
         tape, results = recorder.finish(self.pull(memory, traced, others, recorder))
         keep(_tapes, key, tape)
+        if key is self:
+            self.replays = tape.replays
         return results
 
 
 @functools.cache
-def _runner() -> Callable[[Tape, tuple[Array, ...], int], tuple[Array | None, ...]]:
+def _runner() -> Callable[[Tape, tuple[Array, ...]], tuple[Array | None, ...]]:
     from cuscan.autograd.torch_replay import run
 
     return run
 
 
-_NOTHING = (), (None, ())  # constants where there are none
+_NO_NUMBERS: tuple[Any, tuple[complex, ...]] = None, ()
+_NOTHING = (), _NO_NUMBERS  # constants where there are none
 _tapes: Table[Any, Tape | None] = Table()  # None where there was one such call so far
 
 

@@ -8,19 +8,17 @@ through a list takes longer than half of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from cuscan import backends
 from cuscan.autograd.tape import Gathering, Step, Tape
-from cuscan.autograd.torch_lines import Move, write
+from cuscan.autograd.torch_lines import Move, Replay, write
 from cuscan.autograd.torch_recording import with_view
-from cuscan.backends.cuda import CallLaunch, Place, within
+from cuscan.backends.cuda import CallLaunch, Place
 from cuscan.derivatives import Call
 from cuscan.interop.torch import LIBRARY
-from cuscan.interop.view import Device, Like
 from cuscan.specs import ALIGNMENT
 
 Array = Any
@@ -30,30 +28,10 @@ Results = tuple[Array | None, ...]
 _MOST = 4  # replays of a tape: its tensors have few strides and alignments
 
 
-class Replay:
-    """A function that does what a tape does, for tensors that are like some.
-
-    Args:
-        function: takes the inputs, their addresses and a stream.
-        mode, like: see `Library.mode` and `Library.liken`.
-        device: where the tensors are.
-    """
-
-    def __init__(self, function: Callable[..., Results], mode: int, like: Like, device: Device) -> None:
-        self._function, self._mode, self._like, self._device = function, mode, like, device
-
-    def run(self, inputs: Inputs, mode: int) -> Results | None:
-        """What the tape returns; None if the inputs are others."""
-        pointers = self._like(inputs) if mode == self._mode else None
-        if pointers is None:
-            return None
-        return within(self._device.ordinal, self._function, inputs, pointers, LIBRARY.stream(self._device))
-
-
-def run(tape: Tape, inputs: Inputs, mode: int) -> Results:
-    """What a tape returns, by a replay if it ran on like tensors before. `mode`: that of the first."""
+def run(tape: Tape, inputs: Inputs) -> Results:
+    """What a tape returns, by a replay if it ran on like tensors before; derivatives of it are not recorded."""
     for replay in tape.replays:
-        results: Results | None = replay.run(inputs, mode)
+        results: Results | None = replay(inputs)
         if results is not None:
             return results
     if tape.watched == _MOST or LIBRARY.look(inputs) is None:
@@ -61,7 +39,7 @@ def run(tape: Tape, inputs: Inputs, mode: int) -> Results:
     tape.watched += 1
     watcher = _Watcher(tape, inputs)
     results = tape.run(inputs, watcher.watch)
-    found = watcher.finish(mode)
+    found = watcher.finish()
     if found is not None:
         tape.replays.append(found)
     return results
@@ -117,13 +95,12 @@ class _Watcher:
             alike += [i] if next(facts) == next(facts) else []
         return move._replace(alike=tuple(alike))
 
-    def finish(self, mode: int) -> Replay | None:
+    def finish(self) -> Replay | None:
         """The replay, if there can be one."""
         devices = {move.launch.device for move in self._moves if move.launch is not None}
         if not self._works or self._like is None or len(devices) != 1:
             return None
-        function = write(self._tape, self._inputs, self._moves)
-        return Replay(function, mode, self._like, devices.pop())
+        return write(self._tape, self._inputs, self._moves, self._like, devices.pop())
 
 
 def _call_of(step: Step) -> Call | None:

@@ -36,7 +36,7 @@ check_version("cupy", cupy.__version__)
 Result = TypeVar("Result")
 Place = tuple[int, int]  # the number of a piece of memory, and so many bytes from its address
 
-_get_device = cupy.cuda.runtime.getDevice
+current_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
 # A thread has a device's context once it called the runtime for something that needs it. The driver's launch, in place
 # of CuPy's, makes none.
@@ -118,7 +118,7 @@ class Launch:
         if self.starts is None:
             self.queue_placed(stream, self._placed(pointers) if self.moves else pointers, start, numbers)
             return
-        self._want_context()
+        want_context(self.ordinal)
         bits = workspace.find(self.starts.nbytes, self.library, self.device, stream, "bits")
         with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
             self.starts.kernel.queue(
@@ -131,17 +131,15 @@ class Launch:
         """The addresses as the kernel takes them."""
         return [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
 
-    def place(self, places: Sequence[Place]) -> tuple[Callable[..., None], Sequence[Place]]:
-        """What queues the kernels for arrays at some places, and the places whose addresses it takes in their stead."""
+    def place(self, places: Sequence[Place]) -> Sequence[Place]:
+        """The places whose addresses the kernel takes for arrays at some places; `queue`'s with offsets."""
         if self.starts is not None or not self.moves:
-            return self.queue, places
-        pairs = zip(self.order, self.offsets, strict=True)
-        return self.queue_placed, [(places[i][0], places[i][1] + by) for i, by in pairs]
+            return places
+        return [(places[i][0], places[i][1] + by) for i, by in zip(self.order, self.offsets, strict=True)]
 
     def queue_placed(self, stream: int, addresses: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
         """The same without bits of offsets, for addresses as the kernel takes them."""
-        if self.ordinal not in _this_thread.contexts:
-            self._want_context()
+        want_context(self.ordinal)
         arguments: Sequence[Argument] = addresses
         if self.numbers:
             arguments = [*addresses]
@@ -152,11 +150,6 @@ class Launch:
             return
         states = workspace.find(self.workspace_bytes, self.library, self.device, stream)  # held until they are queued
         self.kernel.queue(stream, self.grid, (*arguments, states.pointer, start), self.geometry)
-
-    def _want_context(self) -> None:
-        if self.ordinal not in _this_thread.contexts:
-            _make_context()
-            _this_thread.contexts |= {self.ordinal}
 
 
 class CallLaunch(Launch):
@@ -194,7 +187,7 @@ class CallLaunch(Launch):
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
-        current, wanted = _get_device(), self.ordinal
+        current, wanted = current_device(), self.ordinal
         if current == wanted:
             return self._run(arrays, outs, pointers, initial)
         _set_device(wanted)
@@ -236,9 +229,16 @@ class CallLaunch(Launch):
         return start, tuple([arrays[place].owner.tobytes() for place in self.numbers])
 
 
+def want_context(device: int) -> None:
+    """Have the context of the current device in this thread."""
+    if device not in _this_thread.contexts:
+        _make_context()
+        _this_thread.contexts |= {device}
+
+
 def within(device: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function while a device is current."""
-    current = _get_device()
+    current = current_device()
     if current == device:
         return function(*arguments)
     _set_device(device)
@@ -281,7 +281,7 @@ _this_thread = _Thread()
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
     """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
-    current, wanted = _get_device(), operands.views[0].device.ordinal
+    current, wanted = current_device(), operands.views[0].device.ordinal
     try:
         if current != wanted:
             _set_device(wanted)
@@ -333,7 +333,7 @@ def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> CallLaunch:
 
 def current_target() -> Target:
     """The GPU that is current."""
-    return _target(_get_device())
+    return _target(current_device())
 
 
 def _target(index: int) -> Target:

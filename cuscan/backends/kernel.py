@@ -104,13 +104,41 @@ class Kernel:
         except IndexError:
             memory = self._allocate()
         if memory.geometry is not geometry:
-            _SHAPE.pack_into(memory.buffer, 0, grid, *self._block)
-            memory.buffer[self._places[-1] : self._nbytes] = memory.geometry = geometry
+            self._shape(memory, grid, geometry)
         self._write(memory.buffer, _SHAPE.size, stream, memory.attribute, self._overlaps, *arguments)
         status = self._launch(memory.config, self._pointer, memory.table, None)
         if status:
             raise cupy.cuda.driver.CUDADriverError(status)
         self.idle.append(memory)
+
+    def bind(self, grid: int, geometry: bytes) -> Callable[..., None]:
+        """The same over one grid: what takes the stream and the arguments, with memory that no other call writes."""
+        write, launch, pointer, overlaps = self._write, self._launch, self._pointer, self._overlaps
+        idle: list[tuple[bytearray, int, int, int]] = []
+
+        def queue(stream: int, *arguments: Argument) -> None:
+            try:
+                memory = idle.pop()
+            except IndexError:
+                memory = self._made(grid, geometry)
+            buffer, config, table, attribute = memory
+            write(buffer, _SHAPE.size, stream, attribute, overlaps, *arguments)
+            status = launch(config, pointer, table, None)
+            if status:
+                raise cupy.cuda.driver.CUDADriverError(status)
+            idle.append(memory)
+
+        return queue
+
+    def _made(self, grid: int, geometry: bytes) -> tuple[bytearray, int, int, int]:
+        """Memory for calls over one grid."""
+        memory = self._allocate()
+        self._shape(memory, grid, geometry)
+        return memory.buffer, memory.config, memory.table, memory.attribute
+
+    def _shape(self, memory: _Memory, grid: int, geometry: bytes) -> None:
+        _SHAPE.pack_into(memory.buffer, 0, grid, *self._block)
+        memory.buffer[self._places[-1] : self._nbytes] = memory.geometry = geometry
 
     def _allocate(self) -> _Memory:
         """It has the launch configuration and the arguments, a table with the address of each, and an attribute."""

@@ -61,6 +61,11 @@ def _may_be_traced() -> bool:
     return _is_traced() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
 
 
+def is_followed() -> bool:
+    """Whether what is computed from tensors of torch's own may be followed, where guards do not know it."""
+    return torch.is_grad_enabled() or _forward_ad._current_level >= 0 or _is_traced()
+
+
 def _is_recorded(array: Any) -> bool:
     """Whether derivatives of what is computed from a tensor of torch's own are recorded."""
     if array.requires_grad and torch.is_grad_enabled():
