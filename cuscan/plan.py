@@ -41,7 +41,8 @@ FLAG_STAGES = 2  # tiles whose flags it holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
 BULK_ARCH = 90  # the first architecture with bulk copies, and with clusters
 BULK_BYTES = 16  # the alignment of bulk copies
-SHIFT_BYTES = (32, 16)  # of a warp's share of a shifted tile, beside its elements; of 8 bytes and more (kShiftedFrom)
+SHIFT_BYTES = (32, 16)  # of a shifted tile, beside its elements; of 8 bytes and more (kShiftedFrom)
+WORD = 4  # bytes
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
 CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
@@ -80,9 +81,23 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and "Element" in accesses and lies_dense(request, layout, order):
             return _plan_dense_rows(request, layout, order, target)
-        return _plan_rows(request, layout, order, accesses)
+        return _plan_rows(request, layout, order, _in_pieces(request, layout, accesses, order.items))
     clusters = _plan_cluster(request, layout, order, accesses, target)
     return clusters or _plan_tiles(request, layout, order, accesses, target)
+
+
+def _in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[str, ...], items: int) -> tuple[str, ...]:
+    """The same, but dense arrays that are not aligned are shifted: results, and elements smaller than words."""
+    values, results = len(request.values), len(request.results)
+    flags = [i for i in _flags(request.kind) if request.segments is None or request.segments.kind != "offsets"]
+    found = list(accesses)
+    for i in (*range(values + results), *flags):
+        spec = layout.arrays[i]
+        if not spec or accesses[i] != "Element" or items == 1 or items * spec.dtype.itemsize < WORD:
+            continue
+        if values <= i < values + results or spec.dtype.itemsize < WORD:
+            found[i] = shifted_access(spec, layout.axis.strides[i])
+    return tuple(found)
 
 
 def _blocks_per_sm(family: str, nbytes: int, block: int) -> int:
@@ -170,7 +185,7 @@ def _plan_cluster(
         layout,
         "cluster",
         batch=batch,
-        accesses=accesses,
+        accesses=_in_pieces(request, layout, accesses, order.items),
         items=order.items,
         constants={"Vectors": order.vectors, "Warps": clusters.warps, "Units": clusters.units},
         block=clusters.units * clusters.warps * WARP,
@@ -278,14 +293,14 @@ def _make_blocks(
 ) -> _Blocks:
     """How many tiles a block works on, and how many are on their way."""
     tile, values = warps * order.warp_tile, len(kind.values)
-    value_bytes = sum(_stage_bytes(layout, i, values, tile, warps, accesses) for i in sent if i < values) or BULK_BYTES
+    value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i < values) or BULK_BYTES
     groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = state_bytes(kind)
     # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
     tile_bytes = 48 + round_up(carry + 1, 16) + state
     shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
-    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, values, tile, warps, accesses) for i in sent if i >= values)
+    flag_bytes = FLAG_STAGES * sum(_stage_bytes(layout, i, tile, accesses) for i in sent if i >= values)
     # Flags are sent for only where they leave room for a tile of each group.
     if room - flag_bytes < groups * (value_bytes + tile_bytes):
         sent, flag_bytes = tuple([i for i in sent if i < values]), 0
@@ -319,16 +334,12 @@ def _make_blocks(
     return _Blocks(constants, (groups * warps + loaders + chained) * WARP, shared_bytes, sent)
 
 
-def _stage_bytes(layout: Layout, array: int, values: int, elements: int, warps: int, accesses: tuple[str, ...]) -> int:
+def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[str, ...]) -> int:
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
     itemsize = spec.dtype.itemsize
-    if not accesses[array].startswith("Shifted"):
-        return elements * itemsize
-    # Of a value that shifted results take the place of, each warp has its share to itself.
-    shares = warps if array == 0 and accesses[values].startswith("Shifted") else 1
-    return elements * itemsize + SHIFT_BYTES[itemsize >= 8] * shares
+    return elements * itemsize + accesses[array].startswith("Shifted") * SHIFT_BYTES[itemsize >= 8]
 
 
 def _tile_accesses(
@@ -345,28 +356,20 @@ def _tile_accesses(
     `aligned`: the accesses to arrays that need be aligned to their vectors alone.
     """
     if target.arch < BULK_ARCH:
-        return aligned, ()
+        return _in_pieces(request, layout, aligned, order.items), ()
     accesses = list(aligned)
     if min([spec.dtype.itemsize for spec in layout.arrays if spec]) * order.items < BULK_BYTES:
         aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
     shifted = list(map(shifted_access, layout.arrays, layout.axis.strides))
-    values, results = len(request.values), len(request.results)
+    values = len(request.values)
     sent = [i for i in range(values) if aligned[i] not in STILL]
     if any(aligned[i] == "Element" for i in sent):
         if any(shifted[i] == "Element" for i in sent):
             sent = []
         for i in sent:
             accesses[i] = shifted[i]
-    # Results that are not aligned pass through the place of the first value, where they fit there: shares of warps.
-    value, result = layout.arrays[0], layout.arrays[values]
-    assert value and result
-    fits = results == 1 and sent[:1] == [0] and value.dtype.itemsize == result.dtype.itemsize
-    dense = "Element" not in (shifted[0], shifted[values])
-    alike = ("Mirrored" in shifted[0]) == ("Mirrored" in shifted[values])
-    if accesses[values] == "Element" and fits and dense and alike:
-        accesses[0], accesses[values] = shifted[0], shifted[values]
     sent += [i for i in _flags(request.kind) if aligned[i] in ("Vector", "Mirrored")]
-    return tuple(accesses), tuple(sent)
+    return _in_pieces(request, layout, tuple(accesses), order.items), tuple(sent)
 
 
 def _flags(kind: CallKind) -> range:

@@ -109,9 +109,9 @@ SPILLS_100 = {
     ("tiles-block", 2): (28, 0),
     ("tiles-grid", 2): (28, 0),
     ("tiles-grid", 8): (68, 32),
-    ("tiles-odd", 2): (36, 172),
-    ("tiles-odd", 4): (20, 116),
-    ("tiles-odd", 8): (64, 72),
+    ("tiles-odd", 2): (60, 0),
+    ("tiles-odd", 4): (32, 0),
+    ("tiles-odd", 8): (24, 24),
     ("panels-grid", 4): (0, 62),
     ("strips-three", 8): (0, 8),
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
@@ -213,7 +213,7 @@ PACKED = itertools.product(
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     config = plan(layout, dtype, result=dtype, **dict.fromkeys(flags.split(), True)).config
     registers, spilled = resources(config, 90)
-    allowed = 32 if layout.startswith("tiles") and "mask" in flags else 0  # as above
+    allowed = 56 if layout.startswith("tiles") and "mask" in flags else 0  # none with NVRTC 13
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 

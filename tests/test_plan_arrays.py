@@ -88,7 +88,7 @@ def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
 def test_every_array_is_a_port():
     float32 = Port("float32", "Vector")
     made = tiled(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
-    assert ports(made) == (float32, float32, Port("boolean", "Vector"), Port("boolean", "Element"), ABSENT, ABSENT)
+    assert ports(made) == (float32, float32, Port("boolean", "Vector"), Port("boolean", "Shifted"), ABSENT, ABSENT)
     made = tiled(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
     assert made.config.values == (Port("float16", "Vector", sent=True),)  # 512 elements are a warp tile
     assert made.config.results == (Port("float16", "Vector"), Port("int64", "Vector"))
@@ -97,7 +97,7 @@ def test_every_array_is_a_port():
     made = tiled(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
     assert made.config.values == (Port("boolean", "Vector", sent=True), Port("int64", "Mirrored", sent=True))
     assert str(made.config.values[1]) == "Port<int64, Access::kMirrored, true>"
-    assert made.config.results == (Port("float32", "Element"), Port("int8", "Vector"))
+    assert made.config.results == (Port("float32", "Shifted"), Port("int8", "Vector"))
     assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
 
 
@@ -242,9 +242,9 @@ def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
 
 
 @pytest.mark.parametrize(("dtype", "margin"), [("float32", 32), ("float64", 16)])
-def test_shifted_tiles_have_a_margin_for_each_warp(dtype, margin):
+def test_shifted_tiles_have_a_margin(dtype, margin):
     made = tiled(view((9, 2**20 + 1), dtype), dtype=dtype)
-    assert accesses(made)[0] == "Shifted" and held(made) == 8 * (4096 + margin)
+    assert accesses(made)[0] == "Shifted" and held(made) == 8 * 4096 + margin
 
 
 def test_uniform_values_are_not_sent_for():
@@ -294,12 +294,12 @@ def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
         (view((3, 1000), "float64", strides=(1002, 1)), "Vector"),
         (view((3, 1000), "float64", strides=(1001, 1)), "Element"),
         (view((3, 1000), "int16", strides=(1004, 1)), "Vector"),
-        (view((3, 1000), "int16", strides=(1002, 1)), "Element"),
+        (view((3, 1000), "int16", strides=(1002, 1)), "Shifted"),
         (view((3, 1000), "int16", strides=(1000, -1), pointer=999 * 2), "Mirrored"),
         (view((3, 1000), "int16", strides=(-1000, 1)), "Vector"),
         (view((3, 1000), "int16", strides=(2000, 2)), "Element"),
         (view((1000,), "int8", pointer=4), "Vector"),
-        (view((1000,), "int8", pointer=2), "Element"),
+        (view((1000,), "int8", pointer=2), "Shifted"),
     ],
 )
 def test_wider_vectors_are_aligned_to_one_access(keys, access):
@@ -310,7 +310,7 @@ def test_wider_vectors_are_aligned_to_one_access(keys, access):
 def test_the_longer_result_by_hand():
     made = planned(view((3, 1000)), include_initial=True)
     assert dimensions(made) == (dim(1001, 4, 4), ONE, [dim(3, 4000, 4004)]) and made.offsets == (0,) * 6
-    assert accesses(made)[:2] == ("Vector", "Element")
+    assert accesses(made)[:2] == ("Vector", "Shifted")
     mask, reset = view((1000,), "bool"), ("reset", view((3, 1000), "bool"))
     back = planned(view((3, 1000)), include_initial=True, reverse=True, mask=mask, segments=reset)
     assert dimensions(back) == (dim(1001, -4, -4, -1, -1), ONE, [dim(3, 4000, 4004, 0, 1000)])

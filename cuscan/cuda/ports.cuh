@@ -10,7 +10,7 @@ enum class Access {
     kMirrored,  // step -1, vectors aligned to their size
     kUniform,   // step 0: all elements of a vector are one
     kElement,   // any step and alignment: item by item
-    // Of the tiles family, where there are bulk copies: vectors that need not be aligned, but their elements are.
+    // Vectors that need not be aligned, but their elements are: from a stage (stage.cuh), or in pieces (shifted.cuh).
     kShifted,          // step +1
     kShiftedMirrored,  // step -1
 };

@@ -1,10 +1,10 @@
-// Vectors of neighbouring elements that are not aligned, from shared memory and to it, and on to global memory.
+// Vectors of neighbouring elements that are not aligned, from shared memory and to it, from global memory and to it.
 #pragma once
 #include "vectors.cuh"
 
 namespace cuscan {
 
-// A vector out of the two pieces of its size that it lies in, `beyond` bytes from where they begin.
+// A vector out of the two pieces of its size that it lies in, `beyond` bytes from where they begin: its size at most.
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> out_of_two(const uint32* low, const uint32* high, int beyond) {
     constexpr int kWords = target::Words<Vector<T, kItems>>::kCount;
@@ -12,7 +12,7 @@ CUSCAN_DEVICE Vector<T, kItems> out_of_two(const uint32* low, const uint32* high
     CUSCAN_UNROLL
     for (int i = 0; i < kWords; ++i) word[i] = low[i], word[kWords + i] = high[i];
     CUSCAN_UNROLL
-    for (int by = kWords / 2; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) {
+    for (int by = kWords; by > 0 && 4 * by >= int(sizeof(T)); by /= 2) {
         CUSCAN_UNROLL
         for (int i = 0; i + by < 2 * kWords; ++i) word[i] = beyond & (4 * by) ? word[i + by] : word[i];
     }
@@ -86,24 +86,70 @@ private:
     }
 };
 
-// Copies `count` neighbours from shared to global memory, by a warp. Both may begin anywhere; 16-byte pieces of global
-// memory are stored whole, the few elements before the first piece and after the last by a lane each.
-template <class T>
-CUSCAN_DEVICE void copy_out(T* to, const T* from, int count, int lane) {
-    constexpr int kBytes = 16, kItems = kBytes / sizeof(T);
-    const int beyond = int(reinterpret_cast<uint64>(to) % kBytes) / int(sizeof(T));
-    const int head = clamp(beyond == 0 ? 0 : kItems - beyond, count), pieces = (count - head) / kItems;
-    const int tail = head + pieces * kItems;
-    if (lane < head) to[lane] = from[lane];
-    if (tail + lane < count) to[tail + lane] = from[tail + lane];
-    const auto copy_pieces = [&](auto read) {
-        for (int p = lane; p < pieces; p += target::kWarp)
-            store_whole(to + head + p * kItems, read(from + head + p * kItems));
-    };
-    if (reinterpret_cast<uint64>(from + head) % kBytes == 0)
-        copy_pieces([](const T* item) { return read_shared<Access::kVector, Vector<T, kItems>>(item); });
-    else
-        copy_pieces([](const T* item) { return read_anywhere<kItems>(item); });
+// Elements in scan order from the beginning of the aligned piece, of kItems elements, that `item` lies in.
+template <Access kAccess, int kItems, class T>
+CUSCAN_DEVICE int elements_beyond(const T* item) {
+    const uint64 address = reinterpret_cast<uint64>(item);
+    return int((is_mirrored(kAccess) ? 0 - (address + sizeof(T)) : address) % (kItems * sizeof(T))) / int(sizeof(T));
 }
+
+// The runs of kItems neighbours that a warp's lanes have of an array in global memory, wherever that begins. They come and go
+// in pieces of a run's size, which are aligned: a lane has the piece that its run begins in. kLanes lanes have a row; its
+// vectors follow one another.
+template <Access kAccess, int kItems, int kLanes, class T>
+struct PiecedRuns {
+    using Run = Vector<T, kItems>;
+    static constexpr Access kAligned = is_mirrored(kAccess) ? Access::kMirrored : Access::kVector;
+    static_assert(sizeof(Run) >= 4 && kItems > 1, "runs are words");
+
+    int lane, beyond;  // elements from where a piece begins to the run that begins in it
+    Run other;         // what the first lane has before its run, or the last one behind its piece
+
+    // `item`: the first element of a run, in scan order.
+    CUSCAN_DEVICE void begin(const T* item, int its_lane) {
+        lane = its_lane, beyond = elements_beyond<kAccess, kItems>(item), other = {};
+    }
+
+    // The piece that a run begins in, in scan order.
+    CUSCAN_DEVICE Run load(const T* item) const {
+        return load_vector<kAligned, kItems>(advance<kAccess>(item, 0, -beyond), 0, kItems);
+    }
+    // A lane's runs, out of the pieces of all lanes, from the last vector to the first. `next`: the piece behind the last one.
+    CUSCAN_DEVICE void begin_with(const Run& next) { other = next; }
+    CUSCAN_DEVICE Run run(const Run& piece) {
+        const Run next = from_lane(piece, 1), behind = lane == kLanes - 1 ? other : next;
+        other = next;
+        return moved(piece, behind, beyond);
+    }
+
+    // Stores the runs of a vector, from the first vector to the last, but for those elements of the last lane's that lie in
+    // the next piece. `count`: the elements that exist from the run's first on; less than none if those before do not, either.
+    CUSCAN_DEVICE void store(T* item, const Run& run, int count, bool is_first_vector) {
+        const Run own = from_lane(run, -1), before = lane == 0 ? other : own;
+        other = own;
+        put(item, moved(before, run, kItems - beyond), count, lane > 0 || !is_first_vector);
+    }
+    // These elements. `item` and `count` are those of a vector behind the last one.
+    CUSCAN_DEVICE void finish(T* item, int count) const {
+        if (lane == 0) put(item, moved(other, other, kItems - beyond), count < 0 ? count : 0, true);
+    }
+
+private:
+    CUSCAN_DEVICE Run from_lane(const Run& run, int distance) const {
+        const int first = target::thread_index() % target::kWarp - lane;
+        return target::shuffle(run, first + ((lane + distance) & (kLanes - 1)));
+    }
+    static CUSCAN_DEVICE Run moved(const Run& low, const Run& high, int by) {
+        const auto one = target::to_words(low), two = target::to_words(high);
+        return out_of_two<T, kItems>(one.word, two.word, by * int(sizeof(T)));
+    }
+    CUSCAN_DEVICE void put(T* item, const Run& piece, int count, bool has_before) const {
+        T* first = advance<kAccess>(item, 0, -beyond);
+        if (has_before && count >= kItems) return store_vector<kAligned>(first, 0, kItems, piece);
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i)
+            if ((has_before || i >= beyond) && i - beyond < count) *advance<kAccess>(first, 0, i) = piece.item[i];
+    }
+};
 
 }  // namespace cuscan

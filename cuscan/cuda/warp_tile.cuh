@@ -131,38 +131,46 @@ struct WarpTile {
         return last >= 0 && last < kElements;
     }
     // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
-    // stage are read once more. Results that are shifted take the place of the first value there, and go to memory together.
+    // stage are read once more. Runs of results that are shifted go to memory in pieces.
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
         if constexpr (!Element::kStores) return;
         const int64 left = length - first - lane * kItems;
         const Reader<Source> reader{source, row, geometry, geometry.elements(), first, lane};
+        Stores stores;
+        for_each_result<Config>([&](auto k, auto) {
+            stores.at(k).begin(reader.template element<Numbers::kResults + decltype(k)::value>(0), lane);
+        });
         auto store_all = [&](auto vectors, auto at_a_time, auto count) {
             CUSCAN_UNROLL
             for (int r = 0; r < decltype(vectors)::value; ++r) {
                 read_staged<decltype(at_a_time)::value>(reader, r);
-                if constexpr (Shifted::kAny) target::sync_warp();  // all have read what these results take the place of
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
                 running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
-                store_vector_of(reader, r, count(r), left - r * kStride, running);
+                store_vector_of(reader, r, count(r), left - r * kStride, running, stores);
             }
+            for_each_result<Config>([&](auto k, auto) {
+                constexpr int kEnd = decltype(vectors)::value;
+                const auto* item = reader.template element<Numbers::kResults + decltype(k)::value>(kEnd * kStride);
+                stores.at(k).finish(item, count(kEnd));
+            });
         };
-        const auto some = [&](int r) { return clamp(left, kElements) - r * kStride; };
+        // Of the results from vector r on: how many there are, or how far behind the last one it is.
+        const auto some = [&](int r) { return clamp(left + kItems, kElements + kItems) - kItems - r * kStride; };
         if (is_short<Source>(geometry, first))
             store_all(Number<1>(), Number<1>(), some);
-        else if (Shifted::kAny || length - first >= kElements)
-            store_all(Number<kVectors>(), Number<kAtATime>(), [](int) { return kItems; });
+        else if (lies_inside(length, first))
+            store_all(Number<kVectors>(), Number<kAtATime>(), [](int r) { return r < kVectors ? kItems : 0; });
         else
             store_all(Number<kVectors>(), Number<1>(), some);
-        if constexpr (Shifted::kAny) {
-            target::sync_warp();
-            const int count = clamp(length - first, kElements), last = Shifted::kBack ? count - 1 : 0;
-            auto* to = reader.template element<Numbers::kResults>(-lane * kItems);
-            copy_out(const_cast<typename Shifted::Result*>(to) - last, Shifted::home(source, 0) - last, count, lane);
-        }
+    }
+    // Whether the warp tile has elements only, in all rows that the warp works on.
+    static CUSCAN_DEVICE bool lies_inside(int64 length, int64 first) {
+        const bool inside = length - first >= kElements;
+        return kLanes == target::kWarp ? inside : !target::uniform(!inside);
     }
 
     template <class Port>
@@ -344,46 +352,44 @@ private:
         }
     }
 
-    // Results that are stored shifted: one array of them, as large as the first value and in the same direction.
-    struct Shifted {
-        using ResultPort = PortOfArray<Config, Numbers::kResults>;
-        using ValuePort = PortOfArray<Config, 0>;
-        using Result = typename ResultPort::Type;
-        static constexpr bool kAny = is_shifted(ResultPort::kAccess);
-        static constexpr bool kBack = is_mirrored(ResultPort::kAccess);
-        static constexpr Access kAccess = kBack ? Access::kMirrored : Access::kVector;
-        static_assert(!kAny || (Config::Results::kCount == 1 && sizeof(Result) == sizeof(typename ValuePort::Type) &&
-                                is_shifted(ValuePort::kAccess) && kBack == is_mirrored(ValuePort::kAccess)),
-                      "plan.py knows which results can be shifted");
-
-        // Where result `index` of the warp tile is put, aligned as if the row were. Values lie up to 31 bytes above the
-        // places of their results, or 1 to 32 below where they are mirrored: results overwrite no value of a later vector.
-        template <class Source>
-        static CUSCAN_DEVICE Result* home(const Source& source, int index) {
-            Result* results = reinterpret_cast<Result*>(source.template share<0>());
-            return kBack ? results + (kShiftedFrom<ValuePort> / int(sizeof(Result)) + kElements - 1 - index)
-                         : results + index;
+    // How the vectors of a result are stored, from the first to the last.
+    template <class Port, bool kPieced = is_shifted(Port::kAccess)>
+    struct Store {
+        using Type = typename Port::Type;
+        CUSCAN_DEVICE void begin(const Type*, int) {}
+        CUSCAN_DEVICE void vector(const Type* item, int64 step, int count, const Vector<Type, kItems>& vector, bool) {
+            store_vector<Port::kAccess>(const_cast<Type*>(item), step, count, vector);
         }
+        CUSCAN_DEVICE void finish(const Type*, int) const {}
     };
+    template <class Port>
+    struct Store<Port, true> {
+        using Type = typename Port::Type;
+        PiecedRuns<Port::kAccess, kItems, kLanes, Type> runs;
+
+        CUSCAN_DEVICE void begin(const Type* item, int lane) { runs.begin(item, lane); }
+        CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector, bool is_first) {
+            runs.store(const_cast<Type*>(item), vector, count, is_first);
+        }
+        CUSCAN_DEVICE void finish(const Type* item, int count) const { runs.finish(const_cast<Type*>(item), count); }
+    };
+    template <class Port>
+    using StoreOf = Store<Port>;
+    using Stores = Pack<StoreOf, typename Config::Results>;
 
     // Vector r, of which `count` results exist, `left` results before the end of the row.
     template <class Reader>
-    CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running) {
+    CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running,
+                                       Stores& stores) {
         Outputs output;
         run(r, running, output, [&](int i, const auto& state) {
             if (left == i + 1) store_last(reader.row, state);
         });
-        if constexpr (Shifted::kAny) {
-            write_shared<Shifted::kAccess>(Shifted::home(reader.source, r * kStride + reader.lane * kItems),
-                                           output.at(Number<0>()).vector);
-        } else {
-            for_each_result<Config>([&](auto k, auto port) {
-                using Port = decltype(port);
-                constexpr int kArray = Numbers::kResults + decltype(k)::value;
-                auto* item = const_cast<typename Port::Type*>(reader.template element<kArray>(r * kStride));
-                store_vector<Port::kAccess>(item, reader.geometry.axis.stride[kArray], count, output.at(k).vector);
-            });
-        }
+        for_each_result<Config>([&](auto k, auto) {
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            stores.at(k).vector(reader.template element<kArray>(r * kStride), reader.geometry.axis.stride[kArray], count,
+                                output.at(k).vector, r == 0);
+        });
     }
 
     // How this thread gets at the arrays, one vector after the other.
@@ -405,6 +411,8 @@ private:
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r) take(r, staged<kArray>(r));
             } else {
+                if constexpr (is_shifted(Port::kAccess))
+                    if (pieces_exist<kArray>()) return each_piece<kArray>(take);
                 const int64 step = geometry.axis.stride[kArray];
                 const Value* item = element<kArray>(0);
                 auto load_all = [&](auto count) {
@@ -424,6 +432,54 @@ private:
                     load_all([&](int r) { return left - r * kStride; });
                 }
             }
+        }
+        // The same in pieces, from the last vector to the first; all pieces that hold an element of the row lie in the array.
+        template <int kArray, class Take>
+        CUSCAN_DEVICE void each_piece(Take take) const {
+            using Port = PortOfArray<Config, kArray>;
+            using Run = Vector<typename Port::Type, kItems>;
+            PiecedRuns<Port::kAccess, kItems, kLanes, typename Port::Type> runs;
+            runs.begin(element<kArray>(0), lane);
+            const auto load_all = [&](auto count) {
+                Run piece[kVectors], next = {};
+                CUSCAN_UNROLL
+                for (int r = 0; r < kVectors; ++r) {
+                    piece[r] = {};
+                    if (count(r) + runs.beyond > 0) piece[r] = runs.load(element<kArray>(r * kStride));
+                }
+                if (lane == kLanes - 1 && runs.beyond > 0 && count(kVectors - 1) + runs.beyond > kItems)
+                    next = runs.load(element<kArray>((kVectors - 1) * kStride + kItems));
+                runs.begin_with(next);
+                CUSCAN_UNROLL
+                for (int r = kVectors - 1; r >= 0; --r) {
+                    Run run = runs.run(piece[r]);
+                    CUSCAN_UNROLL
+                    for (int i = 0; i < kItems; ++i)
+                        if (i >= count(r)) run.item[i] = {};
+                    take(r, run);
+                }
+            };
+            if (lies_inside(length, first)) {
+                load_all([](int) { return kItems; });
+            } else {
+                const int left = clamp(length - first - lane * kItems + kItems, kElements + kItems) - kItems;
+                load_all([&](int r) { return left - r * kStride; });
+            }
+        }
+        template <int kArray>
+        CUSCAN_DEVICE bool pieces_exist() const {
+            using Port = PortOfArray<Config, kArray>;
+            using Value = typename Port::Type;
+            const int count = clamp(length - first, kElements);
+            const Value* item = element<kArray>(-lane * kItems);
+            const int beyond = elements_beyond<Port::kAccess, kItems>(item);
+            const int last = (count + beyond + kItems - 1) / kItems * kItems - beyond;  // elements to the end of the last piece
+            const Value *from = advance<Port::kAccess>(item, 0, -beyond), *to = advance<Port::kAccess>(item, 0, last - 1);
+            const int64 a = (const char*)from - source.origin.array[kArray], b = (const char*)to - source.origin.array[kArray];
+            const Span& span = geometry.span[kArray];
+            const int64 lowest = is_mirrored(Port::kAccess) ? b : a, highest = is_mirrored(Port::kAccess) ? a : b;
+            const bool exist = count > 0 && lowest >= span.lowest && highest + int64(sizeof(Value)) <= span.end;
+            return !target::uniform(!exist);
         }
         template <int kArray>
         CUSCAN_DEVICE auto staged(int r) const {

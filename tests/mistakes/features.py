@@ -241,8 +241,8 @@ MISTAKES = (
         Kind.PLACE,
         "reset-chain",
         "kernels/tiles.cuh",
-        "shared.flags[k % kFlagStages], row",
-        "shared.flags[0], row",
+        "shared.flags[k % kFlagStages], origin",
+        "shared.flags[0], origin",
     ),
     Mistake(
         "nothing-cleared-beyond-the-end",

@@ -62,7 +62,7 @@ SUMS = {
 # Sums whose results lie in another order of axes in memory than the values: along the scanned one, and across a tile.
 TURNED = {
     "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
-    "panels-crossing": ((20, 13, 41), 0, (0, 2, 1), ONE_SM),
+    "panels-crossing": ((20, 64, 41), 0, (0, 2, 1), ONE_SM),
     "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
 }
 # Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
@@ -456,24 +456,24 @@ MISTAKES = (
         Kind.BOUND,
         "tiles-shifted",
         "stage.cuh",
-        "i = start + lane; i < end;",
-        "i = start + lane; i + 1 < end;",
+        "int i = lane; i < left;",
+        "int i = lane; i + 1 < left;",
     ),
     Mistake(
         "all-but-the-first-filled-one-by-one",
         Kind.BOUND,
         "tiles-misaligned",
         "stage.cuh",
-        "i = start + lane; i < end;",
-        "i = start + lane + (start == 0); i < end;",
+        "int i = lane; i < left;",
+        "int i = lane + (start == 0); i < left;",
     ),
     Mistake(
         "the-next-filled-one-by-one",
         Kind.PLACE,
         "tiles-shifted",
         "stage.cuh",
-        "axis.stride[kArray], first + i)",
-        "axis.stride[kArray], first + i + 1)",
+        "step, first + start);",
+        "step, first + start + 1);",
     ),
     Mistake(
         "shifted-tiles-read-as-if-aligned",
@@ -618,22 +618,6 @@ MISTAKES = (
         "if (j + 1 == whole) units",
     ),
     Mistake(
-        "first-piece-stored-whole",
-        Kind.BOUND,
-        "tiles-shifted",
-        "shifted.cuh",
-        "clamp(beyond == 0 ? 0 : kItems - beyond, count)",
-        "0",
-    ),
-    Mistake(
-        "results-take-the-place-of-values-to-be-read",
-        Kind.WAIT,
-        "tiles-shifted",
-        "warp_tile.cuh",
-        "(Shifted::kAny) target::sync_warp();  // all",
-        "(false) ;  // all",
-    ),
-    Mistake(
         "a-tile-taken-for-short",
         Kind.BOUND,
         "tile-a-row",
@@ -648,17 +632,6 @@ MISTAKES = (
         "kernels/tiles.cuh",
         "(first < geometry.axis.size)",
         "(first + 4 < geometry.axis.size)",
-    ),
-    Mistake(
-        "last-elements-not-stored", Kind.BOUND, "tiles-shifted", "shifted.cuh", "if (tail + lane < count)", "if (false)"
-    ),
-    Mistake(
-        "results-leave-before-all-are-there",
-        Kind.WAIT,
-        "tiles-shifted",
-        "warp_tile.cuh",
-        "            target::sync_warp();\n            const int count = clamp(length - first",
-        "            const int count = clamp(length - first",
     ),
     Mistake(
         "columns-twisted-one-way-only",

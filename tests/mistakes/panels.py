@@ -441,7 +441,7 @@ PIECES = (
     Mistake(
         "the-last-pieces-forgotten",
         Kind.BOUND,
-        "panels-sums",
+        "panels-whole",
         TILE,
         "if (at < bytes) visit",
         "if (at + 16 <= bytes) visit",
@@ -458,7 +458,7 @@ PIECES = (
     Mistake(
         "the-next-segment-only",
         Kind.PLACE,
-        "panels-sums",
+        "panels-narrow",
         TILE,
         "begin += further, there",
         "begin += stride, there",
@@ -474,12 +474,12 @@ PIECES = (
     Mistake(
         "one-segment-again-and-again",
         Kind.PLACE,
-        "panels-slots",
+        "panels-narrow",
         TILE,
         "begin += further, there",
         "there",
     ),
-    Mistake("segments-in-one-place", Kind.PLACE, "panels-slots", TILE, "there += further_there, (i", "(i"),
+    Mistake("segments-in-one-place", Kind.PLACE, "panels-narrow", TILE, "there += further_there, (i", "(i"),
     Mistake(
         "a-piece-of-each-thread",
         Kind.LOST,

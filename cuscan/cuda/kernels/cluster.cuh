@@ -47,7 +47,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     const auto row = origin.at(geometry, target::block_index() / kCluster);
     const int64 first = int64(unit * kWarps + warp_in_unit) * Tile::kElements;
     Tile tile;
-    tile.load_values(FromMemory(), row, geometry, geometry.elements(), first, lane);
+    tile.load_values(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     if (kSends) {
         if (target::thread_index() == 0) {
             shared.totals.init();
@@ -57,7 +57,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
         if (kCluster > 1) target::cluster_arrive();
     }
     tile.find_segments(row, geometry, first, lane, initial);
-    tile.load_flags(FromMemory(), row, geometry, geometry.elements(), first, lane);
+    tile.load_flags(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     Carry carry = Element::start(geometry, row, initial);
 
     // ---- scan
@@ -90,11 +90,11 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
 
     // ---- store
     if constexpr (Element::kCarriesOut)
-        tile.sum_to_end(FromMemory(), row, geometry, first, lane, [&](const State& of_warp) {
+        tile.sum_to_end(FromMemory{origin}, row, geometry, first, lane, [&](const State& of_warp) {
             const State of_unit = join<typename Element::Op>(warp_in_unit > 0, before, of_warp);
             Element::store_carry(geometry, row, 0, has_carry, carry, of_unit);
         });
-    tile.store(FromMemory(), row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
+    tile.store(FromMemory{origin}, row, geometry, geometry.axis.size, first, lane, has_carry || warp_in_unit > 0,
                warp_in_unit > 0 ? join<typename Element::Op>(has_carry, prefix, before) : prefix);
 }
 

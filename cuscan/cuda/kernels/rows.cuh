@@ -32,8 +32,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         const auto place = place_of(row);
         const int64 elements = length(row, geometry.elements());
         tiles[k].find_segments(place, geometry, 0, lane, initial);
-        tiles[k].load_flags(FromMemory(), place, geometry, elements, 0, lane);
-        tiles[k].load_values(FromMemory(), place, geometry, elements, 0, lane);
+        tiles[k].load_flags(FromMemory{origin}, place, geometry, elements, 0, lane);
+        tiles[k].load_values(FromMemory{origin}, place, geometry, elements, 0, lane);
     }
     // ---- scan
     CUSCAN_UNROLL
@@ -44,11 +44,11 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         const uint64 row = first_row + k * kRowsPerWarp;
         const auto place = place_of(row);
         if constexpr (Element::kCarriesOut)
-            tiles[k].sum_to_end(FromMemory(), place, geometry, 0, lane, [&](const typename Element::State& all) {
+            tiles[k].sum_to_end(FromMemory{origin}, place, geometry, 0, lane, [&](const typename Element::State& all) {
                 const auto before = Element::start(geometry, place, initial);
                 if (row < geometry.rows) Element::store_carry(geometry, place, 0, Config::kHasInitial, before, all);
             });
-        tiles[k].store(FromMemory(), place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
+        tiles[k].store(FromMemory{origin}, place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
                        convert<typename Element::State>(Element::start(geometry, place, initial)));
     }
 }

@@ -40,8 +40,8 @@ struct TilesShared {
     // Tiles between the loader and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
-    using ValueStage = Stage<Config, kElements, Tile::kElements, 0, Config::Values::kCount>;
-    using FlagStage = Stage<Config, kElements, Tile::kElements, Arrays<Config>::kMask, Arrays<Config>::kInitial>;
+    using ValueStage = Stage<Config, kElements, 0, Config::Values::kCount>;
+    using FlagStage = Stage<Config, kElements, Arrays<Config>::kMask, Arrays<Config>::kInitial>;
 
     ValueStage values[Config::kStages];
     FlagStage flags[Config::kFlagStages];
@@ -151,13 +151,13 @@ struct Tiles {
             const bool sent = kStaged && tile.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
                               FlagStage::can_be_filled(origin, row, geometry, first);
             auto& full = shared.full[s];
-            if (sent) {
-                target::fence_before_copies();
-                if (speaks) full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
-                shared.flags[f].fill(full, row, geometry, first, lane);
-                shared.values[s].fill(full, row, geometry, first, lane);
-            }
             if (speaks) {
+                if (sent) {
+                    target::fence_before_copies();
+                    full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
+                    shared.flags[f].fill(full, row, geometry, first);
+                    shared.values[s].fill(full, row, geometry, first);
+                }
                 shared.slot[k % kRing] = {tile.strip, tile.unit, tile.exists, sent};
                 if (tile.exists && !sent) full.arrive();
                 shared.begun[k % kRing].arrive();
@@ -329,7 +329,7 @@ struct Tiles {
         });
     }
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
-        return {shared.values[k % kStages], shared.flags[k % kFlagStages], row, start};
+        return {shared.values[k % kStages], shared.flags[k % kFlagStages], origin, row, start};
     }
     static CUSCAN_DEVICE void group_meets(int group) { target::barrier_sync(1 + group, Config::kWarps * target::kWarp); }
 };
