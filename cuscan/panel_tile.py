@@ -21,22 +21,13 @@ SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
 
 
 class Shape(NamedTuple):
-    """Of a tile: steps of a run, runs and columns of a thread; rows of threads; columns, and rows of the batch."""
+    """Of a tile: rows of threads; columns, and rows of the batch; the steps and the columns that these make."""
 
-    steps: int
-    runs: int
-    slots: int
     rows: int
     columns: int
     outers: int
-
-    @property
-    def height(self) -> int:
-        return self.steps * self.runs * self.rows
-
-    @property
-    def width(self) -> int:
-        return self.columns * self.outers
+    height: int
+    width: int
 
     @property
     def units(self) -> int:
@@ -54,10 +45,12 @@ class PanelScan(NamedTuple):
     widest: int
     pack: int  # columns that a thread takes as a vector
     share: tuple[int, int, int]  # of a thread: steps of a run, runs, and columns
+    steps: int  # of all runs of a thread
     crosses: bool  # tiles have many rows of the batch, wherever these lie
     along: int  # bytes of an element of the arrays that are contiguous along the axis, or 0
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
+    most: int  # columns of a tile
 
     @property
     def many(self) -> int:
@@ -67,8 +60,11 @@ class PanelScan(NamedTuple):
     @property
     def of_unit(self) -> int:
         """Rows of threads that have a unit."""
-        steps, runs, _ = self.share
-        return COLUMNS.unit // (steps * runs)
+        return COLUMNS.unit // self.steps
+
+    def shape(self, rows: int, columns: int, outers: int) -> Shape:
+        """A tile of the threads' shares."""
+        return Shape(rows, columns, outers, self.steps * rows, columns * outers)
 
 
 def share_of(length: int, elements: int, together: int, *, counts: bool) -> tuple[int, int, int]:
@@ -76,7 +72,7 @@ def share_of(length: int, elements: int, together: int, *, counts: bool) -> tupl
 
     `counts`: each column has positions of its own.
     """
-    steps = min(power_of_two(length), RUN)
+    steps = power_of_two(length) if length < RUN else RUN
     runs = max(min(power_of_two(-(-length // steps)), elements // steps // together), 1)
     return steps, runs, 1 if counts else max(elements // (steps * runs), together)
 
@@ -88,14 +84,15 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that does not lie there
 
 
-def smaller(shape: Shape, pack: int) -> Shape:
+def smaller(scan: PanelScan, shape: Shape) -> Shape:
     """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
-    if shape.outers > 1:
-        return shape._replace(outers=shape.outers * 3 // 4)
-    if shape.rows > 1:
-        return shape._replace(rows=shape.rows // 2)
-    assert shape.columns > pack, "no GPU has so little shared memory"
-    return shape._replace(columns=max(shape.columns * 3 // 4 // pack, 1) * pack)
+    rows, columns, outers, _, _ = shape
+    if outers > 1:
+        return scan.shape(rows, columns, outers * 3 // 4)
+    if rows > 1:
+        return scan.shape(rows // 2, columns, outers)
+    assert columns > scan.pack, "no GPU has so little shared memory"
+    return scan.shape(rows, max(columns * 3 // 4 // scan.pack, 1) * scan.pack, outers)
 
 
 def parts_of(height: int) -> int:
@@ -110,32 +107,34 @@ def tile_words(
 
     `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
     """
-    kind, outer, height, width = request.kind, scan.batch[0], shape.height, shape.width
-    values, tiled = len(kind.values), len(kind.sizes) + 2
-    at = round_up(280 + 32 * len(layout.arrays) + 240 * tiled, LINE_BYTES)  # panel_header of panels.cuh
+    kind, (rows, columns, outers, height, width) = request.kind, shape
+    first, behind = len(kind.values), len(kind.sizes)  # of the results
+    sizes = scan.column.size, scan.batch[0].size
+    steps_down, steps_across, steps_beyond = layout.axis.strides, scan.column.strides, scan.batch[0].strides
+    at = round_up(280 + 32 * len(layout.arrays) + 240 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     alike: Any = None  # what the array before depends on: most are alike
     array = None
-    for i, spec in enumerate(layout.arrays[:tiled]):
-        is_result = values <= i < tiled - 2
+    for i in range(behind + 2):
+        spec, is_result = layout.arrays[i], first <= i < behind
         if spec is None or (is_result and kind.only_carry):
             words += _DIRECT
             continue
-        length = scan.length - (kind.include_initial and not is_result)
-        strides = layout.axis.strides[i], scan.column.strides[i], outer.strides[i]
-        key = spec.dtype.itemsize, strides, (length, scan.column.size, outer.size)
+        size, length = spec.dtype.itemsize, scan.length - (kind.include_initial and not is_result)
+        key = size, steps_down[i], steps_across[i], steps_beyond[i], length
+        taken = min(height, length)
         if key != alike:
-            array, alike = _array(*key, (min(height, length), shape.columns, shape.outers)), key
+            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers)), key
         if array is None:
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        segments = min(height, length) * width * spec.dtype.itemsize // segment
-        words += at, *pitches, order, *_pieces(segment, segments, STORED_FROM if is_result else PIECE, scan.threads)
+        pieces = _pieces(segment, taken * width * size // segment, STORED_FROM if is_result else PIECE, scan.threads)
+        words += at, *pitches, order, *pieces
         at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
-    if shape.rows > 1 or chain == "shared":
-        at += round_up(shape.rows * (width | 1) * scan.state, PIECE)
+    if rows > 1 or chain == "shared":
+        at += round_up(rows * (width | 1) * scan.state, PIECE)
     carries = at
     parts, units = parts_of(height), shape.units.bit_length() - 1
     if chain:
@@ -227,12 +226,17 @@ def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int
     reach, together = segment + begins - 1, begins // PIECE
     least, best = 0, 0
     for pieces in range(1, 9):
-        across = min(round_up(-(-reach // (pieces * PIECE)), together), threads)
+        across = -(-reach // (pieces * begins)) * together
+        if across > threads:
+            across = threads
         if best and across < LINE_BYTES // PIECE:
             break
-        cost = -(-segments // (threads // across)) * (-(-reach // (across * PIECE)) + 1)
+        turns = -(-segments // (threads // across))
+        cost = turns * (-(-reach // (across * PIECE)) + 1)
         if not best or cost < least:
             least, best = cost, across
+        if turns == 1:  # fewer threads take longer
+            break
     return best, threads // best, -(-(1 << RECIPROCAL_BITS) // best)
 
 

@@ -86,7 +86,10 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         pack = min(aligned, max(vector // narrowest, 1))
         elements = held if power_of_two(length) >= RUN and blocks is not SHARING else min(held, 32)
         share = share_of(length, elements, max(pack, elements // 64 * REGISTER // narrowest), counts=counts)
-        return PanelScan(length, column, batch, state, carry, widest, pack, share, crosses, along, per_sm, threads)
+        steps = share[0] * share[1]
+        most = _most(length, steps, threads * share[2], along)
+        of_kind = state, carry, widest, pack, share, steps
+        return PanelScan(length, column, batch, *of_kind, crosses, along, per_sm, threads, most)
 
     if length <= COLUMNS.unit and not crosses:  # or else fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
@@ -135,7 +138,7 @@ def _panels(
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
-        shape = smaller(shape, scan.pack)
+        shape = smaller(scan, shape)
     panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
     number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
     steps, runs, slots = scan.share
@@ -200,31 +203,32 @@ def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
         if busy > BUSY or lines < least:
             break
     columns, outers = best
-    return Shape(*scan.share, _rows(scan, columns * outers), columns, outers)
+    return scan.shape(_rows(scan, columns * outers), columns, outers)
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
-    (steps, runs, slots), blocks = scan.share, target.sm_count * scan.per_sm
-    most, outer, size = _most(scan), product(scan.batch), scan.column.size
+    blocks, most = target.sm_count * scan.per_sm, scan.most
     if scan.crosses:
         return _crossing_shape(scan, most, blocks)
+    outer, size = product(scan.batch), scan.column.size
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
-    panels = max(waves * blocks // outer, 1)
+    panels = waves * blocks // outer or 1
     columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
     columns = min(_whole_sectors(scan, columns), most, size)
-    outers = 1
+    outers, rows = 1, _rows(scan, columns)
     if columns == size:
-        rows = min(_rows(scan, columns), scan.of_unit)
-        outers = max(min(most // rows // columns, scan.batch[0].size, -(-outer // blocks)), 1)
-    return Shape(steps, runs, slots, _rows(scan, columns * outers), columns, outers)
+        together = most // min(rows, scan.of_unit) // columns
+        if together > 1:
+            outers = min(together, scan.batch[0].size, -(-outer // blocks))
+            rows = _rows(scan, columns * outers)
+    return scan.shape(rows, columns, outers)
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     """A tile of rows that are just wide enough, as high as may be; but there are so many, if units are."""
-    steps, runs, slots = scan.share
-    most, size = _most(scan), scan.column.size
+    most, size = scan.most, scan.column.size
     if scan.crosses:
         return _crossing_shape(scan, min(most, (SECTOR // scan.widest) ** 2), 1)
     columns = min(size, most)
@@ -233,26 +237,27 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
         columns = min(_whole_sectors(scan, -(-size // panels)), most)
     rows = _rows(scan, columns)
     lines = -(-size // columns) * product(scan.batch)
-    while rows > scan.of_unit and lines * -(-scan.length // (rows * steps * runs)) < tiles:
+    while rows > scan.of_unit and lines * -(-scan.length // (rows * scan.steps)) < tiles:
         rows //= 2
     outers = max(min(most // rows // columns, scan.batch[0].size), 1) if columns == size else 1
-    return Shape(steps, runs, slots, rows, columns, outers)
+    return scan.shape(rows, columns, outers)
 
 
-def _most(scan: PanelScan) -> int:
-    """The columns of a tile, at most: fewer where arrays are contiguous along its steps, of which it has more then."""
-    steps, runs, slots = scan.share
+def _most(length: int, steps: int, columns: int, along: int) -> int:
+    """The columns of a tile, at most: fewer where arrays are contiguous along its steps, of which it has more then.
+
+    Threads have so many steps each, and of one row of them so many columns.
+    """
     rows = 1
-    while scan.along and rows * steps * runs < min(scan.length, SIDE_BYTES // scan.along):
+    while along and rows * steps < min(length, SIDE_BYTES // along):
         rows *= 2
-    return scan.threads * slots // rows
+    return columns // rows
 
 
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two."""
-    steps, runs, slots = scan.share
-    fitting = power_of_two(scan.threads * slots // columns or 1, down=True)
-    return min(fitting, power_of_two(-(-scan.length // (steps * runs))), LANES * scan.many)
+    fitting = power_of_two(scan.threads * scan.share[2] // columns or 1, down=True)
+    return min(fitting, power_of_two(-(-scan.length // scan.steps)), LANES * scan.many)
 
 
 def _whole_sectors(scan: PanelScan, columns: int) -> int:
