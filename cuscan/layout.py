@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cuscan.request import ScanRequest
 from cuscan.specs import ArraySpec
@@ -41,29 +41,32 @@ def layout_of(request: ScanRequest) -> Layout:
     first = len(values)  # of the results
     still = (0,) * len(shape)
     strides: list[Sequence[int]] = []
+    alike: Any = None  # the array before: most lie alike
     for spec in arrays:
         if spec is None:
             strides.append(still)
-        else:
-            itemsize = spec.dtype.itemsize
-            strides.append([step * itemsize for step in spec.strides])
+            continue
+        if alike is None or spec.strides != alike.strides or spec.dtype is not alike.dtype:
+            itemsize, alike = spec.dtype.itemsize, spec
+            steps = [step * itemsize for step in spec.strides]
+        strides.append(steps)
     columns = list(zip(*strides))  # noqa: B905  # strict=True takes 0.6 us
-    size, steps = shape[axis], columns[axis]
+    size, along = shape[axis], columns[axis]
     extra = int(kind.include_initial)
     offsets = (0,) * len(arrays)
     if kind.reverse:
         # An array without elements may have no address to count back from.
         places = [max(size - 1, 0)] * len(arrays)
         places[first : first + len(results)] = [max(size - 1 + extra, 0)] * len(results)
-        offsets = tuple(map(operator.mul, places, steps))
-        steps = tuple([-step for step in steps])
+        offsets = tuple(map(operator.mul, places, along))
+        along = tuple([-step for step in along])
     others = [Dimension(n, columns[a]) for a, n in enumerate(shape) if n > 1 and a != axis]
     if len(others) > 1:
         others.sort(key=lambda dim: (abs(dim.strides[first]), abs(dim.strides[first - 1])))
         others = _merge(others)
     # The others come sorted.
-    contiguous = size + extra == 1 or not others or abs(steps[first]) <= abs(others[0].strides[first])
-    return Layout(arrays, Dimension(size + extra, steps), tuple(others), offsets, contiguous)
+    contiguous = size + extra == 1 or not others or abs(along[first]) <= abs(others[0].strides[first])
+    return Layout(arrays, Dimension(size + extra, along), tuple(others), offsets, contiguous)
 
 
 def _merge(dims: list[Dimension]) -> list[Dimension]:

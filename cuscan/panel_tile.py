@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cuscan.assemble import power_of_two, round_up
+from cuscan.assemble import round_up
 from cuscan.layout import Dimension, Layout
 from cuscan.order import PAIRED_SECTION
 from cuscan.request import ScanRequest
@@ -34,47 +34,36 @@ class Shape(NamedTuple):
         return max(self.height // COLUMNS.unit, 1)
 
 
+class Share(NamedTuple):
+    """What a thread has of a tile, and what a block is; the same for all calls of a kind but for a few cases."""
+
+    state: int  # bytes
+    carry: int
+    widest: int
+    pack: int  # columns that a thread takes as a vector
+    steps: int  # of a run
+    runs: int
+    slots: int  # columns of a thread
+    height: int  # steps of all runs
+    columns: int  # of a tile, at most
+    of_unit: int  # rows of threads that have a unit
+    many: int  # rows of threads whose totals a lane takes
+    per_sm: int  # blocks
+    threads: int  # of a block, beside those that find tiles
+
+    def tile(self, rows: int, columns: int, outers: int) -> Shape:
+        return Shape(rows, columns, outers, self.height * rows, columns * outers)
+
+
 class PanelScan(NamedTuple):
-    """What shapes depend on: the axes; bytes of a state, the widest element, and what a thread takes."""
+    """What shapes depend on."""
 
     length: int
     column: Dimension
     batch: tuple[Dimension, ...]
-    state: int
-    carry: int
-    widest: int
-    pack: int  # columns that a thread takes as a vector
-    share: tuple[int, int, int]  # of a thread: steps of a run, runs, and columns
-    steps: int  # of all runs of a thread
-    crosses: bool  # tiles have many rows of the batch, wherever these lie
-    along: int  # bytes of an element of the arrays that are contiguous along the axis, or 0
-    per_sm: int  # blocks
-    threads: int  # of a block, beside those that find tiles
+    share: Share
     most: int  # columns of a tile
-
-    @property
-    def many(self) -> int:
-        """Rows of threads whose totals a lane takes."""
-        return 4 if self.state <= 8 else 2
-
-    @property
-    def of_unit(self) -> int:
-        """Rows of threads that have a unit."""
-        return COLUMNS.unit // self.steps
-
-    def shape(self, rows: int, columns: int, outers: int) -> Shape:
-        """A tile of the threads' shares."""
-        return Shape(rows, columns, outers, self.steps * rows, columns * outers)
-
-
-def share_of(length: int, elements: int, together: int, *, counts: bool) -> tuple[int, int, int]:
-    """What a thread takes that has registers for so many elements, of some columns together.
-
-    `counts`: each column has positions of its own.
-    """
-    steps = power_of_two(length) if length < RUN else RUN
-    runs = max(min(power_of_two(-(-length // steps)), elements // steps // together), 1)
-    return steps, runs, 1 if counts else max(elements // (steps * runs), together)
+    crosses: bool  # tiles have many rows of the batch, wherever these lie
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
@@ -84,15 +73,15 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that does not lie there
 
 
-def smaller(scan: PanelScan, shape: Shape) -> Shape:
+def smaller(share: Share, shape: Shape) -> Shape:
     """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
     rows, columns, outers, _, _ = shape
     if outers > 1:
-        return scan.shape(rows, columns, outers * 3 // 4)
+        return share.tile(rows, columns, outers * 3 // 4)
     if rows > 1:
-        return scan.shape(rows // 2, columns, outers)
-    assert columns > scan.pack, "no GPU has so little shared memory"
-    return scan.shape(rows, max(columns * 3 // 4 // scan.pack, 1) * scan.pack, outers)
+        return share.tile(rows // 2, columns, outers)
+    assert columns > share.pack, "no GPU has so little shared memory"
+    return share.tile(rows, max(columns * 3 // 4 // share.pack, 1) * share.pack, outers)
 
 
 def parts_of(height: int) -> int:
@@ -129,12 +118,12 @@ def tile_words(
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        pieces = _pieces(segment, taken * width * size // segment, STORED_FROM if is_result else PIECE, scan.threads)
+        pieces = _pieces(segment, taken * width * size // segment, STORED_FROM if is_result else PIECE, scan.share.threads)
         words += at, *pitches, order, *pieces
         at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
     if rows > 1 or chain == "shared":
-        at += round_up(rows * (width | 1) * scan.state, PIECE)
+        at += round_up(rows * (width | 1) * scan.share.state, PIECE)
     carries = at
     parts, units = parts_of(height), shape.units.bit_length() - 1
     if chain:
@@ -142,7 +131,7 @@ def tile_words(
         levels = SECTION_LEVELS - units
         if chain == "kept":
             levels = min(blocks.bit_length(), levels)
-        at += width * ((1 + levels + (1 << units)) * scan.carry + parts * scan.state)
+        at += width * ((1 + levels + (1 << units)) * scan.share.carry + parts * scan.share.state)
     return (exchange, carries, levels, parts, units), words, at
 
 
@@ -164,9 +153,9 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
     return max(min(aligned, PIECE // widest), 1)
 
 
-def table_words(scan: PanelScan, panels: int, slots: int) -> int:
+def table_words(carry: int, panels: int, slots: int) -> int:
     """Words of the workspace: a counter for each panel, and a total for each chunk and column (TotalsTable)."""
-    return round_up(panels, LINE_WORDS) + slots * -(-scan.carry // 4)
+    return round_up(panels, LINE_WORDS) + slots * -(-carry // 4)
 
 
 def _array(

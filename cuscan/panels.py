@@ -17,9 +17,9 @@ from cuscan.panel_tile import (
     WIDE_STATE,
     PanelScan,
     Shape,
+    Share,
     aligned_columns,
     parts_of,
-    share_of,
     smaller,
     table_words,
     tile_words,
@@ -41,6 +41,7 @@ LARGE = Blocks(1, 576, 4)  # where one block takes all tiles of a panel: wide ro
 SHARING = Blocks(2, 288, 4)  # where blocks share a panel: while one waits for totals the other works
 WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
+LONGEST = 64  # steps of an axis, from which on a thread's share is the same: it has no more elements
 SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 256  # of a row of one that blocks share
@@ -73,23 +74,17 @@ class Panels(NamedTuple):
 
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
-    kind = request.kind
-    state, carry, widest, narrowest, held = _elements_of(kind, index_dtype(request))
+    kind, index, length = request.kind, index_dtype(request), layout.axis.size
     (column, *others), crosses, along = tile_axes(request, layout)
     batch = batch_of(layout, tuple(others))
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
-    wide, length = state > WIDE_STATE, layout.axis.size
-    aligned = 1 if wide or counts else aligned_columns(request, layout, column, batch)
+    aligned = 1 if counts else aligned_columns(request, layout, column, batch)
+    longest = min(power_of_two(length), LONGEST)
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        per_sm, threads, vector = WIDE if wide else blocks
-        pack = min(aligned, max(vector // narrowest, 1))
-        elements = held if power_of_two(length) >= RUN and blocks is not SHARING else min(held, 32)
-        share = share_of(length, elements, max(pack, elements // 64 * REGISTER // narrowest), counts=counts)
-        steps = share[0] * share[1]
-        most = _most(length, steps, threads * share[2], along)
-        of_kind = state, carry, widest, pack, share, steps
-        return PanelScan(length, column, batch, *of_kind, crosses, along, per_sm, threads, most)
+        share = _share_of(kind, index, blocks, longest, aligned, counts)
+        most = _most(share, length, along) if along else share.columns
+        return PanelScan(length, column, batch, share, most, crosses)
 
     if length <= COLUMNS.unit and not crosses:  # or else fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
@@ -98,77 +93,76 @@ def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
             return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
-    if _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.per_sm and length > shape.height:
+    if length > shape.height and _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm:
         sharing = scan_of(SHARING)
-        shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.per_sm)
+        shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.share.per_sm)
         if length > shared.height:
             return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
 
 
-class _Elements(NamedTuple):
-    """Bytes of states, of the widest and the narrowest element; elements that a thread has registers for."""
-
-    state: int
-    carry: int
-    widest: int
-    narrowest: int  # of the values
-    held: int
-
-
 @functools.lru_cache(MOST)
-def _elements_of(kind: CallKind, index: str) -> _Elements:
+def _share_of(kind: CallKind, index: str, blocks: Blocks, length: int, aligned: int, counts: bool) -> Share:
+    """What a thread takes of an axis of so many steps, a power of two; longer ones than `LONGEST` count as such.
+
+    Columns are aligned to so many neighbours at most. `counts`: each column has positions of its own.
+    """
     state, carry = state_bytes(kind, index)
-    sizes = [dtype.itemsize for dtype in kind.values]
-    widest = max(*sizes, *[dtype.itemsize for dtype in kind.results])
-    registers = sum([max(size, REGISTER) for size in sizes])
-    held = 8 if state > WIDE_STATE else 16 if max(widest, registers) >= 8 else 32
-    if widest < REGISTER == registers and state <= REGISTER:
-        held = 64  # which share registers
-    return _Elements(state, carry, widest, min(sizes), held)
+    wide, sizes = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values]
+    widest, registers = max(kind.sizes), sum([max(size, REGISTER) for size in sizes])
+    elements = 8 if wide else 16 if max(widest, registers) >= 8 else 32  # that a thread has registers for
+    if widest < REGISTER == registers and state <= REGISTER and length >= RUN and blocks is not SHARING:
+        elements = 64  # which share registers
+    per_sm, threads, vector = WIDE if wide else blocks
+    pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
+    together = max(pack, elements // 64 * REGISTER // min(sizes))
+    steps = min(length, RUN)
+    runs = max(min(length // steps, elements // steps // together), 1)
+    slots, height = 1 if counts else max(elements // (steps * runs), together), steps * runs
+    thread = state, carry, widest, pack, steps, runs, slots, height
+    return Share(*thread, threads * slots, COLUMNS.unit // height, 4 if state <= 8 else 2, per_sm, threads)
 
 
 def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
     """Panels of tiles of a shape, or a smaller one if that takes too much shared memory."""
-    room = (target.shared_bytes // scan.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
+    length, column, batch, share, _, _ = scan
+    room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     while True:
-        chain = "shared" if shares else "kept" if scan.length > min(shape.height, COLUMNS.unit) else ""
+        chain = "shared" if shares else "kept" if length > min(shape.height, COLUMNS.unit) else ""
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
         if nbytes <= room:
             break
-        shape = smaller(scan, shape)
-    panels, row_blocks = -(-scan.column.size // shape.columns), -(-scan.batch[0].size // shape.outers)
-    number, tiles = panels * row_blocks * product(scan.batch[1:]), -(-scan.length // shape.height)
-    steps, runs, slots = scan.share
+        shape = smaller(share, shape)
+    rows, columns, outers, height, width = shape
+    panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)
+    number = panels * row_blocks * product(batch[1:])
     constants = {
-        "Threads": scan.threads + FINDERS,
-        "Steps": steps,
-        "Runs": runs,
-        "Slots": slots,
+        "Threads": share.threads + FINDERS,
+        "Steps": share.steps,
+        "Runs": share.runs,
+        "Slots": share.slots,
         "Kept": int(chain == "kept"),
-        "Units": int(shape.units > 1),
-        "Pack": scan.pack,
-        "Many": scan.many,
+        "Units": int(height >= 2 * COLUMNS.unit),
+        "Pack": share.pack,
+        "Many": share.many,
     }
     _, _, kept, parts, _ = places
     levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else parts + kept
     chunks = -(-tiles >> levels)
+    turns = (-(-rows // share.many) - 1).bit_length()
     return Panels(
-        scan.batch,
-        scan.column,
+        batch,
+        column,
         constants,
-        (
-            *(shape.columns, shape.outers, panels, row_blocks, shape.rows, *places, levels),
-            *((-(-shape.rows // scan.many) - 1).bit_length(), number, tiles, *arrays),
-        ),
-        scan.threads + FINDERS,
-        scan.per_sm,
+        (columns, outers, panels, row_blocks, rows, *places, levels, turns, number, tiles, *arrays),
+        share.threads + FINDERS,
+        share.per_sm,
         room,
         number,
         chunks,
-        table_words(scan, number, number * shape.width * chunks) if shares else 0,
+        table_words(share.carry, number, number * width * chunks) if shares else 0,
     )
 
 
@@ -178,7 +172,7 @@ def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: 
     taken = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
     while taken << levels + 1 <= CHUNK_BYTES:
         levels += 1
-    while levels > least and panels * (tiles >> levels) < CHUNKS * target.sm_count * scan.per_sm:
+    while levels > least and panels * (tiles >> levels) < CHUNKS * target.sm_count * scan.share.per_sm:
         levels -= 1
     return levels
 
@@ -190,11 +184,12 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
 
 def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
     """A tile of so many lines at most, of columns and of rows of the batch alike; fewer, if that keeps blocks busy."""
-    least, beyond = (SECTOR // scan.widest) ** 2, product(scan.batch[1:])
+    share, beyond = scan.share, product(scan.batch[1:])
+    least, pack = (SECTOR // share.widest) ** 2, share.pack
     busiest, best = 0.0, (1, 1)
     while True:
         columns, outers = sides(scan.column.size, scan.batch[0].size, lines)
-        columns = max(columns // scan.pack, 1) * scan.pack
+        columns = max(columns // pack, 1) * pack
         number = -(-scan.column.size // columns) * -(-scan.batch[0].size // outers) * beyond
         busy = number / round_up(number, blocks)
         if busy > busiest:
@@ -203,63 +198,62 @@ def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
         if busy > BUSY or lines < least:
             break
     columns, outers = best
-    return scan.shape(_rows(scan, columns * outers), columns, outers)
+    return share.tile(_rows(scan, columns * outers), columns, outers)
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
-    blocks, most = target.sm_count * scan.per_sm, scan.most
-    if scan.crosses:
+    _, (size, _), batch, share, most, crosses = scan
+    blocks = target.sm_count * share.per_sm
+    if crosses:
         return _crossing_shape(scan, most, blocks)
-    outer, size = product(scan.batch), scan.column.size
+    outer = product(batch)
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = waves * blocks // outer or 1
-    columns = max(-(-size // panels), -(-LEAST_BYTES // scan.widest))
-    columns = min(_whole_sectors(scan, columns), most, size)
+    columns = max(-(-size // panels), -(-LEAST_BYTES // share.widest))
+    columns = min(_whole_sectors(share, columns), most, size)
     outers, rows = 1, _rows(scan, columns)
     if columns == size:
-        together = most // min(rows, scan.of_unit) // columns
+        together = most // min(rows, share.of_unit) // columns
         if together > 1:
-            outers = min(together, scan.batch[0].size, -(-outer // blocks))
+            outers = min(together, batch[0].size, -(-outer // blocks))
             rows = _rows(scan, columns * outers)
-    return scan.shape(rows, columns, outers)
+    return share.tile(rows, columns, outers)
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     """A tile of rows that are just wide enough, as high as may be; but there are so many, if units are."""
-    most, size = scan.most, scan.column.size
-    if scan.crosses:
-        return _crossing_shape(scan, min(most, (SECTOR // scan.widest) ** 2), 1)
+    length, (size, _), batch, share, most, crosses = scan
+    if crosses:
+        return _crossing_shape(scan, min(most, (SECTOR // share.widest) ** 2), 1)
     columns = min(size, most)
-    if size * scan.widest > WHOLE_BYTES:
-        panels = -(-size * scan.widest // SHARED_BYTES)
-        columns = min(_whole_sectors(scan, -(-size // panels)), most)
+    if size * share.widest > WHOLE_BYTES:
+        panels = -(-size * share.widest // SHARED_BYTES)
+        columns = min(_whole_sectors(share, -(-size // panels)), most)
     rows = _rows(scan, columns)
-    lines = -(-size // columns) * product(scan.batch)
-    while rows > scan.of_unit and lines * -(-scan.length // (rows * scan.steps)) < tiles:
+    lines = -(-size // columns) * product(batch)
+    while rows > share.of_unit and lines * -(-length // (rows * share.height)) < tiles:
         rows //= 2
-    outers = max(min(most // rows // columns, scan.batch[0].size), 1) if columns == size else 1
-    return scan.shape(rows, columns, outers)
+    outers = max(min(most // rows // columns, batch[0].size), 1) if columns == size else 1
+    return share.tile(rows, columns, outers)
 
 
-def _most(length: int, steps: int, columns: int, along: int) -> int:
-    """The columns of a tile, at most: fewer where arrays are contiguous along its steps, of which it has more then.
-
-    Threads have so many steps each, and of one row of them so many columns.
-    """
+def _most(share: Share, length: int, along: int) -> int:
+    """The columns of a tile where arrays are contiguous along its steps: fewer, as it has more of these then."""
     rows = 1
-    while along and rows * steps < min(length, SIDE_BYTES // along):
+    while rows * share.height < min(length, SIDE_BYTES // along):
         rows *= 2
-    return columns // rows
+    return share.columns // rows
 
 
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two."""
-    fitting = power_of_two(scan.threads * scan.share[2] // columns or 1, down=True)
-    return min(fitting, power_of_two(-(-scan.length // scan.steps)), LANES * scan.many)
+    share = scan.share
+    fitting = power_of_two(share.columns // columns or 1, down=True)
+    return min(fitting, power_of_two(-(-scan.length // share.height)), LANES * share.many)
 
 
-def _whole_sectors(scan: PanelScan, columns: int) -> int:
+def _whole_sectors(share: Share, columns: int) -> int:
     """As many columns or some more: panels begin with sectors if rows do."""
-    return round_up(columns, max(SECTOR // scan.widest, 1))
+    return round_up(columns, max(SECTOR // share.widest, 1))
