@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import NamedTuple
 
 from cuscan.layout import Dimension, Layout
 from cuscan.request import ScanRequest
@@ -13,14 +12,6 @@ SECTOR = 32  # bytes that memory moves at a time
 LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
 STEPS = 32
 MOST_ROWS = 128  # of threads above each other, which have 32 steps each
-
-
-class Axes(NamedTuple):
-    """The columns and the batch of a scan in panels."""
-
-    others: tuple[Dimension, ...]
-    crosses: bool  # tiles have many rows of the batch, too: columns alone would not do for results and values
-    along: int  # bytes of an element of the results or the values, if these are neighbours along the scanned axis
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
@@ -38,21 +29,24 @@ def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:
     return math.prod([d.size for d in lines]) * item < SECTOR
 
 
-def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
+def tile_axes(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool, int]:
     """The axes of tiles, so that memory moves few bytes beside those of the results and the values.
+
+    The columns, and then the batch; whether tiles have many rows of the batch, too, as columns alone would not do for
+    results and values; and the bytes of an element of the results or the values, if these are neighbours along the
+    scanned axis.
 
     By default columns are along the fastest axis of the results. Where values have another one, those axes are taken
     that waste least: one for columns, or that and one for rows of the batch.
     """
     others, axis = layout.others, layout.axis
     sizes, values = request.kind.sizes, len(request.values)
+    fast = _fastest(axis, others, 0, sizes[0])
+    # No two axes of a result are as fast.
+    if fast is None or abs(fast.strides[values]) == sizes[values]:
+        return others, False, 0
+    fast_of_result = _fastest(axis, others, values, sizes[values])
     items = {0: sizes[0], values: sizes[values]}
-    fast = _fastest((axis, *others), 0, sizes[0])
-    if fast is None:
-        return Axes(others, False, 0)
-    fast_of_result = _fastest((axis, *others), values, sizes[values])
-    if fast is fast_of_result:
-        return Axes(others, False, 0)
     along = min(
         (item for item, of in zip(items.values(), (fast, fast_of_result), strict=True) if of is axis), default=0
     )
@@ -67,14 +61,16 @@ def tile_axes(request: ScanRequest, layout: Layout) -> Axes:
 
     taken = min((*itertools.permutations(others, 1), *itertools.permutations(others, 2)), key=waste)
     rest = tuple(d for d in others if all(d is not each for each in taken))
-    return Axes((*taken, *rest), len(taken) > 1, along)
+    return (*taken, *rest), len(taken) > 1, along
 
 
-def _fastest(axes: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
-    """The axis along which an array has neighbours."""
-    for axis in axes:
-        if abs(axis.strides[number]) == item and axis.size > 1:
-            return axis
+def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
+    """The axis along which an array has neighbours: the scanned one, or another."""
+    if abs(axis.strides[number]) == item and axis.size > 1:
+        return axis
+    for other in others:
+        if abs(other.strides[number]) == item:
+            return other
     return None
 
 
