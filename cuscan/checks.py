@@ -38,10 +38,8 @@ def check_offsets(offsets: Any, length: int) -> None:
         )
 
 
-def check_address(name: str, view: ArrayView | None) -> None:
+def check_address(name: str, view: ArrayView) -> None:
     """Arrays on a GPU begin at multiples of their item size."""
-    if view is None:
-        return
     kind = view.kind
     size = kind.dtype.itemsize
     if view.pointer % size and kind.device.type != "cpu":
@@ -170,8 +168,8 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
     if kind.readonly:
         raise ScanValueError(f"{name} is read-only")
     reach = 1
-    for stride, size in sorted(zip(map(abs, kind.strides), shape, strict=True)):
-        if stride < reach and size > 1 and 0 not in shape:
+    for stride, size in sorted([(abs(stride), size) for stride, size in zip(kind.strides, shape) if size > 1]):  # noqa: B905
+        if stride < reach and 0 not in shape:
             raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)
     return spec_of(out)

@@ -213,15 +213,16 @@ _kinds: Table[Any, CallKind] = Table()
 
 def _kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
     """The kind of a call, made once for all that are alike but for their sizes, strides and addresses."""
-    outs, library = operands.outs, operands.views[0].kind.library
+    views, outs = operands.views, operands.outs
+    library = views[0].kind.library
     key = (
         flags,
         operands.roles,
         has_initial,
         library,
         library.index_dtype(),  # JAX's may change
-        *[view.kind.dtype for view in operands.views],
-        outs if outs is None else tuple([out.kind.dtype for out in outs]),
+        outs is None,
+        *[view.kind.dtype for view in (views if outs is None else views + outs)],
     )
     try:
         return _kinds.get(key) or keep(_kinds, key, _make_kind(flags, operands, has_initial))

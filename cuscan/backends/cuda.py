@@ -8,7 +8,7 @@ import functools
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import cupy
 
@@ -91,10 +91,10 @@ class Launch:
         config, self.grid = plan.config, plan.grid
         self.workspace_bytes = plan.workspace_bytes
         self.order, self.numbers = config.order, config.numbers
-        self.moves = config.reorders or any(plan.offsets)
-        self.offsets = plan.present_offsets
+        starts = plan_starts(request, target) if request.segments else None
+        self.moves = config.reorders or any(plan.offsets) or starts is not None
+        self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
-        starts = plan_starts(request, target)
         try:
             self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
             self.starts = starts and _Starts(starts, target, device.ordinal, roles.index("offsets"))
@@ -169,7 +169,7 @@ class CallLaunch(Launch):
 
     def __init__(self, request: ScanRequest, operands: Operands, checks_offsets: bool) -> None:
         first = operands.views[0].kind
-        library = cast(DeviceLibrary, first.library)
+        library: DeviceLibrary = first.library  # type: ignore[assignment]
         super().__init__(request, operands.roles, library, first.device)
         self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
         self.near = find_near(len(operands.views), self.kinds)
@@ -177,13 +177,14 @@ class CallLaunch(Launch):
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
         self.only_queues = not self.checks_offsets and not self.empty and self.unscanned is None
-        results = () if operands.outs is not None or request.only_carry else request.results
-        made = [(spec.shape, spec.strides, spec.dtype) for spec in results]
+        made = []
+        if operands.outs is None and not self.kind.only_carry:
+            made += [(spec.shape, spec.strides, spec.dtype) for spec in request.results]
         if request.last is not None:
             made.append(_without(request.last, request.axis))
         for field in request.carry_out:
             made.append(_without(field, request.axis))
-        self.makers = tuple([library.maker(*spec, self.device) for spec in made])
+        self.makers = tuple([library.maker(*spec, self.device) for spec in made]) if made else ()
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
@@ -287,7 +288,8 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
             _set_device(wanted)
         launch, pointers = _find_launch(flags, operands, initial is not None)
         arrays = tuple([view if view.kind.is_number else view.owner for view in operands.views])
-        results = launch.run(arrays, tuple([out.owner for out in operands.outs or ()]), pointers, initial)
+        outs = tuple([out.owner for out in operands.outs]) if operands.outs else ()
+        results = launch.run(arrays, outs, pointers, initial)
         lent = [view.lender for view in operands.views if view.lender is not None]
         if lent:
             _keep(lent)
