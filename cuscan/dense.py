@@ -46,9 +46,9 @@ def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
 
     And carries, if they do not matter.
     """
-    beside = (request.segments, request.row_initial, request.last)
-    plain = request.op.states is SCALAR and beside == (None, None, None) and not request.include_initial
-    return plain and (carries or not (request.carry_in or request.carry_out))
+    kind = request.kind
+    plain = kind.op.states is SCALAR and kind.segments is None and kind.last is None and not kind.include_initial
+    return plain and request.row_initial is None and (carries or not (request.carry_in or request.carry_out))
 
 
 def stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int) -> Stretches:

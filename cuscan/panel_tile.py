@@ -118,8 +118,8 @@ def tile_words(
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        pieces = _pieces(segment, taken * width * size // segment, STORED_FROM if is_result else PIECE, scan.share.threads)
-        words += at, *pitches, order, *pieces
+        segments, begins = taken * width * size // segment, STORED_FROM if is_result else PIECE
+        words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0
     if rows > 1 or chain == "shared":
@@ -166,7 +166,7 @@ def _array(
     Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
     How it lies in shared memory: its pitches and its order (`PanelArray`); bytes, of all and of a segment.
     """
-    steps = [abs(stride) for stride in strides]
+    steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
     if steps[COLUMN] != item or extents[COLUMN] == 1:
         for a in (STEP, OUTER):
@@ -215,9 +215,7 @@ def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int
     reach, together = segment + begins - 1, begins // PIECE
     least, best = 0, 0
     for pieces in range(1, 9):
-        across = -(-reach // (pieces * begins)) * together
-        if across > threads:
-            across = threads
+        across = min(-(-reach // (pieces * begins)) * together, threads)
         if best and across < LINE_BYTES // PIECE:
             break
         turns = -(-segments // (threads // across))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from cuscan.crossing import runs_along
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
-from cuscan.kept import Table, keep
+from cuscan.kept import MOST, Table, keep
 from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_access
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.panels import panels_of
@@ -173,10 +174,13 @@ def _plan_cluster(
     """Rows of some units, each worked on by a cluster at once: cluster.cuh. None for all other scans."""
     if target.arch < BULK_ARCH:
         return None
-    batch = batch_of(layout, layout.others)
-    rows, row_units = product(batch), -(-layout.axis.size // order.unit)
-    clusters = _side_by_side(request, layout, order, target, rows)
-    clusters = clusters or _in_turn(request, layout, order, accesses, target)
+    batch, length = batch_of(layout, layout.others), layout.axis.size
+    rows, row_units = product(batch), -(-length // order.unit)
+    # A row of one unit needs no more warps than it fills; the order does not notice.
+    warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
+    clusters = _side_by_side(target, row_units, warps, THREADS_PER_SM["cluster", max(request.kind.sizes)])
+    if clusters is None or rows * clusters.cluster > target.sm_count * clusters.blocks_per_sm:
+        clusters = _in_turn(request, layout, order, accesses, target)
     if clusters is None:
         return None
     state, _ = state_bytes(request.kind)
@@ -197,21 +201,17 @@ def _plan_cluster(
     )
 
 
-def _side_by_side(request: ScanRequest, layout: Layout, order: Order, target: Target, rows: int) -> _Clusters | None:
-    """For rows so few and short that there is room for all at once."""
-    length = layout.axis.size
-    row_units = -(-length // order.unit)
-    # A row of one unit needs no more warps than it fills; the order does not notice.
-    warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
+@functools.lru_cache(MOST)
+def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _Clusters | None:
+    """For rows so few and short that there is room for all at once, if an SM has so many threads."""
     largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
     if row_units > CLUSTER_UNITS:
         return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
-        blocks_per_sm = _blocks_per_sm("cluster", max(request.kind.sizes), units * warps * WARP)
+        blocks_per_sm = max(threads // (units * warps * WARP), 1)
         cluster = power_of_two(-(-row_units // units))
         if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
-            fits = rows * cluster <= target.sm_count * blocks_per_sm
-            return _Clusters(cluster, units, warps, blocks_per_sm) if fits else None
+            return _Clusters(cluster, units, warps, blocks_per_sm)
     return None
 
 
