@@ -10,6 +10,7 @@ from cuscan.dtypes import DTYPES, DType
 from cuscan.kept import MOST, Table, keep
 from cuscan.layout import Dimension, Layout, spans_of
 from cuscan.request import CallKind, ScanRequest
+from cuscan.specs import new_tuple
 from cuscan.tuning import LINE_WORDS
 
 STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
@@ -65,7 +66,7 @@ def assemble(
     geometry += product(batch), units, words
     geometry += spans_of(layout, len(kind.values) + len(kind.results) + 2)  # with the mask and the flags
     geometry += beside
-    return ScanPlan(config, grid, tuple(geometry), layout.offsets, words)
+    return new_tuple(ScanPlan, (config, grid, tuple(geometry), layout.offsets, words))
 
 
 _configs: Table[Any, Config] = Table()  # of kinds of calls and what was decided for them

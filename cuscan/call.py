@@ -14,6 +14,7 @@ import numpy as np
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import INDEXED, OPERATORS, Monoid
+from cuscan.specs import new_tuple
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
@@ -61,12 +62,8 @@ def make_flags(
         flags = (reverse, exclusive, include_initial, skipna, return_last, validate, return_carry)
         names = ("reverse", "exclusive", "include_initial", "skipna", "return_last", "validate", "return_carry")
         reverse, exclusive, include_initial, skipna, return_last, validate, return_carry = map(_to_bool, names, flags)
-    # What Flags(...) does takes twice as long.
     fields = op, axis, reverse, exclusive, include_initial, skipna, dtype, return_last, validate
-    return _new_tuple(Flags, (*fields, return_carry, only_carry))
-
-
-_new_tuple = tuple.__new__
+    return new_tuple(Flags, (*fields, return_carry, only_carry))
 
 
 SEGMENTS = ("reset", "offsets", "keys")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cuscan.request import ScanRequest
-from cuscan.specs import ArraySpec
+from cuscan.specs import ArraySpec, new_tuple
 from cuscan.tuning import VECTOR_BYTES
 
 
@@ -60,13 +60,14 @@ def layout_of(request: ScanRequest) -> Layout:
         places[first : first + len(results)] = [max(size - 1 + extra, 0)] * len(results)
         offsets = tuple(map(operator.mul, places, along))
         along = tuple([-step for step in along])
-    others = [Dimension(n, columns[a]) for a, n in enumerate(shape) if n > 1 and a != axis]
+    others = [new_tuple(Dimension, (n, columns[a])) for a, n in enumerate(shape) if n > 1 and a != axis]
     if len(others) > 1:
-        others.sort(key=lambda dim: (abs(dim.strides[first]), abs(dim.strides[first - 1])))
+        others.sort(key=lambda dim: abs(dim.strides[first]))  # no two are as fast: results do not overlap
         others = _merge(others)
     # The others come sorted.
     contiguous = size + extra == 1 or not others or abs(along[first]) <= abs(others[0].strides[first])
-    return Layout(arrays, Dimension(size + extra, along), tuple(others), offsets, contiguous)
+    line = new_tuple(Dimension, (size + extra, along))
+    return new_tuple(Layout, (arrays, line, tuple(others), offsets, contiguous))
 
 
 def _merge(dims: list[Dimension]) -> list[Dimension]:

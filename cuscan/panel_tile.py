@@ -8,6 +8,7 @@ from cuscan.assemble import round_up
 from cuscan.layout import Dimension, Layout
 from cuscan.order import PAIRED_SECTION
 from cuscan.request import ScanRequest
+from cuscan.specs import new_tuple
 from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 
 RUN = COLUMNS.items  # steps
@@ -52,7 +53,7 @@ class Share(NamedTuple):
     threads: int  # of a block, beside those that find tiles
 
     def tile(self, rows: int, columns: int, outers: int) -> Shape:
-        return Shape(rows, columns, outers, self.height * rows, columns * outers)
+        return new_tuple(Shape, (rows, columns, outers, self.height * rows, columns * outers))
 
 
 class PanelScan(NamedTuple):

@@ -65,11 +65,7 @@ class Panels(NamedTuple):
     shared_bytes: int
     number: int
     chunks: int  # of a panel, where blocks share panels
-    words: int  # of the workspace, where blocks share panels
-
-    @property
-    def shared(self) -> bool:
-        return self.words > 0
+    words: int  # of the workspace, where blocks share panels; else 0
 
 
 def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:

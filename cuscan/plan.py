@@ -178,7 +178,9 @@ def _plan_cluster(
     rows, row_units = product(batch), -(-length // order.unit)
     # A row of one unit needs no more warps than it fills; the order does not notice.
     warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
-    clusters = _side_by_side(target, row_units, warps, THREADS_PER_SM["cluster", max(request.kind.sizes)])
+    clusters, threads = None, THREADS_PER_SM["cluster", max(request.kind.sizes)]
+    if row_units <= CLUSTER_UNITS:
+        clusters = _side_by_side(target, row_units, warps, threads)
     if clusters is None or rows * clusters.cluster > target.sm_count * clusters.blocks_per_sm:
         clusters = _in_turn(request, layout, order, accesses, target)
     if clusters is None:
@@ -205,8 +207,6 @@ def _plan_cluster(
 def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _Clusters | None:
     """For rows so few and short that there is room for all at once, if an SM has so many threads."""
     largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
-    if row_units > CLUSTER_UNITS:
-        return None
     for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
         blocks_per_sm = max(threads // (units * warps * WARP), 1)
         cluster = power_of_two(-(-row_units // units))
@@ -402,26 +402,28 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
 def _plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Columns of any kind: panels.cuh."""
     panels = panels_of(request, layout, target)
-    turns = panels.number * (panels.chunks if panels.shared else 1)
-    if panels.shared:
+    batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
+    shared = words > 0
+    turns = number * chunks if shared else number
+    if shared:
         _check_tickets(turns)
     accesses = ["None" if spec is None else "Number" if spec.is_number else "Element" for spec in layout.arrays]
     return assemble(
         request,
         layout,
         "panels",
-        batch=panels.batch,
-        column=panels.column,
+        batch=batch,
+        column=column,
         accesses=tuple(accesses),
         items=1,
-        constants=panels.constants,
-        block=panels.block,
-        blocks_per_sm=panels.blocks_per_sm,
-        grid=min(turns, target.sm_count * panels.blocks_per_sm),
-        shared_bytes=panels.shared_bytes,
-        tickets=panels.shared,
-        words=panels.words,
-        beside=panels.beside,
+        constants=constants,
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(turns, target.sm_count * blocks_per_sm),
+        shared_bytes=shared_bytes,
+        tickets=shared,
+        words=words,
+        beside=beside,
     )
 
 
