@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
+from cuscan.kept import MOST
 from cuscan.layout import Layout
 from cuscan.order import LANES, Order
 from cuscan.request import ScanRequest
@@ -57,26 +59,35 @@ def stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int
         return _thread_rows(request, layout, blocks)
     vectors = -(-layout.axis.size // order.vector)
     constants = {"Vectors": vectors, "Longest": vectors * order.vector, "InPlace": 0}
-    return _stretches("warp_rows", constants, layout, blocks, sum(_sizes(request)), _WARPS, 1)
+    return _stretches("warp_rows", layout, blocks, constants, sum(_sizes(request)), _WARPS, 1)
 
 
 def _thread_rows(request: ScanRequest, layout: Layout, blocks: int) -> Stretches:
-    length, sizes = layout.axis.size, _sizes(request)
-    lowest = _lowest(layout, sizes)
+    sizes = _sizes(request)
+    lowest = tuple([address % VECTOR_BYTES for address in _lowest(layout, sizes)])
+    return _stretches("thread_rows", layout, blocks, *_threads_of(layout.axis.size, sizes, lowest))
+
+
+@functools.lru_cache(MOST)
+def _threads_of(length: int, sizes: tuple[int, ...], lowest: tuple[int, ...]) -> tuple[dict[str, int], int, int, int]:
+    """How threads take rows of a length, of arrays that begin at such addresses but for multiples of 16 bytes.
+
+    Constants, bytes of shared memory that an element takes, warps, and rows that one takes at a time.
+    """
     side = 1  # rows of a thread side by side: whole 32-bit words, if that are not too many
     while side * length * min(sizes[:2]) % 4 and 2 * side * length * max(sizes) <= SIDE_BYTES:
         side *= 2
     units = [math.gcd(VECTOR_BYTES, side * length * size, lowest[i]) // size for i, size in enumerate(sizes)]
-    in_place = sizes[0] == sizes[1] and (lowest[0] - lowest[1]) % VECTOR_BYTES == 0
+    in_place = sizes[0] == sizes[1] and lowest[0] == lowest[1]
     constants = {"Longest": length, "InPlace": int(in_place), "Side": side, "ValueUnit": units[0]}
-    constants |= {"ResultUnit": units[1], "MaskUnit": 1 if request.mask is None else units[2]}
+    constants |= {"ResultUnit": units[1], "MaskUnit": units[2] if len(sizes) > 2 else 1}
     room = sum(sizes) - in_place * sizes[1]
     warps = max(min(STRETCH_BYTES // (LANES * side * length * room), _WARPS), 1)
-    return _stretches("thread_rows", constants, layout, blocks, room, warps, LANES * side)
+    return constants, room, warps, LANES * side
 
 
 def _stretches(
-    family: str, constants: dict[str, int], layout: Layout, blocks: int, room: int, warps: int, rows_of_warp: int
+    family: str, layout: Layout, blocks: int, constants: dict[str, int], room: int, warps: int, rows_of_warp: int
 ) -> Stretches:
     """As many rows as fit if each element takes `room` bytes of shared memory; a warp takes so many rows at a time."""
     row_bytes, at_a_time = constants["Longest"] * room, warps * rows_of_warp

@@ -28,7 +28,7 @@ _ADVICE = {
 
 def element_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, name: str) -> tuple[int, ...]:
     """The strides of a NumPy or CuPy array in elements."""
-    if any([stride % itemsize for stride in strides]) and math.prod(shape) > 1:
+    if math.gcd(itemsize, *strides) != itemsize and math.prod(shape) > 1:
         raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
     return tuple([stride // itemsize for stride in strides])
 
