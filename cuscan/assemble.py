@@ -59,12 +59,15 @@ def assemble(
     )
     key = kind, accesses, sent, *decided, *constants.values()  # a family has the same constants always
     config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, sent, constants, decided))
-    geometry: list[int] = []
-    for size, strides in (layout.axis, column or _unit_dimension(len(layout.arrays)), *batch):
+    size, strides = layout.axis
+    columns, column_strides = column or _unit_dimension(len(layout.arrays))
+    geometry, rows = [size, *strides, columns, *column_strides], 1
+    for size, strides in batch:
         geometry.append(size)
         geometry += strides
-    geometry += product(batch), units, words
-    geometry += spans_of(layout, len(kind.values) + len(kind.results) + 2)  # with the mask and the flags
+        rows *= size
+    geometry += rows, units, words
+    geometry += spans_of(layout, len(kind.sizes) + 2)  # with the mask and the flags
     geometry += beside
     return new_tuple(ScanPlan, (config, grid, tuple(geometry), layout.offsets, words))
 
