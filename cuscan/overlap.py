@@ -23,9 +23,9 @@ def find_near(read: int, kinds: Sequence[ArrayKind]) -> tuple[Near, ...]:
     """
     near = []
     for other in range(read, len(kinds)):
-        first, last = kinds[other].reach
+        first, last = kinds[other].start, kinds[other].end
         for one in range(other):
-            lowest, highest = kinds[one].reach
+            lowest, highest = kinds[one].start, kinds[one].end
             if first < last and lowest < highest:
                 near.append((one, other, first - highest, last - lowest))
     return tuple(near)

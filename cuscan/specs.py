@@ -41,7 +41,7 @@ class Segments(NamedTuple):
 def spec_of(view: ArrayView) -> ArraySpec:
     """The spec of an array that is there."""
     kind = view.kind
-    fields = kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number, kind.reach
+    fields = kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number, (kind.start, kind.end)
     return new_tuple(ArraySpec, fields)
 
 

@@ -56,7 +56,8 @@ def repeat(
     if found is None:
         return None, None
     facts, pointers = found
-    key = flags, roles, initial is None, outs is None, *facts
+    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time.
+    key = *flags, roles, initial is None, outs is None, *facts
     try:
         launch = launches.get(key)
     except TypeError:  # an argument that cannot be hashed
@@ -72,7 +73,7 @@ def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial:
     """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
     library = find_library(arrays[-1], roles[-1])
     found = library.look(arrays) if library else None
-    return None if found is None else launches.get((flags, roles, initial is None, True, *found[0]))
+    return None if found is None else launches.get((*flags, roles, initial is None, True, *found[0]))
 
 
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:

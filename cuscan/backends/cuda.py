@@ -21,9 +21,9 @@ from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.initial import carry_start, initial_argument
-from cuscan.interop.view import Device, DeviceLibrary, Like
+from cuscan.interop.view import ArrayKind, Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
-from cuscan.overlap import check_overlap, find_near
+from cuscan.overlap import Near, check_overlap, find_near
 from cuscan.plan import make_plan
 from cuscan.request import CallKind, ScanRequest, make_request
 from cuscan.segment_starts import StartsPlan, plan_starts
@@ -157,7 +157,7 @@ class CallLaunch(Launch):
 
     Attributes:
         like: see `backends.Repeatable`.
-        kinds: of the arrays that are read, and of those of `out`.
+        kinds: of the arrays that are read, and of those of `out`, if there is one.
         near: see `overlap.find_near`.
         length: of a line.
         makers: of the results that the call allocates.
@@ -171,8 +171,11 @@ class CallLaunch(Launch):
         first = operands.views[0].kind
         library: DeviceLibrary = first.library  # type: ignore[assignment]
         super().__init__(request, operands.roles, library, first.device)
-        self.kinds = tuple([view.kind for view in operands.views + (operands.outs or ())])
-        self.near = find_near(len(operands.views), self.kinds)
+        self.kinds: tuple[ArrayKind, ...] = ()
+        self.near: tuple[Near, ...] = ()
+        if operands.outs is not None:
+            self.kinds = tuple([view.kind for view in operands.views + operands.outs])
+            self.near = find_near(len(operands.views), self.kinds)
         self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)

@@ -32,9 +32,9 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
         self._kinds: Kinds = Table()
 
     def adopt(self, array: Any, name: str) -> ArrayView:
-        memory = array.data
-        key = array.dtype, array.shape, array.strides, memory.device_id
-        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name, *key[1:3]))
+        memory, shape, strides = array.data, array.shape, array.strides
+        key = array.dtype, *shape, *strides, memory.device_id
+        kind = self._kinds.get(key) or keep(self._kinds, key, self._kind_of(array, name, shape, strides))
         return ArrayView(array, kind, memory.ptr)
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
@@ -50,7 +50,7 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
             memory = array.data
             pointer = memory.ptr
             pointers.append(pointer)
-            facts += array.dtype, array.shape, array.strides, memory.device_id, pointer % ALIGNMENT
+            facts += array.dtype, *array.shape, *array.strides, memory.device_id, pointer % ALIGNMENT
         return facts, pointers
 
     def _kind_of(

@@ -100,7 +100,7 @@ class TorchLibrary(WideIntegers):
                 return None
             try:
                 pointer = array.data_ptr()
-                facts += dtype, array.shape, array.stride(), array.get_device(), pointer % ALIGNMENT
+                facts += dtype, *array.shape, *array.stride(), array.get_device(), pointer % ALIGNMENT
             except RuntimeError:  # not strided
                 return None
             pointers.append(pointer)

@@ -121,7 +121,7 @@ class ArrayKind:
     no memory on the device: its view owns a NumPy scalar.
     """
 
-    __slots__ = ("device", "dtype", "is_number", "library", "reach", "readonly", "shape", "strides")
+    __slots__ = ("device", "dtype", "end", "is_number", "library", "readonly", "shape", "start", "strides")
 
     def __init__(
         self,
@@ -142,12 +142,17 @@ class ArrayKind:
         self.is_number = is_number
         # The bytes that it covers, from its address on: from the first to the one behind the last.
         if 0 in shape:
-            self.reach = 0, 0
+            self.start = self.end = 0
             return
         first, last = 0, sum(map(operator.mul, strides, shape)) - sum(strides)
         if strides and min(strides) < 0:
             first = sum([stride * (shape[axis] - 1) for axis, stride in enumerate(strides) if stride < 0])
-        self.reach = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
+        self.start, self.end = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """See `ArraySpec`; no tuple that is kept, as thousands of kinds are."""
+        return self.start, self.end
 
 
 @dataclass(slots=True, eq=False)
