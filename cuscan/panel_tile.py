@@ -30,10 +30,6 @@ class Shape(NamedTuple):
     height: int
     width: int
 
-    @property
-    def units(self) -> int:
-        return max(self.height // COLUMNS.unit, 1)
-
 
 class Share(NamedTuple):
     """What a thread has of a tile, and what a block is; the same for all calls of a kind but for a few cases."""
@@ -126,7 +122,7 @@ def tile_words(
     if rows > 1 or chain == "shared":
         at += round_up(rows * (width | 1) * scan.share.state, PIECE)
     carries = at
-    parts, units = parts_of(height), shape.units.bit_length() - 1
+    parts, units = parts_of(height), max(height // COLUMNS.unit, 1).bit_length() - 1
     if chain:
         blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = SECTION_LEVELS - units

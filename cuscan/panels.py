@@ -207,8 +207,7 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     # As many panels as fill the last wave of blocks too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = waves * blocks // outer or 1
-    columns = max(-(-size // panels), -(-LEAST_BYTES // share.widest))
-    columns = min(_whole_sectors(share, columns), most, size)
+    columns = min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
     outers, rows = 1, _rows(scan, columns)
     if columns == size:
         together = most // min(rows, share.of_unit) // columns
@@ -246,10 +245,11 @@ def _most(share: Share, length: int, along: int) -> int:
 def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two."""
     share = scan.share
-    fitting = power_of_two(share.columns // columns or 1, down=True)
-    return min(fitting, power_of_two(-(-scan.length // share.height)), LANES * share.many)
+    fitting, wanted = share.columns // columns or 1, -(-scan.length // share.height)
+    return min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
 
 
 def _whole_sectors(share: Share, columns: int) -> int:
     """As many columns or some more: panels begin with sectors if rows do."""
-    return round_up(columns, max(SECTOR // share.widest, 1))
+    sector = SECTOR // share.widest or 1
+    return -(-columns // sector) * sector
