@@ -172,7 +172,10 @@ def _array(
                 break
         if steps[fastest] != item:
             return None
-    if not _can_move(strides, extents):
+    # Segments follow each other upwards. Steps may go down, and rows of the batch be the same.
+    if strides[STEP] == 0 or extents[STEP] == 0:
+        return None
+    if (strides[COLUMN] <= 0 and extents[COLUMN] != 1) or (strides[OUTER] < 0 and extents[OUTER] != 1):
         return None
     order = _ORDERS[fastest]
     _, one, other = order
@@ -187,20 +190,19 @@ def _array(
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
             whole = False
-            pitches[a] = _pitch(steps[a], end, sideways=fastest != COLUMN)
-            end += (extents[a] - 1) * pitches[a]
+            # The least step that keeps places apart, as far beyond a multiple of 16 as in memory. Where threads side by
+            # side are not neighbours there, it is an odd number of pieces, so that they meet in few banks.
+            least = end + PIECE - 1
+            pitch = least + (steps[a] - least) % PIECE
+            if fastest != COLUMN and pitch // PIECE % 2 == 0:
+                pitch += PIECE
+            pitches[a] = pitch
+            end += (extents[a] - 1) * pitch
     if fastest != COLUMN and segment < PIECE:
         return None
     if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6, end, segment
-
-
-def _can_move(strides: tuple[int, ...], extents: tuple[int, ...]) -> bool:
-    """Whether an array's segments follow each other upwards. Steps may go down, and rows of the batch be the same."""
-    if strides[STEP] == 0 or extents[STEP] == 0:
-        return False
-    return (strides[COLUMN] > 0 or extents[COLUMN] == 1) and (strides[OUTER] >= 0 or extents[OUTER] == 1)
 
 
 def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int, int, int]:
@@ -222,13 +224,3 @@ def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int
         if turns == 1:  # fewer threads take longer
             break
     return best, threads // best, -(-(1 << RECIPROCAL_BITS) // best)
-
-
-def _pitch(stride: int, nbytes: int, *, sideways: bool) -> int:
-    """The least step in shared memory that keeps places apart, as far beyond a multiple of 16 as `stride`.
-
-    Where threads side by side are not neighbours there, it is an odd number of pieces, so that they meet in few banks.
-    """
-    least = nbytes + PIECE - 1
-    pitch = least + (stride - least) % PIECE
-    return pitch + PIECE if sideways and pitch // PIECE % 2 == 0 else pitch
