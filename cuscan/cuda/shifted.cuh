@@ -93,8 +93,8 @@ CUSCAN_DEVICE int elements_beyond(const T* item) {
     return int((is_mirrored(kAccess) ? 0 - (address + sizeof(T)) : address) % (kItems * sizeof(T))) / int(sizeof(T));
 }
 
-// The runs of kItems neighbours that a warp's lanes have of an array in global memory, wherever that begins. They come and go
-// in pieces of a run's size, which are aligned: a lane has the piece that its run begins in. kLanes lanes have a row; its
+// The runs of kItems neighbours that a warp's lanes have of an array in global memory, wherever that begins. They come and
+// go in pieces of a run's size, which are aligned: a lane has the piece that its run begins in. kLanes lanes have a row; its
 // vectors follow one another.
 template <Access kAccess, int kItems, int kLanes, class T>
 struct PiecedRuns {
@@ -114,7 +114,8 @@ struct PiecedRuns {
     CUSCAN_DEVICE Run load(const T* item) const {
         return load_vector<kAligned, kItems>(advance<kAccess>(item, 0, -beyond), 0, kItems);
     }
-    // A lane's runs, out of the pieces of all lanes, from the last vector to the first. `next`: the piece behind the last one.
+    // A lane's runs, out of the pieces of all lanes, from the last vector to the first. `next`: the piece behind the last
+    // one.
     CUSCAN_DEVICE void begin_with(const Run& next) { other = next; }
     CUSCAN_DEVICE Run run(const Run& piece) {
         const Run next = from_lane(piece, 1), behind = lane == kLanes - 1 ? other : next;
@@ -123,7 +124,8 @@ struct PiecedRuns {
     }
 
     // Stores the runs of a vector, from the first vector to the last, but for those elements of the last lane's that lie in
-    // the next piece. `count`: the elements that exist from the run's first on; less than none if those before do not, either.
+    // the next piece. `count`: the elements that exist from the run's first on; less than none if those before do not,
+    // either.
     CUSCAN_DEVICE void store(T* item, const Run& run, int count, bool is_first_vector) {
         const Run own = from_lane(run, -1), before = lane == 0 ? other : own;
         other = own;

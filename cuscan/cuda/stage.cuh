@@ -65,9 +65,7 @@ struct Stage {
     static CUSCAN_DEVICE uint32 bytes(const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
         uint32 bytes = 0;
-        for_each_array([&](auto k) {
-            bytes += pieces_of<decltype(k)::value>(row, first, count).bytes;
-        });
+        for_each_array([&](auto k) { bytes += pieces_of<decltype(k)::value>(row, first, count).bytes; });
         return bytes;
     }
     // By one thread. The barrier expects the bytes.

@@ -433,7 +433,8 @@ private:
                 }
             }
         }
-        // The same in pieces, from the last vector to the first; all pieces that hold an element of the row lie in the array.
+        // The same in pieces, from the last vector to the first; all pieces that hold an element of the row lie in the
+        // array.
         template <int kArray, class Take>
         CUSCAN_DEVICE void each_piece(Take take) const {
             using Port = PortOfArray<Config, kArray>;
@@ -473,9 +474,11 @@ private:
             const int count = clamp(length - first, kElements);
             const Value* item = element<kArray>(-lane * kItems);
             const int beyond = elements_beyond<Port::kAccess, kItems>(item);
-            const int last = (count + beyond + kItems - 1) / kItems * kItems - beyond;  // elements to the end of the last piece
+            // Elements to the end of the last piece.
+            const int last = (count + beyond + kItems - 1) / kItems * kItems - beyond;
             const Value *from = advance<Port::kAccess>(item, 0, -beyond), *to = advance<Port::kAccess>(item, 0, last - 1);
-            const int64 a = (const char*)from - source.origin.array[kArray], b = (const char*)to - source.origin.array[kArray];
+            const char* const origin = source.origin.array[kArray];
+            const int64 a = (const char*)from - origin, b = (const char*)to - origin;
             const Span& span = geometry.span[kArray];
             const int64 lowest = is_mirrored(Port::kAccess) ? b : a, highest = is_mirrored(Port::kAccess) ? a : b;
             const bool exist = count > 0 && lowest >= span.lowest && highest + int64(sizeof(Value)) <= span.end;
