@@ -48,6 +48,10 @@ class Share(NamedTuple):
     per_sm: int  # blocks
     threads: int  # of a block, beside those that find tiles
 
+    def beside(self, rows: int) -> int:
+        """The columns of a tile of so many rows of threads: threads that are left over have none."""
+        return self.threads // rows * self.slots
+
     def tile(self, rows: int, columns: int, outers: int) -> Shape:
         return new_tuple(Shape, (rows, columns, outers, self.height * rows, columns * outers))
 

@@ -132,6 +132,7 @@ def _panels(
             break
         shape = smaller(share, shape)
     rows, columns, outers, height, width = shape
+    assert width <= share.beside(rows)
     panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)
     number = panels * row_blocks * product(batch[1:])
     constants = {
@@ -230,7 +231,8 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     lines = -(-size // columns) * product(batch)
     while rows > share.of_unit and lines * -(-length // (rows * share.height)) < tiles:
         rows //= 2
-    outers = max(min(most // rows // columns, batch[0].size), 1) if columns == size else 1
+    beside = min(most // rows, share.beside(rows))
+    outers = max(min(beside // columns, batch[0].size), 1) if columns == size else 1
     return share.tile(rows, columns, outers)
 
 
@@ -246,7 +248,8 @@ def _rows(scan: PanelScan, columns: int) -> int:
     """As many rows of threads as fit: a power of two."""
     share = scan.share
     fitting, wanted = share.columns // columns or 1, -(-scan.length // share.height)
-    return min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
+    rows = min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
+    return rows if columns <= share.beside(rows) else rows // 2
 
 
 def _whole_sectors(share: Share, columns: int) -> int:

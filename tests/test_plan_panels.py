@@ -154,6 +154,16 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     assert exchange <= kept <= made.config.shared_bytes
 
 
+@pytest.mark.parametrize("target", [H200, OLDER, CONSUMER, Target(90, 4)], ids=["h200", "sm_80", "sm_86", "few SMs"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_column_of_a_narrow_tile_has_a_thread(dtype, target):
+    for width, outer, length in itertools.product(range(2, 66), (1, 2, 3, 700), (200, 2100, 70_000)):
+        made = make_plan(request(view((outer, length, width), dtype), axis=1, has_initial=True, dtype=dtype), target)
+        if made.config.family == "panels":
+            tile, (threads, slots) = beside(made)[0], constants(made, "Threads", "Slots")
+            assert tile["columns"] * tile["outers"] <= (threads - 32) // tile["rows"] * slots, (outer, length, width)
+
+
 def test_pitches_are_as_far_from_multiples_of_16_as_strides():
     for gap, dtype in itertools.product(range(17), ("uint8", "bfloat16", "float32")):
         made = planned(view((3000, 2**20), dtype, (2**20 + gap, 1)), axis=0, dtype=dtype, target=OLDER)
