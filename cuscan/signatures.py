@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 
 class SupportsDLPack(Protocol):
-    """An array with the DLPack protocol."""
+    """An array with the DLPack protocol; the types of JAX leave out that it has `__dlpack_device__`."""
 
     @property
     def __dlpack__(self) -> Callable[..., Any]: ...
-    @property
-    def __dlpack_device__(self) -> Callable[..., Any]: ...
 
 
 class SupportsCUDAArrayInterface(Protocol):

@@ -12,17 +12,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = Path(__file__).with_name("typing_user.py")
-MISTAKES = {number for number, line in enumerate(USER.read_text().splitlines(), 1) if line.endswith("# wrong")}
+GUESTS = Path(__file__).with_name("typing_guests.py")
 CHECKERS = {
     "mypy": ["mypy", "--strict"],
     "pyright": ["pyright", "--pythonpath", sys.executable],
 }
+AS_INSTALLED = {"mypy": ["--config-file=", "--no-warn-unused-ignores"], "pyright": []}  # ours skips the guests' types
 
 
-def lines_with_errors(checker: str, path: Path) -> set[int]:
+def mistakes_of(path: Path) -> set[int]:
+    """The lines of a file that say that they are wrong."""
+    return {number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith("# wrong")}
+
+
+def lines_with_errors(checker: str, path: Path, *options: str) -> set[int]:
     """The lines of a file in which a type checker finds an error."""
     pytest.importorskip(checker, reason=f"{checker} is not installed: pip install -e '.[lint]'")
-    command = [sys.executable, "-m", *CHECKERS[checker], str(path)]
+    command = [sys.executable, "-m", *CHECKERS[checker], *options, str(path)]
     environment = os.environ | {"MYPYPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr  # errors were found, and no other failure
@@ -31,5 +37,12 @@ def lines_with_errors(checker: str, path: Path) -> set[int]:
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_users_file(checker: str) -> None:
-    assert MISTAKES
-    assert lines_with_errors(checker, USER) == MISTAKES
+    assert mistakes_of(USER)
+    assert lines_with_errors(checker, USER) == mistakes_of(USER)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_users_file_with_tensors_and_jax_arrays(checker: str) -> None:
+    for guest in ("torch", "jax"):
+        pytest.importorskip(guest, reason=f"{guest} is not installed")
+    assert lines_with_errors(checker, GUESTS, *AS_INSTALLED[checker]) == mistakes_of(GUESTS)
