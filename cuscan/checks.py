@@ -179,20 +179,23 @@ def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...
     """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
     if view.dtype.kind is not Kind.BOOL:
         raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}; pass {name} != 0")
-    if not lies_along(view.shape, shape, axis):
+    if not lies_along(view.shape, shape, axis, name, main.name):
         return broadcast(name, view, main, shape)
-    if view.shape[0] == shape[-1]:
-        along = ", ".join(["-1", *["1"] * (len(shape) - 1 - axis)])
-        raise ScanValueError(
-            f"{name} of shape {view.shape} fits the scanned axis and the last one of {main.name} of shape {shape}: "
-            f"pass {name}.reshape({along}) for axis {axis}, or {name}.reshape(1, -1) for the last"
-        )
     return _along(name, view, main, shape, axis)
 
 
-def lies_along(shape: tuple[int, ...], whole: tuple[int, ...], axis: int) -> bool:
-    """Whether a mask or flags of a shape lie along the scanned axis of the whole, and not along its last."""
-    return len(shape) == 1 and shape != (1,) and axis not in (-1, len(whole) - 1) and shape[0] == whole[axis]
+def lies_along(shape: tuple[int, ...], whole: tuple[int, ...], axis: int, name: str, of: str = "x") -> bool:
+    """Whether a mask or flags of a shape lie along the scanned axis of the whole; if they fit its last too, an error."""
+    behind = len(whole) - 1 - axis % len(whole)
+    if len(shape) != 1 or shape == (1,) or not behind or shape[0] != whole[axis]:
+        return False
+    if shape[0] == whole[-1]:
+        along = ", ".join(["-1", *["1"] * behind])
+        raise ScanValueError(
+            f"{name} of shape {shape} fits the scanned axis and the last one of {of} of shape {whole}: "
+            f"pass {name}.reshape({along}) for axis {len(whole) - 1 - behind}, or {name}.reshape(1, -1) for the last"
+        )
+    return True
 
 
 def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:

@@ -15,7 +15,7 @@ from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from cuscan.call import SEGMENTS, choose_extremum, make_flags
-from cuscan.checks import check_axis, check_offsets
+from cuscan.checks import check_axis, check_offsets, lies_along
 from cuscan.custom import Operator
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.distributed.pieces import Arrays, Piece, Total, fold, positioned
@@ -169,11 +169,13 @@ def _like(value: Any, main: Array) -> Any:
 
 def _spread(array: Any, role: str, main: Array, axis: int, reverse: bool) -> Array:
     """A mask or flags in the chunks of x; keys as flags where they change, in scan order."""
-    array, last = da.asarray(array), main.ndim - 1
-    if array.ndim == 1 and axis != last and len(array) == main.shape[axis]:
-        if role != "keys" and len(array) == main.shape[-1]:
-            raise ScanValueError(f"{role} of shape {array.shape} fits the scanned axis and the last one: reshape it")
-        array = array.reshape(-1, *(1,) * (last - axis))
+    array = da.asarray(array)
+    if role == "keys":
+        along = array.ndim == 1 and len(array) == main.shape[axis]
+    else:
+        along = lies_along(array.shape, main.shape, axis, role)
+    if along:
+        array = array.reshape(-1, *(1,) * (main.ndim - 1 - axis))
     whole = _like(array, main)
     if role != "keys":
         return whole

@@ -105,7 +105,8 @@ class LinearisedScan:
 
     def _placed(self, role: str, array: Array) -> Array:
         """What lies along the scanned axis, with the axes behind that."""
-        along = len(array.shape) == 1 if role == "keys" else lies_along(tuple(array.shape), self.shape, self.axis)
+        shape = tuple(array.shape)
+        along = len(shape) == 1 if role == "keys" else lies_along(shape, self.shape, self.axis, role)
         return array[(slice(None), *(None,) * (-self.axis - 1))] if along else array
 
     # ---- scans like this one

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import ScanTypeError
+from cuscan import ScanTypeError, ScanValueError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -114,6 +114,24 @@ def test_vmap_over_what_stands_beside() -> None:
         (lambda a: cuscan.linear_recurrence(a, row, axis=0), x[:, :, 0, None]),
     ):
         torch.testing.assert_close(vmap(function)(*inputs), one_by_one(function, *inputs))
+
+
+def test_flags_that_fit_two_axes_are_an_error_under_vmap_too() -> None:
+    """As without it: an axis of the batch is none that flags may lie along."""
+    x, flags = numbers(4, 4), numbers(3, 4) > 0
+    calls = {
+        "mask of shape (4,) fits the scanned axis and the last one of x": lambda m: cuscan.cumsum(x, 0, mask=m),
+        "reset of shape (4,) fits the scanned axis and the last one of b": lambda m: cuscan.linear_recurrence(
+            0.5, x, axis=0, reset=m
+        ),
+    }
+    for text, call in calls.items():
+        shown = []
+        for function, given in ((call, flags[0]), (vmap(call), flags)):
+            with pytest.raises(ScanValueError) as caught:
+                function(given)
+            shown.append(str(caught.value))
+        assert shown[0] == shown[1] and shown[0].startswith(text) and ".reshape(-1, 1) for axis 0" in shown[0]
 
 
 def test_operators_of_the_user_under_transforms() -> None:

@@ -36,6 +36,7 @@ def batched(
     rank, roles = len(shapes[main]), list(call.roles)
     axis = call.flags.axis - rank if call.flags.axis >= 0 else call.flags.axis
     length = max(shapes[i][axis] for i in values if len(shapes[i]) >= -axis)
+    name = call.roles[main].partition("[")[0]
     whole = (*shapes[main][:axis], length, *shapes[main][rank + axis + 1 :])
     for i, (role, dim) in enumerate(zip(call.roles, dims, strict=True)):
         shape = shapes[i]
@@ -47,7 +48,7 @@ def batched(
             made[i] = _starts(call, made[i], xp.segment_numbers(made[i], length), xp)
             roles[i], shape = "reset", (length,)
         along = role == "offsets" or (role == "keys" and len(shape) == 1)
-        along = along or (role in ("mask", "reset") and lies_along(shape, whole, axis))
+        along = along or (role in ("mask", "reset") and lies_along(shape, whole, axis, role, name))
         behind = -axis - 1 if along else 0
         before = rank - (role == "initial" or role in CARRY) - len(shape) - behind
         made[i] = xp.reshape(made[i], (size, *(1,) * before, *shape, *(1,) * behind))

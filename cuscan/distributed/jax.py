@@ -225,7 +225,7 @@ def _with_reset(
         reset, last = _changes(request, array, place, key)
     else:
         reset = array
-    along = role == "offsets" or (role == "reset" and lies_along(reset.shape, shape, axis))
+    along = role == "offsets" or (role == "reset" and lies_along(reset.shape, shape, axis, role))
     if along:
         reset = reset.reshape(-1, *(1,) * (len(shape) - 1 - axis))
     reset = reset.reshape(*(1,) * (len(shape) - reset.ndim), *reset.shape)
