@@ -120,6 +120,9 @@ _ALIASES: dict[str, tuple[Any, ...]] = {
     "logaddexp": (np.logaddexp,),
 }
 _NAMED: dict[Any, Monoid] = OPERATORS | {alias: OPERATORS[name] for name, row in _ALIASES.items() for alias in row}
+_GUESTS = ("torch", "cupy", "jax.numpy")  # they have functions of NumPy's names
+_GUESTS_NAMES = {alias.__name__: row for alias, row in _NAMED.items() if isinstance(alias, np.ufunc)}
+_GUESTS_NAMES["mul"] = OPERATORS["mul"]  # of torch
 
 
 def find_operator(op: Any) -> Monoid:
@@ -128,6 +131,10 @@ def find_operator(op: Any) -> Monoid:
         return op
     with contextlib.suppress(TypeError, KeyError):  # what cannot be hashed names none
         return _NAMED[op]
+    for module in map(sys.modules.get, _GUESTS):
+        for name, row in _GUESTS_NAMES.items():
+            if callable(op) and op is getattr(module, name, None):
+                return row
     raise ScanValueError(
         f"op must be one of {', '.join(map(repr, OPERATORS))}, a function that does the same, such as np.add, or a "
         f"cuscan.Operator; got {op!r}"

@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from cuscan.call import SEGMENTS, choose_extremum, make_flags
+from cuscan.call import SEGMENTS, choose_extremum, find_operator, make_flags
 from cuscan.checks import check_axis, check_offsets, lies_along
 from cuscan.custom import Operator
 from cuscan.distributed.namespaces import ArrayNamespace
@@ -78,7 +78,7 @@ def scan(
     Raises: as `cuscan.scan`, before anything is computed; ScanValueError where chunk sizes are unknown.
     """
     axis = choose_axis(axis, dim)
-    op = choose_extremum(op, return_indices, ties)
+    op = find_operator(choose_extremum(op, return_indices, ties))
     flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype)
     values = x if isinstance(x, tuple) else (x,)
     results = _scan(flags, values, {"mask": mask, "reset": reset, "keys": keys}, offsets, initial, None)

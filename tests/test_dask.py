@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,10 +84,18 @@ def test_operators_of_users() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("op", ["sum", np.add, operator.add])
+def test_operators_have_other_names(op: Any) -> None:
+    np.testing.assert_array_equal(cuscan.dask.scan(da.ones(6, chunks=2), op), np.arange(1, 7))
+
+
 def test_a_number_as_decay() -> None:
     b = np.random.default_rng(0).standard_normal(50)
     found = cuscan.dask.linear_recurrence(0.5, da.from_array(b, 9), initial=2.0)
     np.testing.assert_allclose(found, cuscan.linear_recurrence(0.5, b, initial=2.0))
+
+
+BOTH_SPELLINGS = r"mask.reshape\(-1, 1\) for axis 0, or mask.reshape\(1, -1\) for the last"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +105,8 @@ def test_a_number_as_decay() -> None:
         (lambda x: cuscan.dask.scan(x[x > 0]), ScanValueError, "compute_chunk_sizes"),
         (lambda x: cuscan.dask.scan(x, axis=2), ScanValueError, "axis=2 is out of range"),
         (lambda x: cuscan.dask.scan(x, "and"), ScanTypeError, "op='and' is defined on"),
+        (lambda x: cuscan.dask.scan(x, "plus"), ScanValueError, "op must be one of 'add'"),
+        (lambda x: cuscan.dask.scan(da.ones((4, 4)), axis=0, mask=np.ones(4, bool)), ScanValueError, BOTH_SPELLINGS),
         (lambda x: cuscan.dask.scan(x, offsets=[0, 3]), ScanValueError, r"end with the size of the axis \(6\)"),
         (lambda x: cuscan.dask.scan(x, mask=np.ones(4, bool)), ScanValueError, r"\(4,\) does not broadcast to \(6,\)"),
         (lambda x: cuscan.dask.scan(x, keys=x, reset=x > 0), ScanValueError, "reset and keys exclude each other"),

@@ -126,6 +126,19 @@ OTHER_NAMES = {
 }
 
 
+@pytest.mark.parametrize("library", ["torch", "cupy", "jax.numpy"])
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_operators_have_the_names_of_each_library(name, library):
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    functions = [getattr(module, f.__name__) for f in OTHER_NAMES[name] if isinstance(f, np.ufunc)]
+    functions += [module.mul] if (name, library) == ("mul", "torch") else []
+    x = X.astype(float) if name == "logaddexp" else X
+    for function in functions:
+        np.testing.assert_array_equal(cuscan.scan(x, function), cuscan.scan(x, name))
+    with pytest.raises(ScanValueError, match=r"^op must be one of 'add', .* such as np\.add"):
+        cuscan.scan(x, module.subtract)
+
+
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_operators_have_other_names(name):
     x = X.astype(float) if name == "logaddexp" else X
