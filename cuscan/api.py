@@ -85,7 +85,7 @@ def scan(
             in its order, or a NumPy structured array with those fields.
         op: "add", "mul", "min", "max"; on floating point "logaddexp", log(exp(x) + exp(y)); on bool and
             integers "and", "or", "xor"; or an `Operator` of your own. Other names of the built-in ones: "sum", "prod",
-            and the functions of NumPy, `operator` and Python that do the same (`np.add`, `operator.mul`, `max`).
+            and functions that do the same (`np.add`, `torch.maximum`, `jax.numpy.add`, `operator.mul`, `max`).
         axis: the axis to scan along, by default the last.
         dim: another name of axis, as in torch.
         reverse: scan from the end: exactly flip(scan(flip(x))).
@@ -380,7 +380,10 @@ def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial
 
 
 def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) -> Operands:
-    views = [a if isinstance(a, ArrayView) else adopt(a, roles[i]) for i, a in enumerate(arrays)]
+    views: list[ArrayView] = []
+    for role, array in zip(roles, arrays, strict=True):
+        beside = views[0] if views else None
+        views.append(array if isinstance(array, ArrayView) else adopt(array, role, beside))
     return Operands(tuple(views), roles, None if out is None else _adopt_outs(out), key)
 
 
@@ -481,6 +484,8 @@ def _adopt_outs(out: Any) -> tuple[ArrayView, ...]:
 
 def _array_or_number(a: Any, b: Any, dtype: Any) -> Any:
     """An array, or the view of a number of the type that a recurrence over `b` is computed in."""
+    if isinstance(a, list | tuple):
+        adopt(a, "a", adopt(b, "b"))  # an error, which says how b's library makes an array of it
     if not _is_number(a):
         return a
     value = adopt(b, "b")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.interop.view import spell_conversion
 from cuscan.operators import OPERATORS, Monoid
 from cuscan.specs import ALIGNMENT, ArraySpec, Segments, spec_of
 
@@ -149,11 +150,17 @@ def check_place(name: str, view: ArrayView, elements: Elements) -> None:
         return
     of = elements.name
     if one.library is not other.library:
+        advice = f": pass {spell_conversion(name, other.library.name, other.device, one)}"
         raise ScanTypeError(
             f"{name} is of {one.library.name} and {of} of {other.library.name}; they must be of one library"
+            + ("" if name.startswith("out") else advice)  # a copy of it would be written
         )
     if one.device is not other.device and one.device != other.device:
-        raise ScanValueError(f"{name} is on {one.device} and {of} on {other.device}; they must be on one device")
+        advice = f": pass {name}.to({str(other.device)!r})" if one.library.name == "torch" else ""
+        raise ScanValueError(
+            f"{name} is on {one.device} and {of} on {other.device}; they must be on one device"
+            + ("" if name.startswith("out") else advice)
+        )
 
 
 def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> ArraySpec:
@@ -185,7 +192,7 @@ def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...
 
 
 def lies_along(shape: tuple[int, ...], whole: tuple[int, ...], axis: int, name: str, of: str = "x") -> bool:
-    """Whether a mask or flags of a shape lie along the scanned axis of the whole; if they fit its last too, an error."""
+    """Whether a mask or flags lie along the scanned axis of the whole; an error if they fit its last axis, too."""
     behind = len(whole) - 1 - axis % len(whole)
     if len(shape) != 1 or shape == (1,) or not behind or shape[0] != whole[axis]:
         return False

@@ -17,6 +17,7 @@ from views import of_another_kind
 
 import cuscan
 from cuscan import MissingDependencyError, ScanError, ScanTypeError, ScanValueError, backends, interop
+from cuscan.checks import Elements, check_place
 from cuscan.interop.dlpack import Overheard, is_readonly
 from cuscan.interop.view import Device
 from cuscan.versions import OLDEST, check_version
@@ -59,6 +60,8 @@ def test_x_is_no_array(x):
         (iter([1, 2]), r"; pass np\.array\(list\(x\)\)"),
         (SimpleNamespace(to_numpy=None), r"; pass x\.to_numpy\(\)"),  # a Series or a frame
         (SimpleNamespace(toarray=None), r"; pass x\.toarray\(\)"),  # a sparse matrix
+        (SimpleNamespace(__dask_graph__=None), r"; call cuscan\.dask\.scan, or pass x\.compute\(\)"),
+        ({"a": 1}, r"; got dict \(cuscan.scan\)$"),
         (np.array(["2020-01-01"], "datetime64[D]"), r"; pass x\.view\(np\.int64\)"),
         (np.array([1], "timedelta64[s]"), r"; pass x\.view\(np\.int64\), and view the result as the dtype of x"),
         (np.array([1], ">f4"), r"; pass x\.astype\(x\.dtype\.newbyteorder\('='\)\)"),
@@ -503,6 +506,59 @@ def test_libraries_do_not_mix(torch):
     refused(ScanTypeError, "^out is of numpy and x of torch", x=torch.ones(3), out=np.ones(3, "f4"))
 
 
+MAKERS = {"numpy": "np.asarray", "torch": "torch.as_tensor", "jax.numpy": "jax.numpy.asarray"}
+
+
+@pytest.mark.parametrize("library", MAKERS)
+@pytest.mark.parametrize("other", ["list", *MAKERS])
+@pytest.mark.parametrize("name", ["mask", "reset", "keys", "offsets", "a"])
+def test_what_an_error_says_of_another_library_works(library, other, name):
+    """Arrays beside those of a library: as they are, or made as the error says."""
+    modules = {key: pytest.importorskip(key, reason=f"{key} is not installed") for key in ("torch", "jax.numpy")}
+    names = {"np": np, "torch": modules["torch"], "jnp": modules["jax.numpy"], "jax": sys.modules["jax"]}
+    beside = {"keys": [1, 1, 2], "offsets": [0, 2, 3], "a": [0.5, 2.0, 1.0]}.get(name, [True, False, True])
+    x = eval(f"{MAKERS[library]}([1.0, 2.0, 4.0])", names)
+    names[name] = beside if other == "list" else eval(f"{MAKERS[other]}({beside})", names)
+
+    def called(given, x):
+        return cuscan.linear_recurrence(given, x) if name == "a" else cuscan.cumsum(x, **{name: given})
+
+    expected = called(np.asarray(beside), np.array([1.0, 2.0, 4.0])).tolist()
+    try:
+        got = called(names[name], x)
+    except ScanTypeError as error:
+        assert "torch" in (library, other) or other == "list"
+        advice = re.search(rf"[:;] pass (.*{name}.*) \(cuscan\.\w+\)$", str(error))
+        assert advice, str(error)
+        got = called(eval(advice[1], names), x)
+    assert got.tolist() == expected and type(got) is type(x if library != "numpy" or other != "jax.numpy" else got)
+
+
+def test_what_an_error_says_of_arrays_on_a_gpu():
+    cpu, gpu = Device("cpu", 0), Device("cuda", 1)
+
+    def told(library, device, other, where):
+        view = SimpleNamespace(library=SimpleNamespace(name=library), device=device)
+        main = SimpleNamespace(kind=SimpleNamespace(library=SimpleNamespace(name=other), device=where))
+        with pytest.raises(ScanError) as caught:
+            check_place("mask", SimpleNamespace(kind=view), Elements("x", main))
+        return str(caught.value)
+
+    assert told("numpy", cpu, "torch", gpu).endswith(": pass torch.as_tensor(mask, device='cuda:1')")
+    assert told("torch", gpu, "numpy", cpu).endswith(": pass np.asarray(mask.cpu())")
+    assert told("cupy", gpu, "numpy", cpu).endswith(": pass np.asarray(mask.get())")
+    assert told("torch", cpu, "cupy", gpu).endswith(": pass cupy.asarray(mask)")
+
+
+def test_what_an_error_says_of_tensors_elsewhere(torch):
+    from cuscan.interop.torch import LIBRARY
+
+    on = [SimpleNamespace(kind=SimpleNamespace(library=LIBRARY, device=Device("cuda", i))) for i in range(2)]
+    for name, advice in (("mask", ": pass mask.to('cuda:0')"), ("out", "on one device")):
+        with pytest.raises(ScanValueError, match=re.escape(advice) + "$"):
+            check_place(name, on[1], Elements("x", on[0]))
+
+
 def test_what_derivatives_do_not_go_with(torch):
     x, out = torch.ones(3, requires_grad=True), torch.ones(3)
     refused(ScanTypeError, "^out= has no derivative", "requires grad", x=x, out=out)
@@ -620,7 +676,9 @@ def test_ci_installs_the_oldest_versions_of_all():
     """Its packages are those of the table, by the sed command of `.ci/run`; but JAX's oldest wants a later NumPy."""
     script = (ROOT / ".ci" / "run").read_text()
     command = re.search(r"^oldest\(\) \{.*?^\}", script, re.MULTILINE | re.DOTALL)
-    assert command and "< <(oldest)" in script
+    assert command and "mapfile -t packages < <(oldest)" in script
+    installed = r'pip install .*"\$\{packages\[@\]\}".*'
+    assert re.search(installed + r"\n(#.*\n|nvrtc=.*\n)*.* pytest .*tests/test_errors.py", script)
     listing = ["bash", "-c", f"{command.group()}\noldest"]
     shown = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
     names = {"cupy": "cupy-cuda12x"}

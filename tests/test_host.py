@@ -378,7 +378,7 @@ def test_large_floats_become_large_integers():
 
 @pytest.mark.parametrize("name", ["mask", "reset"])
 @pytest.mark.parametrize(
-    "shape, axis", [((5, 3), 0), ((5, 3), -2), ((2, 5, 3), 1), ((2, 5, 3), 0), ((5, 1), 0), ((5, 0), 0)]
+    "shape, axis", [((5, 3), 0), ((5, 3), -2), ((2, 5, 3), 1), ((2, 5, 3), 0), ((5, 1), 0), ((5, 0), 0), ((1, 1), 0)]
 )
 def test_one_dimension_lies_along_the_scanned_axis_or_the_last(name, shape, axis):
     """Along the axis whose length it has, if the other has another one."""

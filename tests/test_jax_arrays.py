@@ -252,7 +252,7 @@ def test_offsets_are_checked_where_they_are_known() -> None:
 
 def test_libraries_do_not_mix() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    with pytest.raises(ScanTypeError, match=r"^mask is of torch, beside arrays of jax"):
+    with pytest.raises(ScanTypeError, match=r"^mask is of torch and x of jax; .*: pass jnp\.asarray\(mask\)"):
         cuscan.cumsum(jnp.ones(3), mask=torch.ones(3, dtype=torch.bool))
 
 

@@ -23,13 +23,12 @@ from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, resul
 from cuscan.autograd.jax_initial import started
 from cuscan.autograd.jax_lowering import SPREAD, register
 from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
-from cuscan.checks import check_offsets
+from cuscan.checks import Elements, check_offsets, check_place
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
-from cuscan.interop.view import ArrayView
 from cuscan.kept import Table, keep
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.request import ScanRequest
@@ -52,7 +51,8 @@ def adopted(flags: Flags, operands: Operands) -> tuple[Call, Results]:
     """The call and its arrays as JAX has them."""
     if operands.outs is not None:
         raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
-    arrays = tuple(_array_of(view, role) for view, role in zip(operands.views, operands.roles, strict=True))
+    _check_libraries(operands)
+    arrays = tuple(v.owner if v.library.name == "jax" else jnp.asarray(v.owner) for v in operands.views)
     return Call(flags._replace(dtype=_canonical_name(flags.dtype)), operands.roles), arrays
 
 
@@ -78,12 +78,14 @@ def _normal(call: Call) -> Call:
     return Call(flags, call.roles, call.initial if call.initial is None else Start.of(call.initial))
 
 
-def _array_of(view: ArrayView, role: str) -> Array:
-    if view.library.name == "jax":
-        return view.owner
-    if view.library.name != "numpy" and not view.kind.is_number:
-        raise ScanTypeError(f"{role} is of {view.library.name}, beside arrays of jax; they must be of one library")
-    return jnp.asarray(view.owner)
+def _check_libraries(operands: Operands) -> None:
+    """Refuse tensors of torch and arrays of CuPy; which argument it is to blame on follows from the elements."""
+    last = len(operands.values) - 1
+    main = Elements(operands.roles[last], operands.views[last])
+    allowed = ("jax", "numpy") if main.view.library.name in ("jax", "numpy") else (main.view.library.name,)
+    for role, view in zip(operands.roles, operands.views, strict=True):
+        if view.library.name not in allowed and not view.kind.is_number:
+            check_place(role, view, main)
 
 
 def _canonical_name(dtype: Any) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numbers
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cuscan.errors import MissingDependencyError, ScanTypeError
-from cuscan.interop.view import ArrayView, Device, Library
+from cuscan.interop.view import ArrayView, Device, Library, spell_conversion
 from cuscan.versions import check_version
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ CUPY_MISSING = (
 )
 
 
-def adopt(array: object, name: str = "x") -> ArrayView:
+def adopt(array: object, name: str = "x", beside: ArrayView | None = None) -> ArrayView:
     """See `array` as an `ArrayView` on the same memory.
 
     CuPy, JAX and NumPy arrays and torch tensors are recognised without importing their libraries.
     Any other producer of DLPack or of the CUDA array interface is adopted by CuPy or NumPy.
     Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
-    is not installed. `name` is the argument that errors speak of.
+    is not installed. `name` is the argument that errors speak of, `beside` an array that it stands beside.
     """
     library = find_library(array, name)
-    return _adopt_stranger(array, name) if library is None else library.adopt(array, name)
+    return _adopt_stranger(array, name, beside) if library is None else library.adopt(array, name)
 
 
 def find_library(array: object, name: str) -> Library | None:
@@ -76,7 +76,7 @@ def _cupy(name: str) -> CuPyLibrary:
     return LIBRARY
 
 
-def _adopt_stranger(array: object, name: str) -> ArrayView:
+def _adopt_stranger(array: object, name: str, beside: ArrayView | None) -> ArrayView:
     if isinstance(array, type):
         raise ScanTypeError(f"{name} must be an array; got the class {array.__name__}")
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
@@ -92,7 +92,7 @@ def _adopt_stranger(array: object, name: str) -> ArrayView:
         return _cupy(name).adopt_foreign(array, name)
     raise ScanTypeError(
         f"{name} must be a CuPy or NumPy array, a torch tensor or another array with __dlpack__; "
-        f"got {type(array).__name__}{_advice(array, name)}"
+        f"got {type(array).__name__}{_advice(array, name, beside)}"
     )
 
 
@@ -104,13 +104,16 @@ def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
     return tuple(tuple(map(take_over, a)) if isinstance(a, tuple) else take_over(a) for a in arrays)
 
 
-def _advice(thing: object, name: str) -> str:
+def _advice(thing: object, name: str, beside: ArrayView | None) -> str:
     """How to make an array of what is none."""
+    if hasattr(thing, "__dask_graph__"):
+        return f"; call cuscan.dask.scan, or pass {name}.compute()"
     for method in ("to_numpy", "toarray"):  # of pandas and polars; of sparse matrices of SciPy
         if hasattr(thing, method):
             return f"; pass {name}.{method}()"
-    if isinstance(thing, str | bytes):
+    if isinstance(thing, str | bytes | Mapping):
         return ""
     if isinstance(thing, Sequence | numbers.Number):
-        return f"; pass np.asarray({name})"
+        made = spell_conversion(name, beside.library.name, beside.device) if beside else f"np.asarray({name})"
+        return f"; pass {made}"
     return f"; pass np.array(list({name}))" if isinstance(thing, Iterable) else ""

@@ -26,6 +26,19 @@ class Device(NamedTuple):
 Like = Callable[[tuple[Any, ...]], list[int] | None]  # the addresses of arrays that are like others, else None
 
 
+_MAKERS = {"numpy": "np.asarray({})", "cupy": "cupy.asarray({})", "jax": "jnp.asarray({})"}
+_TO_HOST = {"torch": "{}.cpu()", "cupy": "{}.get()"}
+
+
+def spell_conversion(name: str, library: str, device: Device, of: ArrayKind | None = None) -> str:
+    """What a user writes to have an argument as an array of a library on a device; `of`: the array that it is now."""
+    if library == "torch":
+        return f"torch.as_tensor({name}" + (")" if device.type == "cpu" else f", device={str(device)!r})")
+    if library == "numpy" and of is not None and of.device.type == "cuda":
+        name = _TO_HOST[of.library.name].format(name)
+    return _MAKERS[library].format(name)
+
+
 class Library(Protocol):
     """A tensor library: one object each, in the module of its name."""
 
