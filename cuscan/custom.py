@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.initial import check_initial
@@ -196,7 +197,7 @@ class Operator(Monoid):
         callables = self._made_of["numpy"], self.vjp
         return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *callables
 
-    def compile(self, *, arch: int = 90, dtype: str = "float32") -> None:
+    def compile(self, *, arch: int = 90, dtype: Any = "float32") -> None:
         """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU: what it finds is a CompileError.
 
         `dtype` is that of x where there is no `state`. Nothing is kept: the scan compiles its own kernel.
@@ -228,10 +229,12 @@ def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
     for field, dtype in state.items():
         if not isinstance(field, str) or not _NAME.fullmatch(field) or field in _KEYWORDS:
             raise ScanValueError(f"state has a field named {field!r}; names must be such as C++ allows")
-        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-        if name not in _NUMBERS:
+        try:
+            fields[field] = find_dtype(dtype)
+        except ScanTypeError:
+            fields[field] = DTYPES["bool"]  # which is not among them either
+        if fields[field].name not in _NUMBERS:
             raise ScanTypeError(f"state[{field!r}] must be one of {', '.join(_NUMBERS)}; got {dtype!r}")
-        fields[field] = DTYPES[name]
     size = np.dtype([(field, dtype.name) for field, dtype in fields.items()], align=True).itemsize
     if size > MAX_STATE_BYTES:
         raise ScanValueError(f"state takes {size} bytes; it may take {MAX_STATE_BYTES} bytes at most")

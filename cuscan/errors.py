@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from types import TracebackType
 
-_PUBLIC = {  # the modules of the functions that users call, and what they are called there
+_PUBLIC = {  # the modules of the functions that users call, or one function of a module; and where users find them
     "cuscan.api": "cuscan",
     "cuscan.functions": "cuscan",
     "cuscan.chunks": "cuscan",
     "cuscan.distributed": "cuscan.distributed",
     "cuscan.dask": "cuscan.dask",
+    "cuscan.warming.warm": "cuscan",
+    "cuscan.explaining.explain": "cuscan",
+    "cuscan.custom.__init__": "cuscan.Operator",
+    "cuscan.custom.compile": "cuscan.Operator",
+    "cuscan.custom.check": "cuscan.Operator",
 }
 
 
@@ -47,8 +52,9 @@ def _called(trace: TracebackType | None) -> str:
     """The first public function on the way to an error: found when it is printed, so that calls do not pay for it."""
     while trace is not None:
         frame = trace.tb_frame
-        package = _PUBLIC.get(frame.f_globals.get("__name__", ""))
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        package = _PUBLIC.get(module) or _PUBLIC.get(f"{module}.{name}")
         if package:
-            return f"{package}.{frame.f_code.co_name}"
+            return f"{package}.{name}".removesuffix(".__init__")
         trace = trace.tb_next
     return ""

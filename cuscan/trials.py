@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.call import Flags, Operands
+from cuscan.call import Flags, Operands, find_dtype
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.errors import CompileError, MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop import adopt
+from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.plan import make_plan
 from cuscan.request import make_request
@@ -25,11 +26,13 @@ _ROUNDINGS = 64  # that two associations of three elements may differ by
 OLDEST_ARCH = 75
 
 
-def compile_operator(op: Monoid, arch: int, dtype: str) -> None:
+def compile_operator(op: Monoid, arch: int, dtype: Any) -> None:
     """Compile the kernel of a scan along a contiguous axis; see `Operator.compile`."""
-    if not isinstance(arch, int) or arch < OLDEST_ARCH:
+    if not isinstance(arch, int | np.integer) or arch < OLDEST_ARCH:
         raise ScanValueError(f"arch must be an integer such as 90, for sm_90, and {OLDEST_ARCH} at least; got {arch!r}")
-    values = tuple(adopt(np.empty(_ELEMENTS, name), "x") for name in op.dtypes or (dtype,))
+    arch = int(arch)
+    names = op.dtypes or (find_dtype(dtype).name,)
+    values = tuple(adopt(np.empty(_ELEMENTS, numpy_dtype(DTYPES[name])), "x") for name in names)
     request = make_request(Flags(op), Operands(values, op.inputs), has_initial=False)
     config = make_plan(request, Target(arch=arch, sm_count=132)).config
     try:
@@ -47,9 +50,12 @@ def check_operator(op: Monoid, samples: tuple[Any, ...], tolerance: float | None
     """Look for samples that an operator treats as no monoid does; see `Operator.check`."""
     if op.combine is None:
         raise ScanTypeError(f"op={op.name!r} has no numpy= callable, which check needs")
+    if tolerance is not None and not (isinstance(tolerance, float | int | np.number) and tolerance >= 0):
+        raise ScanValueError(f"tolerance must be a number, 0 or more; got {tolerance!r}")
     columns = [np.asarray(column) for column in samples]
     number = DTYPES.get(columns[0].dtype.name) if columns else None
-    if number is None or len(columns) != len(op.inputs) or not all(column.size for column in columns):
+    fits = len(columns) == len(op.inputs) and all(column.size for column in columns)
+    if number is None or number.kind not in op.kinds or not fits:
         wanted = f"{len(op.inputs)} arrays, one a field," if op.dtypes else "one array"
         raise ScanTypeError(f"samples must be {wanted} of elements for op={op.name!r}; got {samples!r}")
     columns = list(np.broadcast_arrays(*columns))

@@ -94,6 +94,25 @@ def test_errors_name_the_function_that_was_called(name):
 
 
 @pytest.mark.parametrize(
+    "function, call",
+    [
+        ("total", lambda: cuscan.total([1.0])),
+        ("scan_chunks", lambda: list(cuscan.scan_chunks([[1.0]]))),
+        ("scan_chunks", lambda: list(cuscan.scan_chunks([np.ones(3)], axis=1))),
+        ("explain", lambda: cuscan.explain(cuscan.cumsum, [1.0], arch=90)),
+        ("warm", lambda: cuscan.warm("plus", "float32", arch=90)),
+        ("Operator", lambda: cuscan.Operator("two words", "earlier", 0)),
+        ("Operator", lambda: cuscan.Operator("f", "earlier", (0,), state={"a": "float128"})),
+        ("Operator.compile", lambda: cuscan.Operator("f", "earlier", 0).compile(arch=5)),
+        ("Operator.check", lambda: cuscan.Operator("f", "earlier", 0).check(np.ones(3))),
+    ],
+)
+def test_errors_of_other_functions_name_them_too(function, call):
+    with pytest.raises(ScanError, match=rf" \(cuscan\.{function}\)$"):
+        call()
+
+
+@pytest.mark.parametrize(
     "text, call",
     [
         (r"^b has no dimensions.* b\.reshape\(1\)", dict(b=np.array(1.0))),

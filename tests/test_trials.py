@@ -196,6 +196,32 @@ def test_compile_finds_syntax_errors_and_shows_the_line():
         assert broken._made_of["combine"] in str(caught.value)
 
 
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("dtype", ["f4", np.float32, np.dtype("int16"), "bfloat16", "torch.float64"])
+def test_compile_takes_dtypes_of_any_library(dtype):
+    if dtype == "torch.float64":
+        dtype = pytest.importorskip("torch", reason="torch is not installed").float64
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    MODULAR_PRODUCT.operator(combine="earlier * later").compile(dtype=dtype, arch=np.int64(90))
+
+
+def test_compile_and_check_refuse_other_dtypes():
+    for dtype in ("nonsense", object):
+        with pytest.raises(ScanTypeError, match=r"^dtype must be one of .* \(cuscan.Operator.compile\)"):
+            MODULAR_PRODUCT.operator().compile(dtype=dtype)
+    with pytest.raises(ScanTypeError, match="complex64"):
+        MODULAR_PRODUCT.operator().compile(dtype="complex64")
+    with pytest.raises(ScanTypeError, match="samples must be one array of elements"):
+        MODULAR_PRODUCT.operator().check(np.ones(3, "complex64"))
+
+
+@pytest.mark.parametrize("tolerance", ["a", -1.0, float("nan")])
+def test_check_wants_a_tolerance_that_is_one(tolerance):
+    with pytest.raises(ScanValueError, match=r"^tolerance must be a number, 0 or more; got"):
+        MODULAR_PRODUCT.operator().check(np.ones(3, int), tolerance=tolerance)
+
+
 @pytest.mark.parametrize("arch", ["sm_90", 9.0, 5])
 def test_compile_wants_the_number_of_an_architecture(arch):
     with pytest.raises(ScanValueError, match="arch must be an integer such as 90"):

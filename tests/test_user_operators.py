@@ -346,6 +346,13 @@ def test_identities_by_field_and_dtypes_by_type():
             AFFINE.operator(identity=identity)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "single", "torch.float32"])
+def test_dtypes_of_fields_by_their_other_names(dtype):
+    if dtype == "torch.float32":
+        dtype = pytest.importorskip("torch", reason="torch is not installed").float32
+    assert AFFINE.operator(state=dict.fromkeys(AFFINE.state, dtype)) == AFFINE.operator()
+
+
 def test_other_arguments_of_the_constructor():
     for combine in ("", "  ", None, 3):
         with pytest.raises((ScanTypeError, ScanValueError), match="combine"):
