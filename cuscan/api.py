@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -438,12 +439,12 @@ def _put_beside(arrays: Arrays, roles: tuple[str, ...], **beside: Any) -> tuple[
     segments = [name for name in SEGMENTS if name in given]
     if len(segments) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
-    if isinstance(given.get("offsets"), list | tuple):
+    if isinstance(given.get("offsets"), list | tuple | range):
         given["offsets"] = _integers_like(adopt(arrays[-1], roles[-1]), given["offsets"], "offsets")
     return arrays + tuple(given.values()), roles + tuple(given)
 
 
-def _integers_like(value: ArrayView, listed: list[Any] | tuple[Any, ...], name: str) -> Any:
+def _integers_like(value: ArrayView, listed: Sequence[Any], name: str) -> Any:
     """A list of integers as an array beside `value`."""
     try:
         integers = np.asarray(listed)

@@ -184,4 +184,5 @@ def _to_index(axis: object) -> int:
     try:
         return operator.index(axis)  # type: ignore[arg-type]
     except TypeError:
-        raise ScanTypeError(f"axis must be an integer; got {axis!r}") from None
+        advice = "; to scan all elements as one line pass x.reshape(-1)" if axis is None else ""
+        raise ScanTypeError(f"axis must be an integer; got {axis!r}{advice}") from None

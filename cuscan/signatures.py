@@ -144,6 +144,8 @@ def choose_axis(axis: Any, dim: Any) -> Any:
         return -1 if axis is LAST else axis
     if axis is not LAST:
         raise ScanTypeError(f"axis={axis!r} and dim={dim!r} are the same argument; pass one of them")
+    if not hasattr(dim, "__index__"):
+        raise ScanTypeError(f"dim must be an integer; got {dim!r}")
     return dim
 
 

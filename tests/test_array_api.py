@@ -202,6 +202,9 @@ def test_what_the_standard_asks_to_refuse(library, name):
     square = library.array(np.ones((2, 2)))
     with pytest.raises(ScanValueError, match="axis must be given for x of 2 dimensions"):
         function(square)
+    for keywords in ({}, {"axis": 0}, {"axis": -1}):
+        with pytest.raises(ScanValueError, match=r"(0|no) dimensions"):
+            function(library.array(np.array(3.0)), **keywords)
     for axis in (2, -3):
         with pytest.raises(ScanValueError, match="out of range"):
             function(square, axis=axis)
@@ -249,6 +252,16 @@ def test_arrays_of_any_library_come_back_as_what_they_were():
     assert np.from_dlpack(cuscan.cumsum(x)).tolist() == [[3, 4], [4, 5]]
     assert np.from_dlpack(cuscan.cumsum(x, None)).tolist() == [3, 4, 8, 9]
     assert cuscan.cumsum(x, out=out) is out and np.from_dlpack(out).tolist() == [[3, 4], [4, 5]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_dtypes_of_two_libraries_are_not_compared():
+    """array-api-strict warns where one of its dtypes meets one of NumPy, as equal keys of a table would."""
+    strict, x = Strict(), np.ones((3, 5, 7))
+    for dtype in ("float32", "complex128"):
+        for library in (NumPy(), strict, NumPy()):
+            got = cuscan.cumulative_sum(library.array(x), axis=1, dtype=library.dtype(dtype))
+            assert got.dtype == library.dtype(dtype)
 
 
 def test_the_library_of_x_decides_among_several():

@@ -202,6 +202,10 @@ def test_axis_is_out_of_range(axis):
 @pytest.mark.parametrize("axis", [1.0, "0", None, (0,), [0]], ids=repr)
 def test_axis_is_no_integer(axis):
     refused(ScanTypeError, "^axis must be an integer", re.escape(repr(axis)), axis=axis)
+    if axis is None:
+        refused(ScanTypeError, r"; to scan all elements as one line pass x\.reshape\(-1\) \(", axis=axis)
+    else:
+        refused(ScanTypeError, "^dim must be an integer", re.escape(repr(axis)), dim=axis)
 
 
 @pytest.mark.parametrize("flag", ["reverse", "exclusive"])
@@ -612,8 +616,9 @@ def test_rocm_is_refused_by_name(torch, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_torch_layouts_and_devices_that_are_not_supported(torch):
-    refused(ScanTypeError, "^x is a tensor", "sparse_coo", "strided", x=torch.eye(3).to_sparse())
-    refused(ScanTypeError, "^x is a tensor", "sparse_csr", "strided", x=torch.eye(3).to_sparse_csr())
+    dense = r"; pass x\.to_dense\(\) \("
+    refused(ScanTypeError, "^x is a tensor", "sparse_coo", "strided", dense, x=torch.eye(3).to_sparse())
+    refused(ScanTypeError, "^x is a tensor", "sparse_csr", "strided", dense, x=torch.eye(3).to_sparse_csr())
     refused(ScanTypeError, "^x is on device meta", "cuda and cpu", x=torch.ones(3, device="meta"))
     refused(ScanTypeError, "^x is a tensor of dtype torch.float8", "supported", x=torch.ones(3).to(torch.float8_e4m3fn))
     refused(ScanTypeError, "^x is a tensor of dtype torch.complex32", x=torch.ones(3, dtype=torch.complex32))
@@ -689,6 +694,10 @@ def test_packages_ask_for_the_same_versions():
     project = (ROOT / "pyproject.toml").read_text()
     assert f'"numpy>={OLDEST["numpy"][0]}.{OLDEST["numpy"][1]}"' in project
     assert f'"cupy-cuda12x>={OLDEST["cupy"][0]}"' in project
+    names = {"numpy": "NumPy", "cupy": "CuPy", "torch": "torch", "jax": "JAX"}
+    stated = [f"{names[library]} {'.'.join(map(str, oldest))}".removesuffix(".0") for library, oldest in OLDEST.items()]
+    assert f"Python 3.10, {', '.join(stated)} and a GPU of sm_" in (ROOT / "README.md").read_text()
+    assert 'requires-python = ">=3.10"' in project
 
 
 def test_ci_installs_the_oldest_versions_of_all():

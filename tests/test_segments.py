@@ -341,6 +341,11 @@ def test_offsets_may_be_listed(kind):
     refused(ScanValueError, "offsets must begin with 0", offsets=kind([1, 6]))
 
 
+def test_offsets_may_be_a_range():
+    assert cuscan.cumsum(np.ones(6), offsets=range(0, 7, 3)).tolist() == [1, 2, 3, 1, 2, 3]
+    refused(ScanValueError, "offsets must begin with 0", offsets=range(1, 7))
+
+
 def test_offsets_of_tensors_may_be_listed():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     assert cuscan.cumsum(torch.ones(6), offsets=[0, 2, 6]).tolist() == [1, 2, 1, 2, 3, 4]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cuscan.call import Flags, Operands
+from cuscan.call import Flags, Operands, find_dtype
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING, ArrayView, Library, find_library, hand_back
 from cuscan.interop.view import Like
@@ -99,11 +99,17 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
     """Run one call on the device of its arrays; returns the results, and the last states if they are asked for."""
     device = operands.views[0].kind.device.type
     backend = _backends.get(device) or _load(device)
-    results = backend(flags, operands, initial)
     for view in operands.views:
         if view.lender is not None:
-            return _handed_back(results, operands)
-    return results
+            return _run_on_lent(backend, flags, operands, initial)
+    return backend(flags, operands, initial)
+
+
+def _run_on_lent(backend: Callable[..., Results], flags: Flags, operands: Operands, initial: Any) -> Results:
+    """The same on arrays of other libraries; their dtypes stand in no table, as some warn where they are compared."""
+    if flags.dtype is not None:
+        flags = flags._replace(dtype=find_dtype(flags.dtype))
+    return _handed_back(backend(flags, operands, initial), operands)
 
 
 def _handed_back(results: Results, operands: Operands) -> Results:

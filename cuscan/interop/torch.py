@@ -163,9 +163,10 @@ class TorchLibrary(WideIntegers):
         return _CPU
 
     def _not_strided(self, array: Any, name: str) -> ScanTypeError:
+        advice = "" if array.layout is torch.strided else f"; pass {name}.to_dense()"
         return ScanTypeError(
             f"{name} is a tensor of dtype {array.dtype} and layout {array.layout}; supported: strided tensors of "
-            f"{', '.join(DTYPES)}"
+            f"{', '.join(DTYPES)}{advice}"
         )
 
     def maker(
