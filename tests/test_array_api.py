@@ -196,6 +196,22 @@ def check_every_clause(library, name, data):
     np.testing.assert_array_equal(library.numpy(given_array), x)
 
 
+@pytest.mark.parametrize(
+    "name, x, dtype, expected",
+    [
+        ("cumulative_sum", np.array([1 + 2.0**-30, -1]), "float32", [1, 0]),
+        ("cumulative_sum", np.array([2**24 + 1, -(2**24)], "int32"), "float32", [2**24, 0]),
+        ("cumulative_sum", np.array([1.75, 1.75]), "int16", [1, 2]),
+        ("cumulative_prod", np.array([1 + 2.0**-24, 1 + 2.0**-23]), "float32", [1, 1 + 2.0**-23]),
+        ("cumulative_prod", np.array([1.75, 1.75], "float32"), "int64", [1, 1]),
+        ("cumulative_prod", np.array([1 + 2.0**-24, 1 + 2.0**-23]), "complex64", [1, 1 + 2.0**-23]),
+    ],
+)
+def test_elements_are_cast_before_they_are_combined(library, name, x, dtype, expected):
+    got = getattr(cuscan, name)(library.array(x), dtype=library.dtype(dtype))
+    assert library.numpy(got).tolist() == expected
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_the_standard_asks_to_refuse(library, name):
     function = getattr(cuscan, name)
