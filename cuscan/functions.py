@@ -234,7 +234,7 @@ def _flat(array: Any) -> Any:
 def _cumulative(x: Any, op: Op, axis: int | None, dtype: Any, include_initial: bool) -> Any:
     value = adopt(x, "x")
     if axis is None:
-        if len(value.shape) != 1:
+        if len(value.shape) > 1:
             raise ScanValueError(f"axis must be given for x of {len(value.shape)} dimensions")
         axis = 0
     if dtype is None and value.dtype.kind in EXACT:

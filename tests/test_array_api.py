@@ -219,7 +219,7 @@ def test_what_the_standard_asks_to_refuse(library, name):
     with pytest.raises(ScanValueError, match="axis must be given for x of 2 dimensions"):
         function(square)
     for keywords in ({}, {"axis": 0}, {"axis": -1}):
-        with pytest.raises(ScanValueError, match=r"(0|no) dimensions"):
+        with pytest.raises(ScanValueError, match=r"^x has no dimensions; .* pass x\.reshape\(1\)"):
             function(library.array(np.array(3.0)), **keywords)
     for axis in (2, -3):
         with pytest.raises(ScanValueError, match="out of range"):
