@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 import pickle
+import re
+import sys
 
 import numpy as np
 import pytest
-from gpu import LIBRARIES, Call, check_call, need, numbers
+from gpu import LIBRARIES, Call, check_call, need, numbers, values
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError
@@ -48,7 +50,8 @@ def test_the_axis_by_position_as_dim_and_none(name, function):
 @pytest.mark.parametrize("op", OTHER_NAMES)
 def test_operators_by_other_names(name, op):
     (expected,) = check_call(name, Call(cuscan.scan, (X, op)))
-    for other in OTHER_NAMES[op]:
+    own = [getattr(sys.modules[name], f.__name__) for f in OTHER_NAMES[op] if isinstance(f, np.ufunc)]
+    for other in OTHER_NAMES[op] + own:
         np.testing.assert_array_equal(check_call(name, Call(cuscan.scan, (X, other)))[0], expected)
 
 
@@ -89,9 +92,42 @@ def test_flags_of_one_dimension(name, flags):
 def test_errors_say_what_to_do_and_name_the_function(name):
     library = need(name)
     assert shown(cuscan.cummax, library.device(np.array(3.0))).endswith("x.reshape(1) (cuscan.cummax)")
-    assert "np.asarray(mask)" in shown(cuscan.cumsum, library.device(X), mask=[True, False])
     smallest = cuscan.Operator("smallest", "later < earlier ? later : earlier", float("inf"))
     assert "identity=inf does not fit dtype int32" in shown(cuscan.scan, library.device(X), smallest)
+
+
+@both_libraries
+def test_what_errors_say_of_arrays_elsewhere_works(name):
+    """A list, an array of NumPy, a tensor on the CPU: as the error says, they are a mask beside x on the GPU."""
+    library, kept = need(name), np.random.default_rng(0).random(70) < 0.5
+    (expected,) = check_call(name, Call(cuscan.cumsum, (X,), {"mask": kept}))
+    x = library.device(X)
+    for mask in (kept.tolist(), kept, *([library.torch.from_numpy(kept)] if name == "torch" else [])):
+        advice = re.search(r"[:;] pass (.*mask.*) \(cuscan\.cumsum\)$", shown(cuscan.cumsum, x, mask=mask))
+        there = eval(advice[1], {"mask": mask, name: sys.modules[name]})
+        np.testing.assert_array_equal(values(cuscan.cumsum(x, mask=there)), expected)
+
+
+def test_arrays_of_jax_take_the_same():
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    if jax.default_backend() != "gpu":
+        pytest.skip("JAX sees no GPU")
+    jnp, x, some = jax.numpy, jax.numpy.asarray(X), np.arange(40) % 3 == 0
+
+    def same(got, *arguments, **keywords):
+        assert isinstance(got, jax.Array) and got.device == x.device
+        np.testing.assert_array_equal(got, cuscan.cumsum(X, *arguments, dtype="int32", **keywords))
+
+    for got in (cuscan.cumsum(x, 0), cuscan.cumsum(x, dim=-2), cuscan.scan(x, jnp.add, axis=0)):
+        same(got, 0)
+    same(jax.jit(cuscan.cumsum, static_argnums=1)(x, 0), 0)
+    same(cuscan.cumsum(x, axis=None), None)
+    same(cuscan.cumsum(x, offsets=[0, 7, 7, 70]), offsets=[0, 7, 7, 70])
+    same(cuscan.cumsum(x, initial=jnp.asarray(3)), initial=3)
+    for flags in ("mask", "reset"):
+        same(cuscan.cumsum(x, 0, **{flags: jnp.asarray(some)}), 0, **{flags: some})
+        assert f"{flags}.reshape(-1, 1)" in shown(cuscan.cumsum, x[:, :40], 0, **{flags: jnp.asarray(some)})
+    assert "jnp.asarray(mask)" in shown(cuscan.cumsum, x, mask=[True, False])
 
 
 @both_libraries

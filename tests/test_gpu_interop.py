@@ -194,6 +194,31 @@ def test_strangers_give_cupy_arrays(stranger):
     assert_same(out, cuscan.scan(host, axis=1))
 
 
+class StandardStranger(DLPackStranger):
+    """An array of a library with the array API standard, which is its own namespace."""
+
+    def __array_namespace__(self, **keywords: Any) -> Any:
+        return StandardStranger
+
+    @staticmethod
+    def from_dlpack(array: Any) -> StandardStranger:
+        return StandardStranger(array)
+
+
+def test_arrays_of_the_standard_come_back_as_what_they_were():
+    host = numbers((300, 200))
+    x = StandardStranger(cupy.asarray(host))
+    got, carry = cuscan.cumsum(x, 0, return_carry=True)
+    assert isinstance(got, StandardStranger) and isinstance(carry, StandardStranger)
+    assert_same(got._array, cuscan.cumsum(host, 0))
+    for both in (cuscan.cummax(x, return_indices=True), cuscan.linear_recurrence(0.5, x, return_last=True)):
+        assert all(isinstance(array, StandardStranger) for array in both)
+    out = StandardStranger(cupy.empty((300, 200), np.float32))
+    assert cuscan.cumsum(x, out=out) is out
+    assert_same(out._array, cuscan.cumsum(host))
+    assert isinstance(cuscan.cumulative_sum(x, axis=1), StandardStranger)
+
+
 class SilentStranger(DLPackStranger):
     """Of the days before DLPack said whether memory may be written."""
 
