@@ -537,8 +537,9 @@ MAKERS = {"numpy": "np.asarray", "torch": "torch.as_tensor", "jax.numpy": "jax.n
 @pytest.mark.parametrize("name", ["mask", "reset", "keys", "offsets", "a"])
 def test_what_an_error_says_of_another_library_works(library, other, name):
     """Arrays beside those of a library: as they are, or made as the error says."""
-    modules = {key: pytest.importorskip(key, reason=f"{key} is not installed") for key in ("torch", "jax.numpy")}
-    names = {"np": np, "torch": modules["torch"], "jnp": modules["jax.numpy"], "jax": sys.modules["jax"]}
+    needed = {library, other} - {"list", "numpy"}
+    modules = {key: pytest.importorskip(key, reason=f"{key} is not installed") for key in needed}
+    names = {"np": np, "torch": modules.get("torch"), "jnp": modules.get("jax.numpy"), "jax": sys.modules.get("jax")}
     beside = {"keys": [1, 1, 2], "offsets": [0, 2, 3], "a": [0.5, 2.0, 1.0]}.get(name, [True, False, True])
     x = eval(f"{MAKERS[library]}([1.0, 2.0, 4.0])", names)
     names[name] = beside if other == "list" else eval(f"{MAKERS[other]}({beside})", names)
@@ -698,6 +699,17 @@ def test_packages_ask_for_the_same_versions():
     stated = [f"{names[library]} {'.'.join(map(str, oldest))}".removesuffix(".0") for library, oldest in OLDEST.items()]
     assert f"Python 3.10, {', '.join(stated)} and a GPU of sm_" in (ROOT / "README.md").read_text()
     assert 'requires-python = ">=3.10"' in project
+
+
+def test_ci_runs_what_is_installed_there_alone():
+    """Type checkers read a user's file, and NVRTC 13 stands beside CuPy for CUDA 12."""
+    script = (ROOT / ".ci" / "run").read_text()
+    for package, test in (
+        ("'.[lint]'", "pytest tests/test_typing.py"),
+        ("torch==", "pytest tests/test_typing.py"),
+        ("nvidia-cuda-nvrtc>=13", "pytest tests/test_two_cudas.py"),
+    ):
+        assert script.index(package) < script.index(test)
 
 
 def test_ci_installs_the_oldest_versions_of_all():
