@@ -417,6 +417,8 @@ def _take_apart(x: Any, op: Any) -> tuple[Arrays, tuple[str, ...], Any]:
             name = getattr(op, "name", op)
             raise ScanTypeError(f"x must be {wanted} for op={name!r}; got tuple of {len(x)}{advice}")
         named = {f"x[{i}]": array for i, array in enumerate(x)}
+    elif fields and isinstance(x, list):
+        raise ScanTypeError(f"x must be a tuple of {len(fields)} arrays for op={op.name!r}; got list; pass tuple(x)")
     elif fields and isinstance(x, np.ndarray) and x.dtype.names:
         if set(x.dtype.names) != set(fields):
             named_so = ", ".join(x.dtype.names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from cuscan.api import scan
@@ -219,7 +221,21 @@ def _scan(x: Any, op: Op, axis: int | None, keywords: dict[str, Any], **fixed: b
             beside = keywords.get(name)
             if getattr(beside, "shape", ()) == shape:
                 keywords[name] = _flat(beside)
-    return scan(x, op, axis=axis, **keywords, **fixed)  # type: ignore[call-overload]
+    try:
+        return scan(x, op, axis=axis, **keywords, **fixed)  # type: ignore[call-overload]
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # it is of this very call
+            raise TypeError(_unexpected(keywords, error.__traceback__)) from None
+        raise
+
+
+def _unexpected(keywords: dict[str, Any], trace: TracebackType) -> str:
+    """What Python says of a keyword that is none of the user's function, the caller of the one that a trace is of."""
+    caller = trace.tb_frame.f_back
+    name = caller.f_code.co_name if caller else ""
+    spelled = inspect.signature(globals()[name]).parameters
+    keyword = next(keyword for keyword in keywords if keyword not in spelled)
+    return f"{name}() got an unexpected keyword argument {keyword!r}"
 
 
 def _flat(array: Any) -> Any:

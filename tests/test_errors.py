@@ -66,6 +66,7 @@ def test_x_is_no_array(x):
         (np.array([1], "timedelta64[s]"), r"; pass x\.view\(np\.int64\), and view the result as the dtype of x"),
         (np.array([1], ">f4"), r"; pass x\.astype\(x\.dtype\.newbyteorder\('='\)\)"),
         (np.array([1, None]), r"; pass x\.astype\(\) of a dtype"),
+        (np.zeros(3, "i4,i4"), r"; pass a field of x, or an Operator whose state has these fields"),
         (np.array(3.0), r": pass x\.reshape\(1\)"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

@@ -80,8 +80,9 @@ def test_what_is_spelled_out_is_taken(name):
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     arrays = [np.ones(3)] * (2 if name == "linear_recurrence" else 1)
     np.testing.assert_array_equal(function(*arrays, **defaults), function(*arrays))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'revers'"):
-        function(*arrays, revers=True)
+    for keyword in {"revers", "skipna", "op"} - {*defaults}:
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{keyword}'$"):
+            function(*arrays, **{keyword: True})
 
 
 @pytest.mark.parametrize("name", [*SPELLED, "total"])

@@ -397,7 +397,10 @@ def test_tuples_and_single_arrays_do_not_mix():
     for parts in [(x,), (x, x, x), ()]:
         refused(ScanError, "x", "affine", x=parts, op=affine)
     refused(ScanTypeError, "x", x=np.zeros(3, [("scale", "f4"), ("other", "f4")]), op=affine)
-    refused(ScanTypeError, "x", x=(x, [1.0, 2.0, 3.0]), op=affine)
+    refused(ScanTypeError, "x[1] must be", "np.asarray(x[1])", x=(x, [1.0, 2.0, 3.0]), op=affine)
+    refused(
+        ScanTypeError, "x must be a tuple of 2 arrays for op='affine'; got list; pass tuple(x)", x=[x, x], op=affine
+    )
     refused(ScanValueError, "x", "(3,)", "(4,)", x=(x, np.ones(4, np.float32)), op=affine)
 
 

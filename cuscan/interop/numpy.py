@@ -22,6 +22,7 @@ _TO_NATIVE = "; pass {name}.astype({name}.dtype.newbyteorder('='))"
 _ADVICE = {
     "M": "; pass {name}.view(np.int64)",
     "m": "; pass {name}.view(np.int64), and view the result as the dtype of {name}",
+    "V": "; pass a field of {name}, or an Operator whose state has these fields",
     "O": "; pass {name}.astype() of a dtype that holds its elements",
 }
 
