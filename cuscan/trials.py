@@ -10,7 +10,7 @@ from cuscan.call import Flags, Operands, find_dtype
 from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.errors import CompileError, MissingDependencyError, ScanTypeError, ScanValueError
-from cuscan.interop import adopt
+from cuscan.interop import adopt, find_library
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
 from cuscan.plan import make_plan
@@ -52,7 +52,7 @@ def check_operator(op: Monoid, samples: tuple[Any, ...], tolerance: float | None
         raise ScanTypeError(f"op={op.name!r} has no numpy= callable, which check needs")
     if tolerance is not None and not (isinstance(tolerance, float | int | np.number) and tolerance >= 0):
         raise ScanValueError(f"tolerance must be a number, 0 or more; got {tolerance!r}")
-    columns = [np.asarray(column) for column in samples]
+    columns = [_fetched(column) for column in samples]
     number = DTYPES.get(columns[0].dtype.name) if columns else None
     fits = len(columns) == len(op.inputs) and all(column.size for column in columns)
     if number is None or number.kind not in op.kinds or not fits:
@@ -81,6 +81,13 @@ def check_operator(op: Monoid, samples: tuple[Any, ...], tolerance: float | None
                 raise ScanValueError(
                     f"op={op.name!r} has no identity in {neutral[i]}: {before[i]} . {after[i]} = {got[i]}"
                 )
+
+
+def _fetched(sample: Any) -> Array:
+    """Samples of any library as a NumPy array, from a GPU too."""
+    fetch = getattr(find_library(sample, "samples"), "fetch", np.asarray)
+    fetched: Array = fetch(sample)
+    return fetched
 
 
 def _triples(elements: Array) -> tuple[Array, Array, Array]:

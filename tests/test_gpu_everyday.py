@@ -131,6 +131,14 @@ def test_arrays_of_jax_take_the_same():
 
 
 @both_libraries
+def test_samples_of_an_operator_may_be_on_a_gpu(name):
+    samples = need(name).device(numbers((20,)))
+    cuscan.Operator("larger", "earlier < later ? later : earlier", float("-inf"), numpy=np.maximum).check(samples)
+    minus = cuscan.Operator("minus", "earlier - later", 0, numpy=np.subtract)
+    assert "op='minus' is not associative" in shown(minus.check, samples)
+
+
+@both_libraries
 def test_an_operator_that_was_pickled(name):
     """It has the same bits as the one that went away, and by an equal one no kernel is compiled anew."""
     op = cuscan.Operator("modular", "earlier * later % 1009", 1, numpy=np.multiply)

@@ -165,6 +165,16 @@ def test_check_shows_its_counterexample():
     loose.check(np.array([1.0, 2.0]), tolerance=0.01)
 
 
+@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
+def test_check_takes_samples_of_any_library(library):
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    samples = module.asarray(np.array([5.0, 2.0, 1.0], np.float32))
+    samples = samples.requires_grad_() if library == "torch" else samples
+    cuscan.Operator("plus", "earlier + later", 0, numpy=np.add).check(samples)
+    with pytest.raises(ScanValueError, match="^op='minus' is not associative"):
+        cuscan.Operator("minus", "earlier - later", 0, numpy=np.subtract).check(samples)
+
+
 def test_check_wants_samples_and_the_numpy_callable():
     with pytest.raises(ScanTypeError, match="numpy= callable"):
         AFFINE.operator(numpy=None).check(np.ones(3), np.ones(3))
