@@ -102,6 +102,7 @@ def test_operators_pickle_and_print_themselves(op):
     again = pickle.loads(pickle.dumps(op))
     assert again == op and hash(again) == hash(op) and copy.deepcopy(op) == op
     assert (again.source, again.fields, again.dtypes) == (op.source, op.fields, op.dtypes)
+    assert again.key == op.key  # what is kept for one is kept for the other
     shown = repr(op)
     assert shown.startswith(f"Operator({op.name!r}, ") and ("state=" in shown) == bool(op.dtypes)
     assert ("numpy=" in shown) == (op.combine is not None)
@@ -171,7 +172,7 @@ def test_check_takes_samples_of_any_library(library):
     samples = module.asarray(np.array([5.0, 2.0, 1.0], np.float32))
     samples = samples.requires_grad_() if library == "torch" else samples
     cuscan.Operator("plus", "earlier + later", 0, numpy=np.add).check(samples)
-    with pytest.raises(ScanValueError, match="^op='minus' is not associative"):
+    with pytest.raises(ScanValueError, match=r"^op='minus' is not associative"):
         cuscan.Operator("minus", "earlier - later", 0, numpy=np.subtract).check(samples)
 
 
