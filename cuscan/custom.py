@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
+import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -117,6 +117,7 @@ class Operator(Monoid):
     """
 
     _made_of: dict[str, Any]  # the arguments of the constructor
+    _token: Any = None  # what it is pickled under
 
     def __init__(
         self,
@@ -190,7 +191,10 @@ class Operator(Monoid):
         return f"Operator({', '.join([repr(name), repr(combine), repr(identity), *given])})"
 
     def __reduce__(self) -> Any:
-        return functools.partial(Operator, **self._made_of), ()
+        if self._token is None:
+            object.__setattr__(self, "_token", uuid.uuid4().hex)
+        _PICKLED.setdefault(self._token, self)
+        return _restore, (self._token, self._made_of)
 
     def _parts(self) -> tuple[Any, ...]:
         """All that an operator is made of, the identity to the bit."""
@@ -218,6 +222,18 @@ class Operator(Monoid):
     def fields(self) -> tuple[str, ...]:
         """The names of the fields of the state; none if it is one number."""
         return tuple(name.removeprefix("x.") for name in self.inputs) if self.dtypes else ()
+
+
+_PICKLED: dict[str, Operator] = {}  # those that were pickled or unpickled, by their tokens
+
+
+def _restore(token: str, made_of: dict[str, Any]) -> Operator:
+    """The operator that was pickled, in one process always the same: each task of Dask brings it, with a new lambda."""
+    if token not in _PICKLED:
+        made = Operator(**made_of)
+        object.__setattr__(made, "_token", token)
+        _PICKLED.setdefault(token, made)
+    return _PICKLED[token]
 
 
 def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:

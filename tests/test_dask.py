@@ -133,6 +133,21 @@ def test_worker_processes(cluster: Any) -> None:
     assert indexed[1].compute().tolist() == [0, 0, 2, 2, 4]
 
 
+@pytest.mark.parametrize("numpy", [np.add, lambda earlier, later: earlier + later], ids=["ufunc", "lambda"])
+def test_operators_go_to_worker_processes(cluster: Any, numpy: Any) -> None:
+    """Many blocks share what is kept for their operator, though each task brings it."""
+    plus = cuscan.Operator("plus", "earlier + later", 0, numpy=numpy)
+    found = cuscan.dask.scan(da.ones(60, chunks=2), plus)
+    np.testing.assert_array_equal(found.compute(), np.arange(1, 61))
+    assert max(cluster.run(_count_operators).values()) <= 2
+
+
+def _count_operators() -> int:
+    from cuscan.operators import KEYED
+
+    return sum(key.startswith("plus#") for key in KEYED)
+
+
 @pytest.mark.full
 def test_a_killed_worker_is_recomputed(cluster: Any) -> None:
     x = da.ones(40, chunks=2).map_blocks(_slowly, dtype=float, meta=np.empty(0))

@@ -13,7 +13,7 @@ from operator_examples import AFFINE, EXAMPLES, MODULAR_PRODUCT
 from views import operands, view
 
 import cuscan
-from cuscan import ScanError, ScanTypeError, ScanValueError
+from cuscan import ScanError, ScanTypeError, ScanValueError, custom
 from cuscan.call import Flags
 from cuscan.request import make_request
 
@@ -98,8 +98,12 @@ def multiply_states(earlier, later):
     ],
     ids=lambda op: op.name,
 )
-def test_operators_pickle_and_print_themselves(op):
-    again = pickle.loads(pickle.dumps(op))
+def test_operators_pickle_and_print_themselves(op, monkeypatch):
+    sent = pickle.dumps(op)
+    assert pickle.loads(sent) is op  # in the process that it came from
+    monkeypatch.setattr(custom, "_PICKLED", {})  # as in another
+    again = pickle.loads(sent)
+    assert again is not op and pickle.loads(sent) is again is pickle.loads(pickle.dumps(again))
     assert again == op and hash(again) == hash(op) and copy.deepcopy(op) == op
     assert (again.source, again.fields, again.dtypes) == (op.source, op.fields, op.dtypes)
     assert again.key == op.key  # what is kept for one is kept for the other
