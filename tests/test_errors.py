@@ -60,6 +60,7 @@ def test_x_is_no_array(x):
         (iter([1, 2]), r"; pass np\.array\(list\(x\)\)"),
         (SimpleNamespace(to_numpy=None), r"; pass x\.to_numpy\(\)"),  # a Series or a frame
         (SimpleNamespace(toarray=None), r"; pass x\.toarray\(\)"),  # a sparse matrix
+        (SimpleNamespace(to_numpy=None, __dask_graph__=None), r"; pass x\.to_numpy\(\)"),  # an array of xarray
         (SimpleNamespace(__dask_graph__=None), r"; call cuscan\.dask\.scan, or pass x\.compute\(\)"),
         ({"a": 1}, r"; got dict \(cuscan.scan\)$"),
         (np.array(["2020-01-01"], "datetime64[D]"), r"; pass x\.view\(np\.int64\)"),

@@ -106,11 +106,11 @@ def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
 
 def _advice(thing: object, name: str, beside: ArrayView | None) -> str:
     """How to make an array of what is none."""
-    if hasattr(thing, "__dask_graph__"):
-        return f"; call cuscan.dask.scan, or pass {name}.compute()"
-    for method in ("to_numpy", "toarray"):  # of pandas and polars; of sparse matrices of SciPy
+    for method in ("to_numpy", "toarray"):  # of pandas, polars and xarray; of sparse matrices of SciPy
         if hasattr(thing, method):
             return f"; pass {name}.{method}()"
+    if hasattr(thing, "__dask_graph__"):
+        return f"; call cuscan.dask.scan, or pass {name}.compute()"
     if isinstance(thing, str | bytes | Mapping):
         return ""
     if isinstance(thing, Sequence | numbers.Number):
