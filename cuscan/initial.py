@@ -21,7 +21,9 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
     """The user's `initial` as a Python number that the result dtype can hold."""
     item = item_of(initial, name)
     if not isinstance(item, numbers.Number):
-        raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}")
+        shape = tuple(getattr(initial, "shape", ()))
+        advice = f" of shape {shape}; pass {name}.item() if it is one number, or carry= if each line has its own"
+        raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}{advice if shape else ''}")
     number: Any = item
     if result.kind is not Kind.COMPLEX and isinstance(number, complex):
         raise ScanTypeError(f"{name} is complex ({number}) and the result has dtype {result}")

@@ -359,6 +359,8 @@ def test_initial_is_complex_and_the_result_is_not():
 )
 def test_initial_is_no_scalar(initial):
     refused(ScanTypeError, "^initial must be a scalar", type(initial).__name__, initial=initial)
+    if isinstance(initial, np.ndarray):
+        refused(ScanTypeError, r"; pass initial\.item\(\) if it is one number, or carry= if each", initial=initial)
     refused(ScanTypeError, "^initial must be a scalar", initial=initial, x=np.ones(2, int))
 
 
