@@ -368,6 +368,9 @@ def test_operators_are_values():
     changes = [{"name": "g"}, {"combine": "earlier"}, {"identity": (1, 1)}, {"state": turned}]
     changes += [{"numpy": None}, {"numpy": functools.partial(AFFINE.numpy)}]
     assert all(AFFINE.operator(**change) != one for change in changes)
+    plain = MODULAR_PRODUCT.operator()
+    followed = [MODULAR_PRODUCT.operator(vjp=vjp) for vjp in (lambda *_: (0, 0), lambda *_: (1, 1))]
+    assert len({plain, *followed}) == len({op.key for op in (plain, *followed)}) == 3
     assert MODULAR_PRODUCT.operator() != one and MODULAR_PRODUCT.operator() != "modular_product"
     with pytest.raises(AttributeError):
         one.name = "other"
