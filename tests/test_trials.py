@@ -212,6 +212,16 @@ def test_compile_finds_syntax_errors_and_shows_the_line():
 
 
 @pytest.mark.usefixtures("nvrtc")
+def test_compile_is_for_an_architecture():
+    newer = MODULAR_PRODUCT.operator(
+        combine="\n#if __CUDA_ARCH__ >= 900\nreturn nothing_of_the_kind;\n#endif\nreturn earlier + later;"
+    )
+    newer.compile(arch=80)
+    with pytest.raises(cuscan.CompileError, match="nothing_of_the_kind"):
+        newer.compile(arch=90)
+
+
+@pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize("dtype", ["f4", np.float32, np.dtype("int16"), "bfloat16", "torch.float64"])
 def test_compile_takes_dtypes_of_any_library(dtype):
     if dtype == "torch.float64":
