@@ -13,10 +13,10 @@ from views import of_another_kind
 import cuscan
 from cuscan import backends, interop
 from cuscan.backends import cuda, graphs, kernel, workspace
-from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
 from cuscan.kept import Table
+from cuscan.planning.config import StartsConfig
 from cuscan.specs import dense_strides
 
 

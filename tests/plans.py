@@ -5,12 +5,12 @@ from __future__ import annotations
 from views import operands, view
 
 from cuscan import Operator
-from cuscan.call import make_flags
-from cuscan.config import Port, Target
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Port, Target
 from cuscan.request import make_request
+from cuscan.request.call import make_flags
 
 H200 = Target(90, 132)
 NO_CLUSTERS = Target(90, 132, cluster=0)  # what clusters would take there is for tiles

@@ -7,7 +7,7 @@ import pytest
 from features import FEATURES, LOG_SUMS, Feature, call_for
 from gpu import H200, WAYS, config_of, leads_to, numpy_dtype, small_units, way, way_of
 
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
 
 ALIGNED = {  # where items of 16 bytes lead
     "thread_rows": "rows",

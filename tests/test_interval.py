@@ -17,7 +17,7 @@ from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
 import cuscan
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -12,11 +12,11 @@ import pytest
 
 import cuscan
 from cuscan import backends, kept
-from cuscan.call import Operands, make_flags
 from cuscan.interop import adopt
 from cuscan.interop.view import Device
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request import ScanRequest
+from cuscan.request.call import Operands, make_flags
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")

@@ -90,7 +90,7 @@ def test_all_arrays_in_their_places(launches: Any) -> None:
 def test_views_of_memory_that_are_not_aligned_to_vectors(launches: Any) -> None:
     """XLA's own arrays are aligned; a program may be handed others."""
     request = jax_lowering.request_of(
-        jax_lowering.Call(cuscan.call.Flags(cuscan.call.find_operator("add")), ("x",)), [jnp.ones(900)]
+        jax_lowering.Call(cuscan.request.call.Flags(cuscan.request.call.find_operator("add")), ("x",)), [jnp.ones(900)]
     )
     runner = xla_gpu.OnGpu(request, ("x",), None, False)
     base, out = aligned(4000).view(np.float32), aligned(4000).view(np.float32)

@@ -29,13 +29,14 @@ from plans import (
 )
 from views import view
 
-from cuscan import ScanValueError, config, plan
-from cuscan.config import Target
+from cuscan import ScanValueError
 from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.order import Order
-from cuscan.plan import make_plan, order_of
-from cuscan.tuning import COLUMNS
+from cuscan.order import COLUMNS, Order
+from cuscan.planning import config, make_plan, tiles
+from cuscan.planning.config import Target
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -130,13 +131,13 @@ def test_longer_rows_are_tiles(length, family, warps, groups, units):
 
 
 def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
-    assert plan.GROUPS == 15  # of 16 barriers, one is that of the block
+    assert tiles.GROUPS == 15  # of 16 barriers, one is that of the block
     for dtype, length in itertools.product(DTYPES, (600, 1500, 3000, 6000, 20_000, 2**20)):
         made = planned(view((7, length), dtype), op="mul")
         if made.config.family != "tiles":
             continue
         warps, groups, stages = constants(made, "Warps", "Groups", "Stages")
-        assert warps * groups <= plan.TILES_WARPS and groups <= plan.GROUPS
+        assert warps * groups <= tiles.TILES_WARPS and groups <= tiles.GROUPS
         assert stages >= groups  # no group waits for another's tile
 
 
@@ -395,17 +396,17 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
     old = make_plan(request(view((2**20,))), Target(80, 108))
     assert not sent(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
     # Three groups: a float for each warp, twice. Tiles on their way: barriers, slot, carry and aggregate.
-    assert old.config.shared_bytes == plan.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
+    assert old.config.shared_bytes == tiles.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
 
 
 def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit():
     tile, on_its_way, group = 8192 * 4, 48 + 16 + 4, 2 * 8 * 4
     made = tiled(view((2**20,)))
     assert constants(made, "Groups", "Stages", "FlagStages") == (3, 7, 1)  # 4 tiles of 32 KiB ahead
-    assert made.config.shared_bytes == plan.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
+    assert made.config.shared_bytes == tiles.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
     masked = tiled(view((2**20,)), mask=view((2**20,), "bool"))
     assert constants(masked, "Groups", "Stages", "FlagStages") == (3, 6, 2)
-    assert masked.config.shared_bytes == plan.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
+    assert masked.config.shared_bytes == tiles.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
     shifted = tiled(view((2**20,), pointer=4))
     assert constants(shifted, "Groups", "Stages") == (3, 7)
     assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 32  # a sector for each stage
@@ -425,7 +426,7 @@ def test_flags_are_sent_for_where_they_leave_a_tile_for_each_group(dtype, key):
     assert sent(made) == ((0, 2, 3) if flags < room else (0,))
     assert constants(made, "FlagStages") == (2 if flags < room else 1,)
     assert constants(made, "Stages") >= constants(made, "Groups")
-    assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+    assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -505,7 +506,7 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
     for dtype, masked in itertools.product(DTYPES, (False, True)):
         mask = view((2**20,), "bool") if masked else None
         config = tiled(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
-        taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
+        taken = config.blocks_per_sm * (config.shared_bytes + SHARED_RESERVED)
         assert taken <= H200.shared_bytes, (dtype, masked)
     small = Target(120, 170, shared_bytes=100 * 1024, cluster=0)
     for dtype, segments in itertools.product(DTYPES, (None, "keys", "offsets")):
@@ -514,7 +515,7 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
             call = dict(segments=segments and (segments, array), mask=view((3, length), "bool"))
             made = make_plan(request(view((3, length), dtype), op="mul", **call), small)
             assert constants(made, "Stages")[0] > 0 if made.config.family == "tiles" else length == 1500
-            taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
+            taken = made.config.blocks_per_sm * (made.config.shared_bytes + SHARED_RESERVED)
             assert taken <= small.shared_bytes, (dtype, segments, length)
 
 
@@ -711,7 +712,7 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
         batches = 2**13 // constants["Rows"] // constants["Batch"]  # of a strip
         assert made.grid == min(2 * batches, 132)
-        assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+        assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
         assert made.workspace_words == 16 + whole_lines(2 * batches * columns * carry)
 
@@ -791,7 +792,7 @@ def test_whole_rows_fit_their_block():
         found = dict(made.config.constants)
         units = found["Rows"] * found["Batch"] / 256  # of a part
         seen.add((dtype, found["Batch"], found["Long"], units > 1))
-        assert made.config.block <= 1024 and made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+        assert made.config.block <= 1024 and made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         assert units in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) or (units, found["Rows"]) == (2, 256)
         assert found["Stages"] >= max(3, found["Batch"])
         assert found["Shares"] == max(found["Rows"] // 64, 1)

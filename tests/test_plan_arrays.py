@@ -27,11 +27,12 @@ from plans import (
 )
 from views import view
 
-from cuscan import config, plan
-from cuscan.config import Port, Target
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan, order_of
+from cuscan.planning import config, make_plan, tiles
+from cuscan.planning.config import Port, Target
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -223,7 +224,7 @@ def held(made):
     groups, stages, flag_stages = constants(made, "Groups", "Stages", "FlagStages")
     state, carry = made.config.state_bytes, made.config.carry_bytes
     on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; what precedes it; an aggregate
-    rest = plan.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
+    rest = tiles.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
     flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
     assert groups == 3
     return (made.config.shared_bytes - rest - flag_stages * flags) / stages
@@ -389,7 +390,7 @@ def test_several_arrays_fit_in_the_shared_memory_of_an_sm():
     calls += [([dtype] * n, state_of(*[dtype] * n)) for dtype, n in (("int8", 16), ("float32", 4), ("float64", 2))]
     for (dtypes, op), where in itertools.product(calls, segments):
         made = planned(of_shape((2**20,), *dtypes), op, segments=where)
-        taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
+        taken = made.config.blocks_per_sm * (made.config.shared_bytes + SHARED_RESERVED)
         assert sent(made) == tuple(range(len(dtypes))) and taken <= H200.shared_bytes, (dtypes, where)
 
 
@@ -399,7 +400,7 @@ def test_several_arrays_fit_in_the_shared_memory_of_a_small_gpu(fields):
     arrays, op = of_shape((2**20,), *["int8"] * fields), state_of(*["int8"] * fields)
     for segments in (None, ("offsets", view((9,), "int64"))):
         made = make_plan(request(arrays, op, segments=segments), small)
-        assert made.config.shared_bytes + plan.SHARED_RESERVED <= small.shared_bytes
+        assert made.config.shared_bytes + SHARED_RESERVED <= small.shared_bytes
         assert constants(made, "Stages")[0] > 0 and sent(made) == tuple(range(fields))
 
 

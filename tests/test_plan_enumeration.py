@@ -23,7 +23,7 @@ from views import view
 
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
 
 pytestmark = pytest.mark.usefixtures("tables")
 

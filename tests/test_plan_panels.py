@@ -9,8 +9,8 @@ import pytest
 from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
 from views import view
 
-from cuscan.config import HEADER_BYTES, Target
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import HEADER_BYTES, Target
 
 OLDER = Target(80, 132)  # no strips, and no whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)

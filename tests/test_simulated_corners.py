@@ -14,8 +14,8 @@ import simulator
 from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_units
 
 import cuscan
-from cuscan.config import HEADER_BYTES, Target
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.planning.config import HEADER_BYTES, Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -12,8 +12,8 @@ from feature_cases import FAMILIES, SHORT, Case, of_family, twin
 from selection import covering, each, facets_of, pairs_of
 from simulator import assert_same, prepare, small_units
 
-from cuscan.config import Target
 from cuscan.operators import INDEXED
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -22,7 +22,7 @@ from simulator import (
 )
 
 import cuscan
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -7,7 +7,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.config import Config, Port, StartsConfig
+from cuscan.planning.config import Config, Port, StartsConfig
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 

@@ -97,7 +97,7 @@ struct DenseRows {
     // and the number of rows, and takes the results away.
     template <class Scan>
     static CUSCAN_DEVICE void pass(const Place& origin, int64 length, uint64 rows, Scan scan) {
-        static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+        static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/dense_rows.py must ask for more shared memory");
         auto& shared = target::shared_memory<Shared>();
         const uint64 first_row = uint64(target::block_index()) * Config::kRows;
         const int count = clamp(int64(rows - first_row), Config::kRows), elements = count * int(length);

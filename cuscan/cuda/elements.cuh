@@ -29,7 +29,7 @@ struct Elements {
     using Result = typename PortOf<0, typename Config::Results>::Is::Type;
     using Index = typename Config::Index;
     static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes,
-                  "assemble.py counts otherwise");
+                  "planning/assemble.py counts otherwise");
 
     // A carry comes in, or goes out; results are stored.
     static constexpr bool kCarriesIn = Config::CarryIn::kCount > 0, kCarriesOut = Config::CarryOut::kCount > 0;

@@ -1,4 +1,4 @@
-// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (assemble.py lists them in the same
+// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (planning/assemble.py lists them in the same
 // order). Strides count bytes and may be negative or zero; the pointers that a kernel gets address scan position 0 of row
 // 0, so a reversed scan is nothing but negative strides.
 #pragma once

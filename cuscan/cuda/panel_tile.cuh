@@ -22,7 +22,7 @@ struct PanelArray {
     CUSCAN_DEVICE int dense() const { return axis(3); }
 };
 
-// panels.py writes these words behind those of Geometry.
+// planning/panels.py writes these words behind those of Geometry.
 template <class Config>
 struct PanelGeometry : Geometry<Config> {
     int64 columns, outers;  // of a tile: columns of a row of the batch, and rows

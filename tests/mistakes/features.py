@@ -11,7 +11,7 @@ from operator_examples import AFFINE, MATRIX_PRODUCT
 
 from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.segment_starts import PIECE
+from cuscan.planning.segment_starts import PIECE
 from mistakes import Kind, Mistake
 
 BACKWARDS, EXCLUSIVE, LAST = {"reverse": True}, {"exclusive": True}, {"return_last": True}

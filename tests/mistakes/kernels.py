@@ -9,7 +9,7 @@ from chains import look_ahead
 from interval import INTERVAL, Example
 from simulator import DeviceCode, Memory, Simulation, new_workspace, prepare, small_units
 
-from cuscan.config import Target
+from cuscan.planning.config import Target
 from mistakes import Kind, Mistake
 
 GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))

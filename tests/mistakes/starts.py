@@ -8,7 +8,7 @@ import numpy as np
 from segment_bits import CHUNK, bits_of, found, sorted_offsets
 from simulator import DeviceCode
 
-from cuscan.segment_starts import PIECE
+from cuscan.planning.segment_starts import PIECE
 from mistakes import Kind, Mistake
 
 HEADER = "kernels/segment_starts.cuh"

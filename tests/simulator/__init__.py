@@ -32,18 +32,17 @@ from unittest import mock
 import numpy as np
 from kept import FOLDER, included, kept, one_at_a_time, version_of
 
-from cuscan import tuning
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
-from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
-from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
-from cuscan.order import Order
-from cuscan.plan import make_plan
+from cuscan.order import CONTIGUOUS, Order
+from cuscan.planning import make_plan
+from cuscan.planning.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
+from cuscan.planning.segment_starts import StartsPlan, plan_starts
 from cuscan.request import ScanRequest, make_request
-from cuscan.segment_starts import StartsPlan, plan_starts
+from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands
+from cuscan.request.initial import initial_argument
 from cuscan.specs import ALIGNMENT, ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -626,11 +625,11 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
 
     Calls that the NumPy backend has kept are of other units, and set aside.
     """
-    smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
+    smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
     with (
-        mock.patch.dict(tuning.CONTIGUOUS, smaller),
-        mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]),
-        mock.patch("cuscan.panels.CHUNKS", 0),
+        mock.patch.dict(CONTIGUOUS, smaller),
+        mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
+        mock.patch("cuscan.planning.panels.CHUNKS", 0),
         mock.patch("cuscan.backends.host._calls", Table()),
     ):
         yield

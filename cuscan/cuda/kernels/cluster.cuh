@@ -35,7 +35,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     using CarryOp = typename Element::CarryOp;
     constexpr int kCluster = Config::kCluster, kUnits = Config::kUnits, kWarps = Config::kWarps;
     constexpr bool kSends = Shared::kRowUnits > 1;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/cluster.py must ask for more shared memory");
     static_assert(Shared::kRowUnits <= target::kWarp, "a lane for each unit");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;

@@ -23,7 +23,7 @@ struct PanelShared {
     Row<Config> origin;  // a lane indexes it at run time, which registers do not allow
     PanelTurn<Config> turns[kTurns];
 };
-// The bytes that panel_tile.py leaves for it.
+// The bytes that planning/panel_tile.py leaves for it.
 constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 80 * tiled; }
 
 template <class Config>

@@ -10,7 +10,7 @@
 
 namespace cuscan {
 
-// The host writes it as 64-bit words (segment_starts.py).
+// The host writes it as 64-bit words (planning/segment_starts.py).
 struct Segmentation {
     uint64 count;     // of the offsets
     int64 step;       // bytes from one to the next

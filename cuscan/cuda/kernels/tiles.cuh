@@ -338,7 +338,7 @@ template <class Config>
 CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                          const Geometry<Config>& geometry) {
     using Shared = TilesShared<Config>;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/tiles.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};

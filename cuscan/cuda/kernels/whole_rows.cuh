@@ -668,7 +668,7 @@ struct WholeRows {
 template <class Config>
 CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                               const Geometry<Config>& geometry) {
-    static_assert(sizeof(WholeRowsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(WholeRowsShared<Config>) <= Config::kSharedBytes, "planning/whole_rows.py must ask for more shared memory");
     using Kernel = WholeRows<Config>;
     Kernel kernel{target::shared_memory<WholeRowsShared<Config>>(), origin, workspace, initial, geometry};
     int warp = target::thread_index() / target::kWarp;

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout
-from cuscan.order import LANES, PAIRED_SECTION
-from cuscan.request import CallKind, ScanRequest
-from cuscan.strips import WORD_BYTES
-from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
+from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
+from cuscan.planning.accesses import accesses_of
+from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
+from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.strips import WORD_BYTES
+from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 
 LEAST_UNITS = 2  # of a strip
 ROWS = (16, 128, 256)  # of a tile, at least, at most, and of rows so short that a tile of them has NARROW_BYTES at most
@@ -182,3 +185,24 @@ def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
 def _looks(words: int) -> int:
     """Totals of so many words that a lane looks at together, at most."""
     return power_of_two(max(LOOK_WORDS // words, 2), down=True)
+
+
+def plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:
+    """Their plan."""
+    return assemble(
+        request,
+        layout,
+        "whole_rows",
+        batch=whole.batch,
+        column=whole.column,
+        accesses=accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1),
+        items=1,
+        constants=whole.constants,
+        block=whole.block,
+        blocks_per_sm=1,
+        grid=min(whole.parts, target.sm_count),
+        shared_bytes=whole.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        tickets=True,
+        words=whole.words,
+    )

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, product, round_up, state_bytes
 from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout, accesses_of
-from cuscan.order import LANES
-from cuscan.request import CallKind, ScanRequest
-from cuscan.tuning import (
-    COLUMNS,
+from cuscan.order import COLUMNS, LANES
+from cuscan.planning.accesses import accesses_of
+from cuscan.planning.assemble import assemble, batch_of, check_tickets, product, round_up, state_bytes
+from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.tuning import (
     LINE_BYTES,
     STRIP_BYTES,
     STRIP_BYTES_OF_TWO,
@@ -21,6 +20,9 @@ from cuscan.tuning import (
     VECTOR_BYTES,
     idles,
 )
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 
 MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
@@ -259,3 +261,27 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
         if column.strides[i] != size or steps[i] != number * size:
             return None
     return column
+
+
+def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: Strips) -> ScanPlan:
+    """Their plan."""
+    if not strips.own:
+        check_tickets(strips.number * strips.batches)
+    return assemble(
+        request,
+        layout,
+        "strips",
+        batch=strips.batch,
+        column=strips.column,
+        accesses=strips.accesses,
+        items=VECTOR_BYTES // request.result.dtype.itemsize,
+        constants=strips.constants,
+        block=strips.block,
+        blocks_per_sm=1,
+        grid=min(strips.number * strips.batches, target.sm_count),
+        shared_bytes=strips.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        chains=0 if strips.own else strips.number * strips.columns,
+        strips=0 if strips.own else strips.number,
+        batches=0 if strips.own else strips.batches,
+    )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
+from cuscan.errors import ScanValueError
 from cuscan.kept import MOST, Table, keep
-from cuscan.layout import Dimension, Layout, spans_of
-from cuscan.request import CallKind, ScanRequest
+from cuscan.planning.accesses import STILL, spans_of
+from cuscan.planning.config import Config, Port, ScanPlan
+from cuscan.planning.tuning import LINE_WORDS
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
-from cuscan.tuning import LINE_WORDS
 
-STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
+MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
 def assemble(
@@ -205,3 +208,11 @@ def power_of_two(number: int, *, down: bool = False) -> int:
 def round_up(number: int, step: int) -> int:
     """The next multiple of `step`."""
     return -(-number // step) * step
+
+
+def check_tickets(tickets: int) -> None:
+    """Raise `ScanValueError` where a launch has more tickets than fit their type."""
+    if tickets > MAX_TICKETS:
+        raise ScanValueError(
+            f"x is too large for one call: it takes {tickets} tiles, and at most {MAX_TICKETS} are possible"
+        )

@@ -1,4 +1,4 @@
-"""What kernels are compiled for, and launches made of: frozen values, which plan.py decides on."""
+"""What kernels are compiled for, and launches made of: frozen values, which planning decides on."""
 
 from __future__ import annotations
 
