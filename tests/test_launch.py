@@ -116,7 +116,7 @@ def test_every_array_of_a_call_has_its_place(gpu, call):
         np.testing.assert_array_equal(np.asarray(one), other)
     ((_, _, pointers),), (config, *starts) = gpu.launches, gpu.loads
     assert len(starts) == len(gpu.starts) == (keywords.keys() >= {"offsets"})
-    assert tuple(int(port.present) for port in config.ports) == there
+    assert tuple(int(operand.present) for operand in config.operands) == there
     assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
 
 

@@ -70,7 +70,7 @@ def test_programs_have_the_bits_of_the_host(launches: Any) -> None:
 
 def test_positions_are_stored_as_jax_has_them(launches: Any) -> None:
     check(lambda x: cuscan.cummax(x, return_indices=True, reverse=True), values((2, 5000)))
-    assert [port.type for port in launches.loads[-1].results] == ["float32", "int32"]
+    assert [operand.type for operand in launches.loads[-1].results] == ["float32", "int32"]
 
 
 def test_all_arrays_in_their_places(launches: Any) -> None:

@@ -342,7 +342,7 @@ def packed_sums() -> list[Case]:
 
 
 def shifted_rows() -> list[Case]:
-    """Tiles of rows that begin anywhere: sent for with what lies around them, and stored in pieces that lanes share.
+    """Tiles of rows that begin anywhere: staged with what lies around them, and stored in pieces that lanes share.
 
     The first and the last tile of an array reach to its very ends. Rows of one tile, of several, of whole ones.
     """

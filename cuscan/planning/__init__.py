@@ -7,7 +7,7 @@ from cuscan.planning.assemble import MAX_TICKETS
 from cuscan.planning.cluster import plan_cluster
 from cuscan.planning.config import ScanPlan, Target
 from cuscan.planning.dense_rows import lies_dense, plan_dense_rows
-from cuscan.planning.hardware import BULK_ARCH, SENDING_ARCHS, SHARED_RESERVED
+from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.strips import dense_columns, plan_strips, strips_of
@@ -27,7 +27,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     order = order_along(request.kind)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
     if layout.axis.size <= order.warp_tile:
-        if target.arch >= BULK_ARCH and "Element" in accesses and lies_dense(request, layout, order):
+        if target.arch >= BULK_ARCH and "Strided" in accesses and lies_dense(request, layout, order):
             return plan_dense_rows(request, layout, order, target)
         return plan_rows(request, layout, order, in_pieces(request, layout, accesses, order.items))
     clusters = plan_cluster(request, layout, order, accesses, target)
@@ -46,7 +46,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         whole = None
     if whole and whole.quick:
         return plan_whole_rows(request, layout, target, whole)
-    looks = LOOKS if target.arch in SENDING_ARCHS else LOOKS // 2
+    looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips:
         return plan_strips(request, layout, target, strips)

@@ -10,7 +10,7 @@ from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import ArraySpec
 
-STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
+STILL = ("Broadcast", "Number")  # accesses to what does not vary along the axis
 WORD = 4  # bytes
 
 
@@ -27,16 +27,16 @@ def accesses_of(
         if spec is None:
             accesses.append("None")
             continue
-        step, size, access = steps[array], spec.dtype.itemsize, "Element"
+        step, size, access = steps[array], spec.dtype.itemsize, "Strided"
         if step == 0:
-            access = "Number" if spec.is_number else "Uniform"
+            access = "Number" if spec.is_number else "Broadcast"
         elif abs(step) == size:
-            # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
+            # A reversed vector ends with its first item: the byte behind that item is what must be aligned.
             places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
             for dim in others:
                 places |= dim.strides[array]
             if places % max(min(size * items, VECTOR_BYTES), least) == 0:
-                access = "Vector" if step > 0 else "Mirrored"
+                access = "Vector" if step > 0 else "Reversed"
         accesses.append(access)
     return tuple(accesses)
 
@@ -44,8 +44,8 @@ def accesses_of(
 def shifted_access(spec: ArraySpec | None, step: int) -> str:
     """The access to vectors of neighbours along `step` that lie anywhere."""
     if spec is None or abs(step) != spec.dtype.itemsize:
-        return "Element"
-    return "Shifted" if step > 0 else "ShiftedMirrored"
+        return "Strided"
+    return "Shifted" if step > 0 else "ShiftedReversed"
 
 
 def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[str, ...], items: int) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[str, ...], i
     found = list(accesses)
     for i in (*range(values + results), *beside):
         spec = layout.arrays[i]
-        if not spec or accesses[i] != "Element" or items == 1 or items * spec.dtype.itemsize < WORD:
+        if not spec or accesses[i] != "Strided" or items == 1 or items * spec.dtype.itemsize < WORD:
             continue
         if values <= i < values + results or spec.dtype.itemsize < WORD:
             found[i] = shifted_access(spec, layout.axis.strides[i])

@@ -83,7 +83,7 @@ def _in_turn(
     """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
     quick = dtype.kind in EXACT or dtype.name == "float32"
-    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or "Element" in accesses:
+    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or "Strided" in accesses:
         return None
     if not (is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype):
         return None

@@ -129,7 +129,7 @@ def plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: 
     stretches = _stretches_of(request, layout, order, target.sm_count)
     block = stretches.warps * WARP
     fitting = target.shared_bytes // (stretches.shared_bytes + SHARED_RESERVED)
-    direction = "Mirrored" if layout.axis.strides[0] < 0 else "Vector"
+    direction = "Reversed" if layout.axis.strides[0] < 0 else "Vector"
     return assemble(
         request,
         layout,

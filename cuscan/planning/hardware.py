@@ -9,4 +9,4 @@ SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside i
 GPCS = 8  # a GPU has at most: all blocks of a cluster are on SMs of one
 CLUSTER = 8  # blocks that any such GPU runs together
 LARGE_CLUSTERS = range(90, 110)  # the architectures that run twice as many
-SENDING_ARCHS = range(90, 100)  # where a walker that sends ahead, or looks at much together, spills no registers
+PREFETCHING_ARCHS = range(90, 100)  # on which a look-back warp that prefetches totals spills no registers

@@ -87,7 +87,7 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     turns = number * chunks if shared else number
     if shared:
         check_tickets(turns)
-    accesses = ["None" if spec is None else "Number" if spec.is_number else "Element" for spec in layout.arrays]
+    accesses = ["None" if spec is None else "Number" if spec.is_number else "Strided" for spec in layout.arrays]
     return assemble(
         request,
         layout,

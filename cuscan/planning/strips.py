@@ -24,13 +24,13 @@ from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
-MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
+MOST_WARPS = 24  # of a block with several look-back warps for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
 WARPS = 8  # that finish; and fold, where a block has strips of its own
-LOADERS = 4  # warps; one where a tile is one stretch of memory
-FOLDERS = 4  # warps, where blocks share strips and one loads
-FEW_FOLDERS = 2  # where more do, so that all have registers enough
-SEEKERS = 8  # warps that look at the same columns, at most
+PRODUCERS = 4  # warps; one where a tile is one stretch of memory
+REDUCE_WARPS = 4  # warps, where blocks share strips and one loads
+FEW_REDUCE_WARPS = 2  # where more do, so that all have registers enough
+LOOK_BACK_WARPS = 8  # warps that look at the same columns, at most
 FEW_COLUMNS = 8  # that so many warps look at; of more columns half as many do, with twice the looks
 LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the looks that may travel together
 SECTION_LEVELS = 10  # values that the blocks of a section, and what is before it, take (column_chain.cuh)
@@ -168,11 +168,13 @@ def _block(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, kind.sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else FEW_FOLDERS
-    loaders = 1 if flat else LOADERS
-    totals += walkers * LANES
-    seekers = 1 if own else _seekers(columns, (MOST_WARPS - loaders - folders - WARPS) // walkers - 2)
-    exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
+    scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if flat else FEW_REDUCE_WARPS
+    producers = 1 if flat else PRODUCERS
+    totals += scan_warps * LANES
+    look_back_warps = (
+        1 if own else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2)
+    )
+    exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
@@ -183,7 +185,7 @@ def _block(
         return None
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
-    warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
+    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -191,10 +193,10 @@ def _block(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
-        "Folders": folders,
-        "Loaders": loaders,
-        "Walkers": walkers,
-        "Seekers": seekers,
+        "ReduceWarps": reduce_warps,
+        "Producers": producers,
+        "ScanWarps": scan_warps,
+        "LookBackWarps": look_back_warps,
         "Looks": _looks(looks, -(-carry // WORD_BYTES), warps),
         "Batch": taken,
         "Stages": stages,
@@ -208,9 +210,9 @@ def _block(
     return constants, warps * LANES, stages * stage + rest
 
 
-def _seekers(columns: int, most: int) -> int:
+def _look_back_warps(columns: int, most: int) -> int:
     """Warps that look at the same columns: a power of two, of at most so many."""
-    most = max(min(most, SEEKERS if columns <= FEW_COLUMNS else SEEKERS // 2), 1)
+    most = max(min(most, LOOK_BACK_WARPS if columns <= FEW_COLUMNS else LOOK_BACK_WARPS // 2), 1)
     return 1 << most.bit_length() - 1
 
 
@@ -222,7 +224,7 @@ def _looks(most: int, words: int, warps: int) -> int:
 
 
 def _alike(columns: int, most: int, widest: int) -> int:
-    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a walker."""
+    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a scan warp."""
     step = VECTOR_BYTES // widest * -(-most // LANES)
     return -(-columns // -(-columns // most) // step) * step
 
@@ -248,7 +250,7 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, VECTOR_BYTES)
-    if set(found[:arrays]) != {"Mirrored" if back else "Vector"}:
+    if set(found[:arrays]) != {"Reversed" if back else "Vector"}:
         return None
     return ("Vector",) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 

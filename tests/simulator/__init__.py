@@ -97,14 +97,14 @@ def launcher(config: Config | StartsConfig) -> str:
     """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses for each launch."""
     if isinstance(config, StartsConfig):
         return _STARTS_LAUNCHER.format(entry=entry_name(config))
-    places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
-    arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
+    places = [(f"arrays[{i}]", operand) for i, operand in enumerate(config.operands) if operand.present]
+    arrays = ", ".join(f"*(const cuscan::{operand.type}*){at}" if operand.by_value else at for at, operand in places)
     return _LAUNCHER.format(
         entry=entry_name(config),
         geometry=config.geometry,
         cluster=config.cluster,
         arrays=arrays,
-        count=len(tuple(config.ports)),
+        count=len(tuple(config.operands)),
     )
 
 
@@ -476,16 +476,16 @@ def _launch(
     chosen: dict[str, Any],
 ) -> list[tuple[Array, ...]]:
     simulation = simulations[0]
-    plan, ports = simulation.plan, simulation.plan.config.ports
+    plan, operands = simulation.plan, simulation.plan.config.operands
     assert all((s.plan, s.initial.tobytes()) == (plan, simulation.initial.tobytes()) for s in simulations)
     schedule = Schedule.of(seed, workspace, shared_bytes=plan.config.shared_bytes, launches=len(simulations), **chosen)
     launches = [s.place(seed + i, bits) for i, s in enumerate(simulations)]
     spans: dict[int, Span] = {}
     for number, placed in enumerate(launches):
         may_be_late = simulation.arch >= OVERLAPPING_ARCH and (number > 0 or schedule.first_turn > 0)
-        for memory, port in zip(placed.memories, ports, strict=True):
+        for memory, operand in zip(placed.memories, operands, strict=True):
             if memory is not None and id(memory) not in spans:
-                late = may_be_late and not port.by_value and not memory.is_sparse
+                late = may_be_late and not operand.by_value and not memory.is_sparse
                 spans[id(memory)] = memory.span(number, late=late)
     schedule.arrays, schedule.array_count = (Span * len(spans))(*spans.values()), len(spans)
     named = {id(m): m for placed in launches for m in placed.memories if m is not None} | {id(workspace): workspace}

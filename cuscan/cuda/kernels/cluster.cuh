@@ -25,8 +25,8 @@ struct ClusterShared {
 template <class Config>
 CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     using Shared = ClusterShared<Config>;
     using Tile = typename Shared::Tile;
     using State = typename Shared::State;
@@ -77,7 +77,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     if (!Element::kStores && !Tile::has_end(geometry, first)) return;
     const State before = fold_warps<typename Element::Op>(totals, warp_in_unit);
 
-    // ---- what precedes the unit: the order of look_ahead.cuh
+    // ---- what precedes the unit: the order of look_back.cuh
     bool has_carry = Config::kHasInitial;
     if (kSends && unit > 0) {
         shared.totals.wait_together(0);

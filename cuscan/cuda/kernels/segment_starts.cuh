@@ -83,8 +83,8 @@ private:
 
 template <class Offset, int kWarps, int kWords, bool kCarries>
 CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     struct Shared {
         uint32 words[kWarps][kWords];
     };
