@@ -81,7 +81,7 @@ class Explanation:
         config = plan.config
         yield "family", config.family
         yield "tile", ", ".join(f"{name} {value}" for name, value in config.constants)
-        yield "access", ", ".join(operand.access for operand in config.operands if operand.present)
+        yield "access", ", ".join(operand.access.value for operand in config.operands if operand.present)
         yield "carry", _carry(request, plan)
         if self.starts:
             yield "kernels", _launch(entry_name(self.starts.config), self.starts.grid, self.starts.config)

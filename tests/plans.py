@@ -8,7 +8,7 @@ from cuscan import Operator
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.order import Order
 from cuscan.planning import make_plan
-from cuscan.planning.config import Operand, Target
+from cuscan.planning.config import Access, Operand, Target
 from cuscan.request import make_request
 from cuscan.request.call import make_flags
 
@@ -92,7 +92,7 @@ def dim(size, *strides, arrays=6):
 
 
 ONE = dim(1)
-ABSENT = Operand("boolean", "None")
+ABSENT = Operand("boolean", Access.NONE)
 NONE = ("None",) * 3  # no segments, no initial value for each row, no last states
 
 

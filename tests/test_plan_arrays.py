@@ -30,7 +30,7 @@ from views import view
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import Order
 from cuscan.planning import config, make_plan, tiles
-from cuscan.planning.config import Operand, Target
+from cuscan.planning.config import Access, Operand, Target
 from cuscan.planning.hardware import SHARED_RESERVED
 from cuscan.request.layout import order_of
 
@@ -87,25 +87,28 @@ def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
 
 
 def test_every_array_is_a_port():
-    float32 = Operand("float32", "Vector")
+    float32 = Operand("float32", Access.VECTOR)
     made = tiled(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
     assert operands_of(made) == (
         float32,
         float32,
-        Operand("boolean", "Vector"),
-        Operand("boolean", "Shifted"),
+        Operand("boolean", Access.VECTOR),
+        Operand("boolean", Access.SHIFTED),
         ABSENT,
         ABSENT,
     )
     made = tiled(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
-    assert made.config.values == (Operand("float16", "Vector", staged=True),)  # 512 elements are a warp tile
-    assert made.config.results == (Operand("float16", "Vector"), Operand("int64", "Vector"))
-    assert operands_of(made)[3:] == (ABSENT, Operand("bfloat16", "Vector", staged=True), ABSENT, ABSENT)
+    assert made.config.values == (Operand("float16", Access.VECTOR, staged=True),)  # 512 elements are a warp tile
+    assert made.config.results == (Operand("float16", Access.VECTOR), Operand("int64", Access.VECTOR))
+    assert operands_of(made)[3:] == (ABSENT, Operand("bfloat16", Access.VECTOR, staged=True), ABSENT, ABSENT)
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
     made = tiled(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
-    assert made.config.values == (Operand("boolean", "Vector", staged=True), Operand("int64", "Reversed", staged=True))
+    assert made.config.values == (
+        Operand("boolean", Access.VECTOR, staged=True),
+        Operand("int64", Access.REVERSED, staged=True),
+    )
     assert str(made.config.values[1]) == "Operand<int64, Access::kReversed, true>"
-    assert made.config.results == (Operand("float32", "Shifted"), Operand("int8", "Vector"))
+    assert made.config.results == (Operand("float32", Access.SHIFTED), Operand("int8", Access.VECTOR))
     assert str(float32) == "Operand<float32, Access::kVector>" and str(ABSENT) == "Operand<boolean, Access::kNone>"
 
 
@@ -116,7 +119,7 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert axis == dim(500, 2, 2, 2, arrays=7) and column == dim(1, arrays=7)
     assert batch == [dim(3, 1000, 1000, 1000, 0, 0, 20, 4, arrays=7)]
     assert (
-        operands_of(made)[5:] == (Operand("float32", "Broadcast"), Operand("float32", "Broadcast"))
+        operands_of(made)[5:] == (Operand("float32", Access.BROADCAST), Operand("float32", Access.BROADCAST))
         and made.config.has_initial
     )
     back = planned(arrays, row_initial=view((3,)), return_last=True, reverse=True, **RECURRENCE)
@@ -367,7 +370,7 @@ def test_offsets_are_bits_to_the_kernel():
         step = -4 if reverse else 4
         assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])  # all rows have the same
         assert made.offsets == ((3996, 3996, 0, 0, 0, 0) if reverse else (0,) * 6)
-        assert made.config.segment_operand == Operand("uint32", "Strided")
+        assert made.config.segment_operand == Operand("uint32", Access.STRIDED)
     for segments in (None, offsets, ("keys", view((1000,)))):
         assert planned(view((1000,)), segments=segments).config.shared_bytes == 0
     plain, marked = (planned(view((2**20,)), segments=segments) for segments in (None, offsets))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuscan.planning.accesses import accesses_of, in_pieces
 from cuscan.planning.assemble import MAX_TICKETS
 from cuscan.planning.cluster import plan_cluster
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.dense_rows import lies_dense, plan_dense_rows
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.panels import plan_panels
@@ -27,7 +27,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     order = order_along(request.kind)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
     if layout.axis.size <= order.warp_tile:
-        if target.arch >= BULK_ARCH and "Strided" in accesses and lies_dense(request, layout, order):
+        if target.arch >= BULK_ARCH and Access.STRIDED in accesses and lies_dense(request, layout, order):
             return plan_dense_rows(request, layout, order, target)
         return plan_rows(request, layout, order, in_pieces(request, layout, accesses, order.items))
     clusters = plan_cluster(request, layout, order, accesses, target)

@@ -9,7 +9,7 @@ from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanValueError
 from cuscan.kept import MOST, Table, keep
 from cuscan.planning.accesses import STILL, spans_of
-from cuscan.planning.config import Config, Operand, ScanPlan
+from cuscan.planning.config import Access, Config, Operand, ScanPlan
 from cuscan.planning.tuning import LINE_WORDS
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
@@ -26,7 +26,7 @@ def assemble(
     *,
     batch: tuple[Dimension, ...],
     column: Dimension | None = None,
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     items: int,
     constants: dict[str, int],
     block: int,
@@ -85,7 +85,7 @@ _DECIDED = (
 def _configure(
     kind: CallKind,
     layout: Layout,
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     staged: tuple[int, ...],
     constants: dict[str, int],
     decided: tuple[Any, ...],
@@ -100,7 +100,7 @@ def _configure(
     behind = values + len(kind.results)
     results = operands[values:behind]
     mask, segment_operand, row_initial, last = operands[behind : behind + 4]
-    carries = [Operand(operand.type, "Broadcast") for operand in operands[behind + 4 :]]
+    carries = [Operand(operand.type, Access.BROADCAST) for operand in operands[behind + 4 :]]
     fields = len(kind.carry_fields)
     carry_in = carries[:-fields] if kind.returns_carry else carries
     of = dict(zip(_DECIDED, decided, strict=True))
@@ -118,7 +118,7 @@ def _configure(
         values=tuple(operands[:values]),
         results=tuple(Operand(operand.type) for operand in results) if kind.only_carry else tuple(results),
         mask=mask,
-        segment_operand=Operand("uint32", "Strided") if by_offsets else segment_operand,
+        segment_operand=Operand("uint32", Access.STRIDED) if by_offsets else segment_operand,
         row_initial=row_initial,
         last=last,
         carry_in=tuple(carry_in),
@@ -136,8 +136,8 @@ def _configure(
     )
 
 
-def _operand(dtype: DType, access: str, staged: bool) -> Operand:
-    return Operand(dtype.cpp, "Broadcast" if access in STILL else access, access == "Number", staged)
+def _operand(dtype: DType, access: Access, staged: bool) -> Operand:
+    return Operand(dtype.cpp, Access.BROADCAST if access in STILL else access, access == Access.NUMBER, staged)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from cuscan.kept import MOST
 from cuscan.order import Order
 from cuscan.planning.accesses import in_pieces
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.dense_rows import is_plain
 from cuscan.planning.hardware import BULK_ARCH, CLUSTER, GPCS, LARGE_CLUSTERS, WARP
 from cuscan.planning.tuning import MASKED_THREADS, THREADS_PER_SM, TURN_UNITS
@@ -31,7 +31,7 @@ class _Clusters(NamedTuple):
 
 
 def plan_cluster(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> ScanPlan | None:
     """The plan of rows of some units; None where tiles take them."""
     if target.arch < BULK_ARCH:
@@ -78,12 +78,12 @@ def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _
 
 
 def _in_turn(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> _Clusters | None:
     """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
     quick = dtype.kind in EXACT or dtype.name == "float32"
-    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or "Strided" in accesses:
+    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or Access.STRIDED in accesses:
         return None
     if not (is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import ClassVar, NamedTuple
 
 HEADER_BYTES = 128  # struct Workspace
@@ -23,20 +24,33 @@ class Target:
     cluster: int = 16
 
 
+class Access(str, Enum):
+    """How vectors of an array's elements are read and written (`Access` in operands.cuh)."""
+
+    NONE = "None"  # there is no such array
+    VECTOR = "Vector"  # neighbours, aligned to the vector's size
+    REVERSED = "Reversed"  # the same, backwards
+    BROADCAST = "Broadcast"  # one element for the whole line
+    NUMBER = "Number"  # the same, and an argument of the kernel
+    STRIDED = "Strided"  # element by element
+    SHIFTED = "Shifted"  # neighbours that begin anywhere
+    SHIFTED_REVERSED = "ShiftedReversed"
+
+
 class Operand(NamedTuple):
     """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
 
     type: str = "boolean"
-    access: str = "None"
+    access: Access = Access.NONE
     by_value: bool = False  # a number that is an argument itself
     staged: bool = False  # tiles of it are staged (stage.cuh)
 
     @property
     def present(self) -> bool:
-        return self.access != "None"
+        return self.access is not Access.NONE
 
     def __str__(self) -> str:
-        return f"Operand<{self.type}, Access::k{self.access}{', true' * self.staged}>"
+        return f"Operand<{self.type}, Access::k{self.access.value}{', true' * self.staged}>"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cuscan.kept import MOST
 from cuscan.order import LANES, Order
 from cuscan.planning.assemble import assemble, batch_of, product
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import SHARED_RESERVED, WARP
 from cuscan.planning.tuning import SIDE_BYTES, STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
 from cuscan.request import ScanRequest
@@ -129,13 +129,20 @@ def plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: 
     stretches = _stretches_of(request, layout, order, target.sm_count)
     block = stretches.warps * WARP
     fitting = target.shared_bytes // (stretches.shared_bytes + SHARED_RESERVED)
-    direction = "Reversed" if layout.axis.strides[0] < 0 else "Vector"
+    direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
     return assemble(
         request,
         layout,
         stretches.family,
         batch=batch,
-        accesses=(direction, direction, direction if request.mask else "None", "None", "None", "None"),
+        accesses=(
+            direction,
+            direction,
+            direction if request.mask else Access.NONE,
+            Access.NONE,
+            Access.NONE,
+            Access.NONE,
+        ),
         items=order.items,
         constants=stretches.constants,
         block=block,

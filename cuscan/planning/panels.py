@@ -17,7 +17,7 @@ from cuscan.planning.assemble import (
     round_up,
     state_bytes,
 )
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import sides, tile_axes
 from cuscan.planning.hardware import SHARED_RESERVED
 from cuscan.planning.panel_tile import (
@@ -87,7 +87,9 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     turns = number * chunks if shared else number
     if shared:
         check_tickets(turns)
-    accesses = ["None" if spec is None else "Number" if spec.is_number else "Strided" for spec in layout.arrays]
+    accesses = [
+        Access.NONE if spec is None else Access.NUMBER if spec.is_number else Access.STRIDED for spec in layout.arrays
+    ]
     return assemble(
         request,
         layout,

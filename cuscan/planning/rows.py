@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from cuscan.order import LANES, Order
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product
-from cuscan.planning.config import ScanPlan
+from cuscan.planning.config import Access, ScanPlan
 from cuscan.planning.hardware import WARP
 from cuscan.planning.tuning import blocks_per_sm
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
 
-def plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...]) -> ScanPlan:
+def plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...]) -> ScanPlan:
     """The plan of rows of a few vectors; `accesses` are those of their elements."""
     batch = batch_of(layout, layout.others)
     length = layout.axis.size

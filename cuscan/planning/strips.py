@@ -10,7 +10,7 @@ from cuscan.kept import MOST
 from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, product, round_up, state_bytes
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.tuning import (
     LINE_BYTES,
     STRIP_BYTES,
@@ -48,7 +48,7 @@ class Strips(NamedTuple):
 
     column: Dimension
     batch: tuple[Dimension, ...]
-    accesses: tuple[str, ...]
+    accesses: tuple[Access, ...]
     own: bool
     columns: int  # of a tile
     rows: int  # of a tile
@@ -79,7 +79,7 @@ def _wide(
         return None
     batch = batch_of(layout, layout.others[1:])
     accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
-    if set(accesses[:arrays]) != {"Vector"}:
+    if set(accesses[:arrays]) != {Access.VECTOR}:
         return None
     rows_of = product(batch)
     for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
@@ -129,7 +129,7 @@ def _make(
     looks: int,
     column: Dimension,
     batch: tuple[Dimension, ...],
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     columns: int,
     rows: int,
     *,
@@ -239,7 +239,7 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
 
 def _flat_accesses(
     layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
-) -> tuple[str, ...] | None:
+) -> tuple[Access, ...] | None:
     """The access to dense columns in the order of memory; None if the first so many arrays are not aligned."""
     steps, back = column.strides, layout.axis.strides[0] < 0
     if back:
@@ -250,9 +250,9 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, VECTOR_BYTES)
-    if set(found[:arrays]) != {"Reversed" if back else "Vector"}:
+    if set(found[:arrays]) != {Access.REVERSED if back else Access.VECTOR}:
         return None
-    return ("Vector",) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
+    return (Access.VECTOR,) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from cuscan.kept import Table, keep
 from cuscan.order import GROUP, SECTION, Order
-from cuscan.planning.accesses import STILL, accesses_of, flags, in_pieces, shifted_access
+from cuscan.planning.accesses import SHIFTED, STILL, accesses_of, flags, in_pieces, shifted_access
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, product, round_up, state_bytes
-from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, BULK_BYTES, PREFETCHING_ARCHS, SHARED_RESERVED, WARP
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
@@ -39,7 +39,7 @@ _blocks: Table[Any, _Blocks] = Table()  # by all that they depend on
 
 
 def plan_tiles(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[str, ...], target: Target
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> ScanPlan:
     """The plan of rows of any length."""
     batch = batch_of(layout, layout.others)
@@ -77,7 +77,7 @@ def _make_blocks(
     kind: CallKind,
     target: Target,
     order: Order,
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     staged: tuple[int, ...],
     warps: int,
     chained: bool,
@@ -104,7 +104,7 @@ def _make_blocks(
     stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
     # Rows that begin anywhere take a producer longer: each of its tickets is for two at least. Where they are so short
     # that many groups wait for them, there are two producers, each with every second tile, group and stage.
-    shifted = not chained and any(accesses[i].startswith("Shifted") for i in staged)
+    shifted = not chained and any(accesses[i] in SHIFTED for i in staged)
     producers = 2 if shifted and groups >= MANY_GROUPS and groups % 2 == 0 and stages > 1 else 1
     stages -= stages % producers
     shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
@@ -127,12 +127,12 @@ def _make_blocks(
     return _Blocks(constants, (groups * warps + producers + chained) * WARP, shared_bytes, staged)
 
 
-def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[str, ...]) -> int:
+def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[Access, ...]) -> int:
     """What an array takes of a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
     itemsize = spec.dtype.itemsize
-    return elements * itemsize + accesses[array].startswith("Shifted") * SHIFT_BYTES[itemsize >= 8]
+    return elements * itemsize + (accesses[array] in SHIFTED) * SHIFT_BYTES[itemsize >= 8]
 
 
 def _tile_accesses(
@@ -140,9 +140,9 @@ def _tile_accesses(
     layout: Layout,
     batch: tuple[Dimension, ...],
     order: Order,
-    aligned: tuple[str, ...],
+    aligned: tuple[Access, ...],
     target: Target,
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
+) -> tuple[tuple[Access, ...], tuple[int, ...]]:
     """The accesses of the tiles family, and the numbers of the arrays of which tiles are staged.
 
     Where a value keeps bulk copies from being aligned, and all that vary are dense, all of these are shifted.
@@ -156,12 +156,12 @@ def _tile_accesses(
     shifted = list(map(shifted_access, layout.arrays, layout.axis.strides))
     values = len(request.values)
     staged = [i for i in range(values) if aligned[i] not in STILL]
-    if any(aligned[i] == "Strided" for i in staged):
-        if any(shifted[i] == "Strided" for i in staged):
+    if any(aligned[i] == Access.STRIDED for i in staged):
+        if any(shifted[i] == Access.STRIDED for i in staged):
             staged = []
         for i in staged:
             accesses[i] = shifted[i]
-    staged += [i for i in flags(request.kind) if aligned[i] in ("Vector", "Reversed")]
+    staged += [i for i in flags(request.kind) if aligned[i] in (Access.VECTOR, Access.REVERSED)]
     return in_pieces(request, layout, tuple(accesses), order.items), tuple(staged)
 
 
