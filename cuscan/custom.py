@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.initial import check_initial
 from cuscan.operators import KEYED, Monoid
+from cuscan.request.call import find_dtype
+from cuscan.request.initial import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 from cuscan.trials import check_operator, compile_operator
 

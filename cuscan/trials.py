@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.call import Flags, Operands, find_dtype
-from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.errors import CompileError, MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop import adopt, find_library
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Target
 from cuscan.request import make_request
+from cuscan.request.call import Flags, Operands, find_dtype
 from cuscan.states import make_states
 
 Array = np.ndarray[Any, Any]

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from cuscan.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
-from cuscan.checks import check_axis
-from cuscan.config import Config, StartsConfig, Target
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import MissingDependencyError, ScanValueError
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Config, StartsConfig, Target
+from cuscan.planning.segment_starts import plan_starts
 from cuscan.request import ScanRequest, make_request
-from cuscan.segment_starts import plan_starts
+from cuscan.request.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
+from cuscan.request.checks import check_axis
 from cuscan.specs import dense_strides
 from cuscan.words import Call
 

@@ -22,8 +22,6 @@ from cuscan.autograd.batches import batched
 from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
 from cuscan.autograd.jax_initial import started
 from cuscan.autograd.jax_lowering import SPREAD, register
-from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
-from cuscan.checks import Elements, check_offsets, check_place
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
@@ -32,6 +30,8 @@ from cuscan.interop.numpy import numpy_dtype
 from cuscan.kept import Table, keep
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.request import ScanRequest
+from cuscan.request.call import Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.request.checks import Elements, check_offsets, check_place
 
 Array = Any
 Results = tuple[Array, ...]

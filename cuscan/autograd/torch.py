@@ -21,13 +21,13 @@ from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_ba
 from cuscan.autograd.torch_operator import Results, Run
 from cuscan.autograd.torch_recording import Recording, find_recording, to_number, with_view
 from cuscan.backends import Repeatable
-from cuscan.call import Flags, Operands, find_operator, one_or_all
 from cuscan.derivatives import Call, pushforward
 from cuscan.dtypes import DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, Like
 from cuscan.kept import keep
+from cuscan.request.call import Flags, Operands, find_operator, one_or_all
 
 Array = Any
 _KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # but for subclasses

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 
 from cuscan.autograd.tape import Recorder, Tape
-from cuscan.call import BESIDE, find_dtype, find_operator
 from cuscan.derivatives import Call, check_differentiable, kept, pullback
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.interop.torch import LIBRARY, from_torch, is_followed
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.kept import Table, keep
+from cuscan.request.call import BESIDE, find_dtype, find_operator
 
 Array = Any
 Results = tuple[Array, ...]

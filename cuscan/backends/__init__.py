@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cuscan.call import Flags, Operands, find_dtype
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING, ArrayView, Library, find_library, hand_back
 from cuscan.interop.view import Like
 from cuscan.kept import Table, keep
+from cuscan.request.call import Flags, Operands, find_dtype
 
 Results = tuple[Any, ...]
 
