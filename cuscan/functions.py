@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from cuscan.api import scan
@@ -26,6 +24,7 @@ from cuscan.signatures import (
     WithIndices,
     WithoutIndices,
     Yes,
+    known,
     spells_keywords_of,
 )
 
@@ -224,18 +223,11 @@ def _scan(x: Any, op: Op, axis: int | None, keywords: dict[str, Any], **fixed: b
     try:
         return scan(x, op, axis=axis, **keywords, **fixed)  # type: ignore[call-overload]
     except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # it is of this very call
-            raise TypeError(_unexpected(keywords, error.__traceback__)) from None
-        raise
-
-
-def _unexpected(keywords: dict[str, Any], trace: TracebackType) -> str:
-    """What Python says of a keyword that is none of the user's function, the caller of the one that a trace is of."""
-    caller = trace.tb_frame.f_back
-    name = caller.f_code.co_name if caller else ""
-    spelled = inspect.signature(globals()[name]).parameters
-    keyword = next(keyword for keyword in keywords if keyword not in spelled)
-    return f"{name}() got an unexpected keyword argument {keyword!r}"
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None or trace.tb_frame.f_back is None:
+            raise
+        failed = trace.tb_frame.f_back.f_code.co_name  # the arguments of this very call do not fit
+    return scan(x, op, axis=axis, **known(globals()[failed], keywords), **fixed)  # type: ignore[call-overload]
 
 
 def _flat(array: Any) -> Any:

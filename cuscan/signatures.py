@@ -149,6 +149,15 @@ def choose_axis(axis: Any, dim: Any) -> Any:
     return dim
 
 
+def known(function: Callable[..., Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a call of a function that spells them; the error is Python's, in this function's name."""
+    spelled = inspect.signature(function).parameters
+    for keyword in keywords:
+        if keyword not in spelled:
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {keyword!r}")
+    return keywords
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -227,6 +227,12 @@ def test_shards_may_differ_in_length_alone() -> None:
     on_threads(3, lambda ranks: check_headers(Call(Flags("add"), ("x",)), (np.ones((2, ranks.rank)),), ranks, XP, None))
 
 
+def test_keywords_that_are_none_are_errors_of_the_function_that_was_called() -> None:
+    for name, keyword in (("cumsum", "keepdims"), ("nancumsum", "skipna"), ("cummax", "op")):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{keyword}'$"):
+            getattr(cuscan.distributed, name)(np.ones(3), **{keyword: True})
+
+
 def test_what_is_missing() -> None:
     with pytest.raises(ScanTypeError, match=r"CuPy arrays need comm.*\(cuscan\.distributed\.scan\)"):
         cuscan.distributed.scan(np.ones(3))

@@ -18,7 +18,7 @@ from cuscan.distributed.dtensors import takes_dtensors
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request.call import Flags, Operands, choose_extremum, make_flags
-from cuscan.signatures import LAST, Op, Ties, choose_axis, spells_keywords_of
+from cuscan.signatures import LAST, Op, Ties, choose_axis, known, spells_keywords_of
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "linear_recurrence", "logcumsumexp", "nancumprod", "nancumsum", "scan",
@@ -200,40 +200,40 @@ def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, 
 @spells_keywords_of(scan)
 def cumsum(x: Any, axis: int = LAST, **keywords: Any) -> Any:
     """Cumulative sum: `scan(x, "add", ...)`."""
-    return scan(x, "add", axis=axis, **keywords)
+    return scan(x, "add", axis=axis, **known(cumsum, keywords))
 
 
 @spells_keywords_of(scan)
 def cumprod(x: Any, axis: int = LAST, **keywords: Any) -> Any:
     """Cumulative product: `scan(x, "mul", ...)`."""
-    return scan(x, "mul", axis=axis, **keywords)
+    return scan(x, "mul", axis=axis, **known(cumprod, keywords))
 
 
 @spells_keywords_of(scan, "skipna")
 def nancumsum(x: Any, axis: int = LAST, **keywords: Any) -> Any:
     """Cumulative sum in which NaN counts as 0."""
-    return scan(x, "add", axis=axis, skipna=True, **keywords)
+    return scan(x, "add", axis=axis, skipna=True, **known(nancumsum, keywords))
 
 
 @spells_keywords_of(scan, "skipna")
 def nancumprod(x: Any, axis: int = LAST, **keywords: Any) -> Any:
     """Cumulative product in which NaN counts as 1."""
-    return scan(x, "mul", axis=axis, skipna=True, **keywords)
+    return scan(x, "mul", axis=axis, skipna=True, **known(nancumprod, keywords))
 
 
 @spells_keywords_of(scan)
 def logcumsumexp(x: Any, axis: int = LAST, **keywords: Any) -> Any:
     """log(cumsum(exp(x))) without overflow: `scan(x, "logaddexp", ...)`."""
-    return scan(x, "logaddexp", axis=axis, **keywords)
+    return scan(x, "logaddexp", axis=axis, **known(logcumsumexp, keywords))
 
 
 @spells_keywords_of(scan)
 def cummax(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
     """Running maximum: `scan(x, "max", ...)`; `return_indices` and `ties` as for `cuscan.cummax`."""
-    return scan(x, choose_extremum("max", return_indices, ties), axis=axis, **keywords)
+    return scan(x, choose_extremum("max", return_indices, ties), axis=axis, **known(cummax, keywords))
 
 
 @spells_keywords_of(scan)
 def cummin(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
     """Running minimum: `scan(x, "min", ...)`; `return_indices` and `ties` as for `cuscan.cummax`."""
-    return scan(x, choose_extremum("min", return_indices, ties), axis=axis, **keywords)
+    return scan(x, choose_extremum("min", return_indices, ties), axis=axis, **known(cummin, keywords))
