@@ -149,7 +149,7 @@ def bench(options: argparse.Namespace) -> int:
     for package in needed:
         if importlib.util.find_spec(package) is None:
             return fail(f"bench needs the package {package}: pip install 'cuscan[bench]'")
-    from cuscan.bench.machine import find_machine
+    from cuscan.bench.find import find_machine
 
     machine = find_machine()
     if machine.target is None:

@@ -12,7 +12,8 @@ import pytest
 
 import cuscan
 from cuscan import cli
-from cuscan.bench import environment, machine
+from cuscan.bench import environment, find
+from cuscan.bench.machine import Host
 from cuscan.bench.providers import PEERS
 
 ONE = ["bench", "--shape", "40x30"]
@@ -22,7 +23,7 @@ ONE = ["bench", "--shape", "40x30"]
 def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure on the CPU, whatever the machine has."""
     pytest.importorskip("rich", reason="rich is not installed")
-    monkeypatch.setattr(machine, "find_machine", machine.Host)
+    monkeypatch.setattr(find, "find_machine", Host)
     monkeypatch.setattr(environment, "devices", list)
 
 

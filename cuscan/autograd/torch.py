@@ -19,7 +19,8 @@ from cuscan import backends
 from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.autograd.torch_recording import Recording, find_recording, to_number, with_view
+from cuscan.autograd.torch_numbers import to_number, with_view
+from cuscan.autograd.torch_recording import Recording, find_recording
 from cuscan.backends import Repeatable
 from cuscan.call import Flags, Operands, find_operator, one_or_all
 from cuscan.derivatives import Call, pushforward

@@ -15,7 +15,7 @@ import torch
 from cuscan import backends
 from cuscan.autograd.tape import Gathering, Step, Tape
 from cuscan.autograd.torch_lines import Move, Replay, write
-from cuscan.autograd.torch_recording import with_view
+from cuscan.autograd.torch_numbers import with_view
 from cuscan.backends.cuda import CallLaunch, Place
 from cuscan.derivatives import Call
 from cuscan.interop.torch import LIBRARY
