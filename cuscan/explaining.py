@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuscan import backends
+from cuscan.backends import repeats
 from cuscan.call import Flags, Operands
 from cuscan.compile.source import entry_name
 from cuscan.config import ScanPlan, Target
@@ -124,7 +125,7 @@ class _Asked(Exception):
 def _asked() -> Iterator[list[ScanRequest]]:
     """Collect the request of this thread's call, and stop it; those of other threads run."""
     requests: list[ScanRequest] = []
-    thread, run, repeat = threading.get_ident(), backends.run, backends.repeat
+    thread, run, repeat = threading.get_ident(), backends.run, repeats.repeat
 
     def take(flags: Flags, operands: Operands, initial: Any) -> Any:
         if threading.get_ident() != thread:
@@ -136,11 +137,11 @@ def _asked() -> Iterator[list[ScanRequest]]:
         return (None, None) if threading.get_ident() == thread else repeat(*call)
 
     with _one_at_a_time:
-        backends.run, backends.repeat = take, look  # type: ignore[assignment]
+        backends.run, repeats.repeat = take, look  # type: ignore[assignment]
         try:
             yield requests
         finally:
-            backends.run, backends.repeat = run, repeat
+            backends.run, repeats.repeat = run, repeat
 
 
 _one_at_a_time = threading.Lock()
