@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,49 @@ def test_imports_go_one_way(module: str) -> None:
 def test_the_wrong_way_is_noticed() -> None:
     assert wrong_ways("plan.py", "def f():\n    from cuscan.backends import host") == ["cuscan.backends.host"]
     assert wrong_ways("request.py", "if TYPE_CHECKING:\n    from cuscan.plan import Target") == []
+
+
+def module_of(name: str, modules: Collection[str]) -> str:
+    """The file that has what a dotted name means: a module, or something in one."""
+    parts = name.split(".")[1:]
+    for end in range(len(parts), -1, -1):
+        stem = "/".join(parts[:end])
+        for file in (f"{stem}.py", f"{stem}/__init__.py".lstrip("/")):
+            if file in modules:
+                return file
+    raise AssertionError(f"{name} is in no module")
+
+
+def circle_among(sources: Mapping[str, str]) -> list[str]:
+    """Modules each of which imports the next one, from one back to itself; none, if there is no such circle.
+
+    That a module's package comes with it does not count.
+    """
+    graph = {
+        module: {module_of(name, sources) for name in imports(source) if name.split(".")[0] == "cuscan"} - {module}
+        for module, source in sources.items()
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle_among({module: (PACKAGE / module).read_text() for module in MODULES}) == []
+
+
+def test_a_circle_is_noticed() -> None:
+    sources = {
+        "__init__.py": "from cuscan.a import f",
+        "a.py": "from cuscan import b",
+        "b/__init__.py": "def g():\n    from cuscan.b.c import h",
+        "b/c.py": "from cuscan.a import f",
+    }
+    assert set(circle_among(sources)) == {"a.py", "b/__init__.py", "b/c.py"}
+    assert circle_among({**sources, "b/c.py": "if TYPE_CHECKING:\n    from cuscan.a import f"}) == []
+    assert set(circle_among({**sources, "b/c.py": "import cuscan"})) == {*sources}
 
 
 @pytest.mark.parametrize("module", MODULES)
