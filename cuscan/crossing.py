@@ -1,4 +1,4 @@
-"""Results that lie in another order than values: along which axis a scan runs, and which others its tiles have."""
+"""Results that lie in another order than values: which axes tiles have then."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ import math
 
 from cuscan.layout import Dimension, Layout
 from cuscan.request import ScanRequest
+from cuscan.tuning import SECTOR
 
-SECTOR = 32  # bytes that memory moves at a time
 LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
 STEPS = 32
 MOST_ROWS = 128  # of threads above each other, which have 32 steps each
-
-
-def runs_along(request: ScanRequest, layout: Layout) -> bool:
-    """Whether a scan runs along the contiguous axis: that of results and values, or of one of them if lines are few."""
-    if layout.axis.size == 1:
-        return True
-    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
-    if not layout.contiguous:
-        return step == item and _are_few(layout.others, item)
-    return step in (0, item) or all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
-
-
-def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:
-    """Whether memory moves more at a time than an element of each line."""
-    return math.prod([d.size for d in lines]) * item < SECTOR
 
 
 def tile_axes(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool, int]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cuscan.assemble import batch_of, index_dtype, power_of_two, product, round_up, state_bytes
 from cuscan.config import Target
-from cuscan.crossing import SECTOR, sides, tile_axes
+from cuscan.crossing import sides, tile_axes
 from cuscan.kept import MOST
 from cuscan.layout import Dimension, Layout
 from cuscan.panel_tile import (
@@ -25,7 +25,7 @@ from cuscan.panel_tile import (
     tile_words,
 )
 from cuscan.request import CallKind, ScanRequest
-from cuscan.tuning import COLUMNS, LINE_BYTES
+from cuscan.tuning import COLUMNS, LINE_BYTES, SECTOR
 
 
 class Blocks(NamedTuple):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cuscan.assemble import STILL, assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.config import ScanPlan, Target
-from cuscan.crossing import runs_along
 from cuscan.dense import is_plain, lies_dense, stretches_of
 from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
@@ -17,14 +15,12 @@ from cuscan.layout import Dimension, Layout, accesses_of, layout_of, shifted_acc
 from cuscan.order import GROUP, LANES, SECTION, Order
 from cuscan.panels import panels_of
 from cuscan.request import CallKind, ScanRequest
+from cuscan.scan_order import order_along, runs_along
 from cuscan.strips import Strips, dense_columns, strips_of
 from cuscan.tuning import (
-    BYTES_TO_WORDS,
     COLUMNS,
-    CONTIGUOUS,
     MASKED_THREADS,
     THREADS_PER_SM,
-    TILE_BYTES,
     TURN_UNITS,
     VECTOR_BYTES,
 )
@@ -54,30 +50,12 @@ LOOKS = 8  # of a lane that seeks, which travel together at most, on these archi
 MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
-def order_of(request: ScanRequest) -> Order:
-    """The defined order of a request's scan (order.py)."""
-    layout = layout_of(request)
-    return _order_along(request.kind) if runs_along(request, layout) else COLUMNS
-
-
-def _order_along(kind: CallKind) -> Order:
-    """The order of a contiguous axis."""
-    sizes = kind.sizes
-    order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
-    element = sum(sizes[: len(kind.values)])
-    while order.unit * element > TILE_BYTES and order.vectors > 1:
-        order = replace(order, vectors=order.vectors // 2)
-    while order.unit * element > TILE_BYTES:  # more than eight fields
-        order = replace(order, warps=order.warps // 2)
-    return order
-
-
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """The plan for a request with at least one element."""
     layout = layout_of(request)
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)
-    order = _order_along(request.kind)
+    order = order_along(request.kind)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
     if layout.axis.size <= order.warp_tile:
         if target.arch >= BULK_ARCH and "Element" in accesses and lies_dense(request, layout, order):

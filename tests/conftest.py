@@ -64,14 +64,14 @@ def tables() -> Iterator[None]:
     """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
     from plans import TABLE, WIDENED
 
-    from cuscan import plan
+    from cuscan import plan, scan_order
     from cuscan.backends import host
     from cuscan.kept import Table
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "CONTIGUOUS", TABLE)
+        patch.setattr(scan_order, "CONTIGUOUS", TABLE)
         patch.setattr(host, "_calls", Table())
-        patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
+        patch.setattr(scan_order, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(plan, "MASKED_THREADS", 1024)
         patch.setattr(plan, "THREADS_PER_SM", dict.fromkeys(plan.THREADS_PER_SM, 1024))

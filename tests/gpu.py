@@ -29,8 +29,9 @@ from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.config import Config, StartsConfig, Target  # noqa: E402
 from cuscan.order import Order  # noqa: E402
-from cuscan.plan import make_plan, order_of  # noqa: E402
+from cuscan.plan import make_plan  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
+from cuscan.scan_order import order_of  # noqa: E402
 from cuscan.segment_starts import plan_starts  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
@@ -471,7 +472,7 @@ def _sizes_of(name: str, way: Way) -> Iterator[Way]:
 def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]):
+    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.scan_order.BYTES_TO_WORDS", smaller[8]):
         repeats.launches.clear()  # made for other orders
         try:
             yield

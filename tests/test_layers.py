@@ -16,13 +16,18 @@ import cuscan
 PACKAGE = Path(cuscan.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
+# What only arrays on a GPU need.
+PLANNING = (
+    "config", "segment_starts", "assemble", "dense", "crossing", "panel_tile", "panels", "strips", "whole_rows", "plan",
+    "compile",
+)  # fmt: skip
+
 # Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
-    "call", "checks", "carry", "request", "overlap", "initial", "layout", "config", "segment_starts", "assemble",
-    "dense", "crossing", "panel_tile", "panels", "strips", "whole_rows", "plan", "compile", "trials", "custom", "words",
-    "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers",
-    "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
+    "call", "checks", "carry", "request", "overlap", "initial", "layout", "scan_order", *PLANNING, "trials", "custom",
+    "words", "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions",
+    "transfers", "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -142,10 +147,32 @@ def test_guests_stay_in_their_rooms(module: str) -> None:
         assert rooms is None or module.startswith(rooms), f"{module} imports {name}"
 
 
-def test_import_brings_no_framework() -> None:
-    code = (
-        "import sys, cuscan, numpy; cuscan.cumsum(numpy.ones(3));"
-        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'dask', 'torch', 'jax', 'rich', 'matplotlib'})"
-    )
+def imported_by(code: str) -> list[str]:
+    """The names of all modules that a new process has behind some lines of code."""
+    code += "\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    return done.stdout.split()
+
+
+ON_THE_CPU = """
+import cuscan, numpy
+x, ends = numpy.ones((3, 40), numpy.float32), numpy.array([0, 7, 40])
+cuscan.cumsum(x, axis=0, out=numpy.empty((40, 3), numpy.float32).T)
+cuscan.scan(x, cuscan.Operator("larger", "max(earlier, later)", 0, numpy=numpy.maximum), offsets=ends)
+cuscan.linear_recurrence(x, x, reverse=True)
+cuscan.cummax(x.astype("int8"), return_indices=True, mask=x > 0)
+"""
+
+
+def test_arrays_on_the_cpu_bring_no_framework_and_no_planner() -> None:
+    found = imported_by(ON_THE_CPU)
+    assert "cuscan.backends.host" in found
+    assert {name.split(".")[0] for name in found} & {"cupy", "dask", "torch", "jax", "rich", "matplotlib"} == set()
+    assert [name for name in found if name.startswith("cuscan.") and name.split(".")[1] in PLANNING] == []
+
+
+def test_what_plans_is_imported_when_it_is_used() -> None:
+    assert "cuscan.plan" in imported_by("from cuscan import explain, warm; assert explain.__name__ == 'explain'")
+    assert {"explain", "warm"} <= set(dir(cuscan)) and set(cuscan.__all__) <= set(dir(cuscan))
+    with pytest.raises(AttributeError, match="module 'cuscan' has no attribute 'plans'"):
+        _ = cuscan.plans  # type: ignore[attr-defined]

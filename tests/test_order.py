@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import plan, tuning
+from cuscan import scan_order, tuning
 from cuscan.backends import host, lines
 from cuscan.kept import Table
 from cuscan.order import Order
@@ -158,8 +158,8 @@ def paired(x, order, op, carry_type):
 
 
 def use_order(monkeypatch, order):
-    monkeypatch.setattr(plan, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
-    monkeypatch.setattr(plan, "COLUMNS", order)
+    monkeypatch.setattr(scan_order, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
+    monkeypatch.setattr(scan_order, "COLUMNS", order)
     monkeypatch.setattr(host, "_calls", Table())  # those that are kept have their orders
 
 

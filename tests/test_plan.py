@@ -34,7 +34,8 @@ from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan, order_of
+from cuscan.plan import make_plan
+from cuscan.scan_order import order_of
 from cuscan.tuning import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -31,7 +31,8 @@ from cuscan import config, plan
 from cuscan.config import Port, Target
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan, order_of
+from cuscan.plan import make_plan
+from cuscan.scan_order import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -27,8 +27,8 @@ from cuscan.interop.view import ArrayView, Device, HostLibrary
 from cuscan.kept import Table, keep
 from cuscan.order import Order
 from cuscan.overlap import check_overlap
-from cuscan.plan import order_of
 from cuscan.request import ScanRequest, make_request
+from cuscan.scan_order import order_of
 from cuscan.specs import ArraySpec
 
 Array = np.ndarray[Any, Any]

@@ -629,7 +629,7 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
     with (
         mock.patch.dict(tuning.CONTIGUOUS, smaller),
-        mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]),
+        mock.patch("cuscan.scan_order.BYTES_TO_WORDS", smaller[8]),
         mock.patch("cuscan.panels.CHUNKS", 0),
         mock.patch("cuscan.backends.host._calls", Table()),
     ):
