@@ -116,15 +116,52 @@ def test_a_plan_in_words():
     assert "none: a line ends in its tile" in str(small) and small.expected_share < 0.1 < made.expected_share <= 1
 
 
-@pytest.mark.parametrize(
-    ("shape", "carry"),
-    [((1000, 7, 64), "none"), ((32768, 32767), "kept by the blocks"), ((2**18, 641), "looked up in the workspace")],
-)
-def test_how_tiles_of_panels_learn_what_precedes_them(shape, carry):
+def explained(*shape, axis):
+    """What a sum of such a shape would do; there is memory for one element only."""
     x = np.ones(1, np.float32)
     x = np.lib.stride_tricks.as_strided(x, shape, [4 * int(np.prod(shape[d + 1 :])) for d in range(len(shape))])
-    made = cuscan.explain(cuscan.cumsum, x, axis=len(shape) - 2, arch=90)
-    assert made.plan.config.family == "panels" and carry in str(made)
+    return cuscan.explain(cuscan.cumsum, x, axis=axis, arch=90)
+
+
+CARRIES = {
+    "none": "none: a line ends in its tile",
+    "kept": "float64, kept by the block that has the line",
+    "cluster": "float64, handed on in the cluster that has the line",
+    "shared": "float64, looked up in the workspace: blocks share a line",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "axis", "carry"),
+    [
+        ("rows", (1000, 1000), 1, "none"),
+        ("thread_rows", (4096, 37), 1, "none"),
+        ("warp_rows", (4096, 157), 1, "none"),
+        ("cluster", (10, 5000), 1, "none"),
+        ("cluster", (2, 20_000), 1, "cluster"),
+        ("tiles", (300, 5000), 1, "none"),
+        ("tiles", (2**28,), 0, "shared"),
+        ("panels", (1000, 7, 64), 1, "none"),
+        ("panels", (32768, 32767), 0, "kept"),
+        ("panels", (2**18, 641), 0, "shared"),
+        ("strips", (4096, 4096), 0, "kept"),
+        ("strips", (2**20, 8), 0, "shared"),
+        ("whole_rows", (2**20, 100), 0, "shared"),
+    ],
+)
+def test_how_tiles_learn_what_precedes_them(family, shape, axis, carry):
+    made = explained(*shape, axis=axis)
+    assert made.plan.config.family == family
+    assert dict(made._lines())["carry"] == CARRIES[carry]
+
+
+def test_few_blocks_leave_memory_idle():
+    """Half of the 132 SMs keep it busy."""
+    for rows, blocks in ((4, 1), (132, 33), (264, 66), (268, 67), (100_000, 25_000)):
+        made = explained(rows, 1000, axis=1)
+        assert made.plan.grid == blocks
+        assert made.expected_share == min(blocks / 66, 1)
+        assert f"at most {made.expected_share:.2f} of a copy's speed on 132 SMs" in str(made)
 
 
 def test_offsets_are_a_kernel_more_and_no_elements_none():
