@@ -87,6 +87,7 @@ def _add_warm(one: argparse.ArgumentParser) -> None:
     one.add_argument("--axis", type=int, default=-1, help="of these shapes")
     one.add_argument("--result", choices=DTYPES, metavar="DTYPE", help="dtype of the result")
     one.add_argument("--segments", choices=SEGMENTS)
+    one.add_argument("--segment-dtype", choices=DTYPES, metavar="DTYPE", help="of keys or offsets")
     one.add_argument("--ties", choices=("first", "last"), default="first")
     for field in dataclasses.fields(Call):
         if field.default is False:

@@ -199,7 +199,7 @@ def test_a_kernel_that_may_not_be_compiled_is_named_by_its_command(gpu, monkeypa
         cuscan.cummax(x, mask=on_gpu(np.ones(30, bool)), return_indices=True, exclusive=True)
     assert str(caught.value) == (
         "no kernel; compile it ahead of time: cuscan warm --op max --dtype float32 --exclusive --mask "
-        f"--return-indices --arch {simulator.SMALL_GPU.arch}"
+        f"--return-indices --shape 20x30 --axis 1 --arch {simulator.SMALL_GPU.arch}"
     )
 
 

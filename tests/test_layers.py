@@ -26,8 +26,9 @@ PLANNING = (
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
     "call", "checks", "carry", "request", "overlap", "initial", "layout", "scan_order", *PLANNING, "trials", "custom",
-    "words", "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd", "api", "functions",
-    "transfers", "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli", "__main__",
+    "words", "places", "imagined", "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd",
+    "api", "functions", "transfers", "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli",
+    "__main__",
 ]  # fmt: skip
 
 GUESTS = {

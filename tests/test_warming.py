@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import islice
 
 import numpy as np
@@ -21,7 +22,7 @@ from cuscan.words import Call, command_of
 @pytest.mark.parametrize("kind", new_shapes.KINDS)
 def test_the_kernels_of_shapes_are_those_of_all_their_views(kind):
     """The views of the benchmark lie anywhere: gaps between rows, any alignment."""
-    cases = list(islice(new_shapes.draw(kind), 60))
+    cases = list(islice(new_shapes.draw(kind), 20))
     found = kernels(Call(), H200, [(case.shape, case.axis) for case in cases])
     assert [case for case in cases if plan_of(case, H200).config not in found] == []
     alone = kernels(Call(), H200, [(cases[0].shape, cases[0].axis)])
@@ -43,6 +44,9 @@ CALLS = {
     "offsets": Call("logaddexp", segments="offsets", include_initial=True, return_carry=True),
     "carried": Call("add", "float16", carry=True, return_carry=True, skipna=True),
     "recurrence": Call("linear_recurrence", "float32", segments="reset"),
+    "decay": Call("linear_recurrence", "float16", number=True, initial_array=True, return_last=True),
+    "totals": Call("add", "uint8", "uint8", total=True, segments="keys", segment_dtype="float64"),
+    "bytes": Call("add", "int8", "int8"),
     "a user's": Call(cuscan.Operator("pick", "later", 0), "int32"),
 }
 
@@ -58,22 +62,74 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
         assert found.keys() >= set(configs)
         command = command_of(request, 90)
     if name == "a user's":
-        assert command == "cuscan.warm(pick, ..., arch=90)"
+        assert command == "cuscan.warm(pick, ..., shapes=[((40, 900), 1)], arch=90)"
         return
     words = {}
     monkeypatch.setattr(cuscan, "warm", lambda **given: words.update(given))
     assert command.startswith("cuscan ") and cli.main(command.split()[1:]) == 0
-    assert (words.pop("arch"), words.pop("shapes")) == (90, None) and words.pop("progress")
-    again = Call(**words)
-    # The dtype of the result is spelled out where it is another one than that of x.
-    assert kernels(again, H200, shapes).keys() == found.keys()
+    assert (words.pop("arch"), words.pop("shapes")) == (90, [(request.shape, request.axis)]) and words.pop("progress")
+    assert kernels(Call(**words), H200, shapes).keys() == found.keys()
+
+
+def any_view(draw, dtype=np.float32, most=3):
+    """An array of some axes in any order, with gaps behind any of them, that begins anywhere and may go backwards."""
+    shape = [int(2 ** draw.uniform(0, 18 / most)) for _ in range(draw.randint(1, most))]
+    order = draw.sample(range(len(shape)), len(shape))
+    base = np.zeros([shape[axis] + draw.choice((0, 0, 1, 4)) for axis in order], dtype)
+    flat = np.zeros(base.size + 16, dtype)[draw.randrange(16) :][: base.size].reshape(base.shape)
+    ways = [draw.choice((1, 1, 1, -1)) for _ in order]
+    cut = flat[tuple(slice(shape[axis]) for axis in order)][tuple(slice(None, None, way) for way in ways)]
+    return cut.transpose(np.argsort(order))
+
+
+def warmed(made):
+    """The kernels of the command that a call's error names."""
+    words = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuscan, "warm", lambda **given: words.update(given))
+        assert cli.main(command_of(made.request, 90).split()[1:]) == 0
+    shapes = words.pop("shapes")
+    del words["arch"], words["progress"]
+    return kernels(Call(**words), made.target, shapes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+def test_the_kernels_of_a_shape_are_those_of_any_strides(dtype):
+    draw = random.Random(dtype)
+    for _ in range(12):
+        x = any_view(draw, dtype)
+        out = draw.choice((None, np.empty(x.size + 4, x.dtype)[draw.randrange(4) :][: x.size].reshape(x.shape)))
+        made = cuscan.explain(cuscan.cumsum, x, axis=draw.randrange(x.ndim), out=out, dtype=dtype, arch=90)
+        assert made.plan.config in warmed(made), f"{x.shape} {x.strides} {made}"
+
+
+X = np.ones((40, 900), np.float32)
+BESIDE = {
+    "a mask for each row": (cuscan.cumsum, (X,), {"mask": np.ones((40, 1), bool)}),
+    "a mask for all rows": (cuscan.cumsum, (X,), {"mask": np.ones(900, bool)}),
+    "a mask anywhere": (cuscan.cumprod, (X[:, :24].astype("int8"),), {"mask": np.ones((40, 32), bool)[:, 4:28]}),
+    "one value": (cuscan.cumsum, (np.broadcast_to(X[:, :1], X.shape),), {}),
+    "a number": (cuscan.linear_recurrence, (0.5, X.astype("float16")), {}),
+    "a decay for each row": (cuscan.linear_recurrence, (X[:, :1], X), {}),
+    "a first value for each row": (cuscan.linear_recurrence, (X, X), {"initial": X[:, 0], "return_last": True}),
+    "keys": (cuscan.scan, (X,), {"keys": np.ones(900, np.int64)}),
+    "a total": (cuscan.total, (X,), {"offsets": np.array([0, 5, 900], np.int32)}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_kernels_of_a_shape_are_those_of_what_is_beside_it(name):
+    function, arrays, keywords = BESIDE[name]
+    made = cuscan.explain(function, *arrays, axis=1, arch=90, **keywords)
+    found = warmed(made)
+    assert made.plan.config in found and (made.starts is None or made.starts.config in found)
 
 
 def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
     pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path))
     steps = []
-    call = dict(shapes=[((100, 6), 0)], arch=90, reverse=True, mask=True)
+    call = dict(shapes=[((100,), 0)], arch=90, reverse=True)
     first = cuscan.warm("max", np.int16, progress=lambda *step: steps.append(step), **call)
     files = list(tmp_path.iterdir())
     assert first.kernels == first.compiled == len(files) > 0
@@ -92,6 +148,7 @@ def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
         ({"op": "and"}, "op='and' is defined on"),
         ({"shapes": [((3, 4), 2)]}, "axis=2 is out of range"),
         ({"return_indices": True}, "return_indices is for"),
+        ({"number": True}, "number, initial_array and return_last are for linear_recurrence"),
     ],
 )
 def test_a_wrong_call_is_an_error_of_a_scan(call, message):
