@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from itertools import islice
 
 import numpy as np
@@ -112,6 +113,9 @@ BESIDE = {
     "a number": (cuscan.linear_recurrence, (0.5, X.astype("float16")), {}),
     "a decay for each row": (cuscan.linear_recurrence, (X[:, :1], X), {}),
     "a first value for each row": (cuscan.linear_recurrence, (X, X), {"initial": X[:, 0], "return_last": True}),
+    "a number before it": (cuscan.cumsum, (X,), {"initial": 3, "exclusive": True, "reverse": True}),
+    "a sum more": (cuscan.cumulative_sum, (X,), {"include_initial": True}),
+    "a carry": (cuscan.scan, (X,), {"carry": X[:, 0].astype("float64"), "return_carry": True, "skipna": True}),
     "keys": (cuscan.scan, (X,), {"keys": np.ones(900, np.int64)}),
     "a total": (cuscan.total, (X,), {"offsets": np.array([0, 5, 900], np.int32)}),
 }
@@ -219,6 +223,37 @@ def test_few_blocks_leave_memory_idle():
         assert made.plan.grid == blocks
         assert made.expected_share == min(blocks / 66, 1)
         assert f"at most {made.expected_share:.2f} of a copy's speed on 132 SMs" in str(made)
+
+
+def test_bytes_are_those_of_the_arrays_that_move():
+    x, first = np.ones((100, 30), np.float32), np.ones(100, np.float32)
+    made = cuscan.explain(cuscan.linear_recurrence, x, x, axis=1, initial=first, return_last=True, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (2 * x.nbytes + first.nbytes, x.nbytes + first.nbytes)
+    made = cuscan.explain(cuscan.linear_recurrence, 0.5, x, axis=1, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes, x.nbytes)
+    carry = np.ones(100)
+    made = cuscan.explain(cuscan.scan, x, axis=1, carry=carry, return_carry=True, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes + carry.nbytes, x.nbytes + carry.nbytes)
+    made = cuscan.explain(cuscan.total, x, axis=1, offsets=np.array([0, 7, 30]), arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes + 24, carry.nbytes)
+    assert made.workspace_bytes == made.starts.nbytes > 0
+
+
+def test_what_no_launch_can_take_has_no_kernel():
+    assert kernels(Call(), H200, [((2**46,), 0)]).keys() == set()
+
+
+def test_other_threads_run_while_a_call_is_explained():
+    results = []
+
+    def elsewhere(x):
+        other = threading.Thread(target=lambda: results.append(cuscan.cumsum(x)))
+        other.start()
+        other.join()
+        return cuscan.cumprod(x)
+
+    made = cuscan.explain(elsewhere, np.ones(3), arch=90)
+    assert made.request.op.name == "mul" and [list(result) for result in results] == [[1, 2, 3]]
 
 
 def test_offsets_are_a_kernel_more_and_no_elements_none():
