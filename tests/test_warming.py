@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from itertools import islice
@@ -73,13 +74,15 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
 
 
 def any_view(draw, dtype=np.float32, most=3):
-    """An array of some axes in any order, with gaps behind any of them, that begins anywhere and may go backwards."""
+    """An array of some axes in any order, with gaps behind any of them, that begins anywhere; axes have any steps."""
     shape = [int(2 ** draw.uniform(0, 18 / most)) for _ in range(draw.randint(1, most))]
     order = draw.sample(range(len(shape)), len(shape))
-    base = np.zeros([shape[axis] + draw.choice((0, 0, 1, 4)) for axis in order], dtype)
-    flat = np.zeros(base.size + 16, dtype)[draw.randrange(16) :][: base.size].reshape(base.shape)
-    ways = [draw.choice((1, 1, 1, -1)) for _ in order]
-    cut = flat[tuple(slice(shape[axis]) for axis in order)][tuple(slice(None, None, way) for way in ways)]
+    steps = [draw.choice((1, 1, 1, 1, -1, 2)) for _ in order]
+    taken = [shape[axis] * abs(step) for axis, step in zip(order, steps, strict=True)]
+    padded = [size + draw.choice((0, 0, 1, 4)) for size in taken]
+    count = math.prod(padded)
+    base = np.zeros(count + 16, dtype)[draw.randrange(16) :][:count].reshape(padded)
+    cut = base[tuple(map(slice, taken))][tuple(slice(None, None, step) for step in steps)]
     return cut.transpose(np.argsort(order))
 
 
