@@ -23,7 +23,7 @@ from cuscan.bench.new_shapes import ANY_GPU
 from cuscan.bench.providers import PACKAGES, PEERS
 from cuscan.bench.report import failures, table
 from cuscan.cli import peers
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 CPU = "cpu"  # the group of what needs no GPU, with a result file of its own
 SAVE_SECONDS = 2.0  # between two writings of the result file, which may be long

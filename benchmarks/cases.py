@@ -12,7 +12,7 @@ from benchmarks.matrix import CELLS
 from cuscan.bench.cases import Case
 from cuscan.bench.new_shapes import ANY_GPU
 from cuscan.bench.new_shapes import KINDS as KINDS_OF_CALL
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cuscan.bench.cases import Case
 from cuscan.bench.kernel import plan_of
 from cuscan.bench.measure import Record
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 STEPS = 16  # sizes of an octave
 ELEMENTS = 1 << 25  # of arrays that keep their size

@@ -14,7 +14,7 @@ from cuscan.bench.kernel import plan_of, resources
 from cuscan.bench.new_shapes import counted
 from cuscan.bench.peer import UnsupportedError
 from cuscan.bench.peer_times import one_line
-from cuscan.config import Config, Target
+from cuscan.planning.config import Config, Target
 
 PROCESSES = 16
 

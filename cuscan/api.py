@@ -9,14 +9,14 @@ import numpy as np
 
 from cuscan import autograd
 from cuscan.backends import repeats
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands, choose_extremum, find_dtype, make_flags
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.initial import check_initial
 from cuscan.interop import adopt
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands, choose_extremum, find_dtype, make_flags
+from cuscan.request.initial import check_initial
 from cuscan.signatures import (
     LAST,
     Array,

@@ -11,11 +11,11 @@ import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuscan.call import CARRY, Flags
-from cuscan.carry import carry_dtype
 from cuscan.dtypes import DTYPES
 from cuscan.linearised import Array, Call, LinearisedScan
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
+from cuscan.request.call import CARRY, Flags
+from cuscan.request.carry import carry_dtype
 
 Maybe = Array | None
 

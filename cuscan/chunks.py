@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cuscan.api import linear_recurrence, scan
-from cuscan.call import SEGMENTS, choose_extremum
-from cuscan.checks import check_offsets
 from cuscan.errors import MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop import CUPY_MISSING, adopt
+from cuscan.request.call import SEGMENTS, choose_extremum
+from cuscan.request.checks import check_offsets
 from cuscan.signatures import LAST, Op, Ties, choose_axis
 
 Array = Any

@@ -19,10 +19,10 @@ from cuscan.bench.kernel import request_of
 from cuscan.bench.machine import Machine
 from cuscan.bench.measure import Record, largest_fitting, measure
 from cuscan.bench.providers import PEERS
-from cuscan.call import SEGMENTS
 from cuscan.compile import cache
 from cuscan.dtypes import DTYPES
 from cuscan.operators import OPERATORS
+from cuscan.request.call import SEGMENTS
 from cuscan.words import Call
 
 GPU_SHAPE = (32768, 32768)

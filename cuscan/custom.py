@@ -13,8 +13,8 @@ import numpy as np
 
 from cuscan.dtypes import DTYPES, REAL, DType
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.initial import check_initial
 from cuscan.operators import KEYED, Monoid
+from cuscan.request.initial import check_initial
 from cuscan.states import SCALAR, Fields, States, make_states
 from cuscan.trials import check_operator, compile_operator
 

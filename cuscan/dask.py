@@ -14,8 +14,6 @@ from dask.base import tokenize
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from cuscan.call import SEGMENTS, choose_extremum, make_flags
-from cuscan.checks import check_axis, check_offsets
 from cuscan.custom import Operator
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.distributed.pieces import Arrays, Piece, Total, fold, positioned
@@ -23,6 +21,8 @@ from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE, find_key
+from cuscan.request.call import SEGMENTS, choose_extremum, make_flags
+from cuscan.request.checks import check_axis, check_offsets
 from cuscan.signatures import LAST, Op, Ties, choose_axis
 
 __all__ = ["linear_recurrence", "scan"]

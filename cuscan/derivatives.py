@@ -17,11 +17,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from cuscan.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.carried import Cotangents, added, fields_in, first_field, has_other_field, split, tangent_in, tangents_out
 from cuscan.dtypes import DTYPES, DType
 from cuscan.linearised import Call, LinearisedScan, Namespace, Step
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.steps import check_differentiable, make_step
 
 __all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward"]

@@ -10,13 +10,13 @@ from typing import Any
 
 from cuscan import backends
 from cuscan.backends import repeats
-from cuscan.call import Flags, Operands
 from cuscan.compile.source import entry_name
-from cuscan.config import ScanPlan, Target
 from cuscan.errors import ScanTypeError
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.segment_starts import StartsPlan, plan_starts
 from cuscan.request import ScanRequest, make_request
-from cuscan.segment_starts import StartsPlan, plan_starts
+from cuscan.request.call import Flags, Operands
 from cuscan.specs import ArraySpec
 from cuscan.warming import find_target
 
@@ -79,7 +79,7 @@ class Explanation:
         config = plan.config
         yield "family", config.family
         yield "tile", ", ".join(f"{name} {value}" for name, value in config.constants)
-        yield "access", ", ".join(port.access for port in config.ports if port.present)
+        yield "access", ", ".join(operand.access.value for operand in config.operands if operand.present)
         yield "carry", _carry(request, plan)
         if self.starts:
             yield "kernels", _launch(entry_name(self.starts.config), self.starts.grid, self.starts.config)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from cuscan.api import scan
-from cuscan.call import choose_extremum
 from cuscan.dtypes import EXACT
 from cuscan.errors import ScanValueError
 from cuscan.interop import adopt
+from cuscan.request.call import choose_extremum
 from cuscan.signatures import (
     LAST,
     Array,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from cuscan.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.numpy import LIBRARY
@@ -13,6 +12,7 @@ from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
 from cuscan.places import GPU, Arrays, Place, view_at
 from cuscan.request import ScanRequest, make_request
+from cuscan.request.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
 from cuscan.words import SEGMENT_DTYPES, Call
 
 Places = Callable[[Arrays], Iterable[Place]]

@@ -7,10 +7,10 @@ import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from cuscan.call import BESIDE, CARRY, SEGMENTS, Flags, find_dtype, find_operator
-from cuscan.checks import lies_along
 from cuscan.dtypes import DTYPES, DType
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS, Monoid
+from cuscan.request.call import BESIDE, CARRY, SEGMENTS, Flags, find_dtype, find_operator
+from cuscan.request.checks import lies_along
 
 Array = Any
 

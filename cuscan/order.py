@@ -62,3 +62,26 @@ class Order:
     def unit(self) -> int:
         """Elements of one unit of the chain."""
         return self.warp_tile * self.warps
+
+
+# ---- the tables ----
+
+TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an element make for fewer vectors
+
+# A contiguous axis, by the item size of the widest value or result: `items` of that size fill one load.
+CONTIGUOUS = {
+    1: Order(items=16, vectors=8, warps=8),
+    2: Order(items=8, vectors=8, warps=8),
+    4: Order(items=4, vectors=8, warps=8),
+    8: Order(items=2, vectors=8, warps=8),
+    16: Order(items=1, vectors=4, warps=8),
+}
+
+# Bytes that widen to 8: a tile of 4,096 of them moves in less time than it takes to find out what precedes it (0.79 of
+# copy speed; 10, 12, 14, 16 vectors: 0.89, 0.94, 0.89, 0.85).
+BYTES_TO_WORDS = Order(items=2, vectors=12, warps=8)
+
+# Any other axis: one order for all types.
+COLUMNS = Order(items=8, vectors=1, warps=1, paired=True)
+
+SECTOR = 32  # bytes that memory moves at a time: lines are few if an element of each makes less

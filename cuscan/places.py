@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cuscan.dtypes import DType
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
-from cuscan.tuning import VECTOR_BYTES
+from cuscan.planning.tuning import VECTOR_BYTES
 
 GPU = Device("cuda", 0)
 _MOST_SORTED = 4  # axes that are tried in all orders; of more, each is the fastest once

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cuscan.call import find_operator
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
 from cuscan.linearised import Array, LinearisedScan, Step
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.request.call import find_operator
 
 
 def check_differentiable(op: object) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.call import Flags, Operands
 from cuscan.dtypes import DTYPES
 from cuscan.errors import CompileError, MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.operators import Monoid
 from cuscan.request import make_request
+from cuscan.request.call import Flags, Operands
 from cuscan.states import make_states
 
 Array = np.ndarray[Any, Any]
@@ -29,8 +29,8 @@ def compile_operator(op: Monoid, arch: int, dtype: str) -> None:
         raise ScanValueError(f"arch must be an integer such as 90, for sm_90, and {OLDEST_ARCH} at least; got {arch!r}")
     values = tuple(adopt(np.empty(_ELEMENTS, name), "x") for name in op.dtypes or (dtype,))
     request = make_request(Flags(op), Operands(values, op.inputs), has_initial=False)
-    from cuscan.config import Target
-    from cuscan.plan import make_plan
+    from cuscan.planning import make_plan
+    from cuscan.planning.config import Target
 
     config = make_plan(request, Target(arch=arch, sm_count=132)).config
     try:

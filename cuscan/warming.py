@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from cuscan.call import find_dtype
-from cuscan.checks import check_axis
-from cuscan.config import Config, StartsConfig, Target
 from cuscan.errors import MissingDependencyError, ScanValueError
 from cuscan.imagined import Places, requests_of
 from cuscan.places import FEW, places_of, places_of_rows
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Config, StartsConfig, Target
+from cuscan.planning.segment_starts import plan_starts
 from cuscan.request import ScanRequest
-from cuscan.segment_starts import plan_starts
+from cuscan.request.call import find_dtype
+from cuscan.request.checks import check_axis
 from cuscan.words import Call
 
 Kernel = Config | StartsConfig

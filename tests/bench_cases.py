@@ -6,7 +6,7 @@ from cuscan.bench.cases import Case
 from cuscan.bench.layouts import VIEWS, Layout
 from cuscan.bench.machine import Host
 from cuscan.bench.segments import KINDS, SPLITS
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 HOST = Host()
 H200 = Target(90, 132)

@@ -1,4 +1,4 @@
-"""The walk over the totals of a chain (look_ahead.cuh) and nothing else, simulated on intervals."""
+"""The walk over the totals of a chain (look_back.cuh) and nothing else, simulated on intervals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cuscan.order import GROUP, SECTION
 
 
 def alone(simulation: Simulation, units: int, words: int) -> Simulation:
-    """A launch of look_ahead_only.cuh, made from the plan of a scan of the same types."""
+    """A launch of look_back_only.cuh, made from the plan of a scan of the same types."""
     plan = simulation.plan
     levels = (units > 1) + (units > GROUP) + (units > SECTION)
     config = replace(
-        plan.config, family="look_ahead_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
+        plan.config, family="look_back_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
     )
     spans = 2 * (len(config.values) + len(config.results) + 2)  # and mask and segments
     *dimensions, _, _ = plan.geometry[:-spans]
@@ -27,7 +27,7 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
 
 
 CHAINS_ALONE = DeviceCode(
-    {**HEADERS, "kernels/look_ahead_only.cuh": (simulator.HERE / "look_ahead_only.cuh").read_text()}
+    {**HEADERS, "kernels/look_back_only.cuh": (simulator.HERE / "look_back_only.cuh").read_text()}
 )
 
 
@@ -35,7 +35,7 @@ CHAINS_ALONE = DeviceCode(
 AHEAD = {"interval": (INTERVAL, Example), "short": (SHORT, ShortExample)}
 
 
-def look_ahead(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulation, np.ndarray[Any, Any]]:
+def look_back(kind: str, rows: int, units: int, initial: bool) -> tuple[Simulation, np.ndarray[Any, Any]]:
     op, example_of = AHEAD[kind]
     scan = example_of((rows, units), initial=initial)
     simulation = prepare(scan.value, op, initial=scan.initial)

@@ -64,17 +64,19 @@ def tables() -> Iterator[None]:
     """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
     from plans import TABLE, WIDENED
 
-    from cuscan import plan, scan_order
     from cuscan.backends import host
     from cuscan.kept import Table
+    from cuscan.planning import cluster, tuning
+    from cuscan.request import layout
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan_order, "CONTIGUOUS", TABLE)
+        patch.setattr(layout, "CONTIGUOUS", TABLE)
         patch.setattr(host, "_calls", Table())
-        patch.setattr(scan_order, "BYTES_TO_WORDS", WIDENED)
-        patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
-        patch.setattr(plan, "MASKED_THREADS", 1024)
-        patch.setattr(plan, "THREADS_PER_SM", dict.fromkeys(plan.THREADS_PER_SM, 1024))
+        patch.setattr(layout, "BYTES_TO_WORDS", WIDENED)
+        patch.setattr(cluster, "TURN_UNITS", {True: 4, False: 2})
+        patch.setattr(cluster, "MASKED_THREADS", 1024)
+        for family in list(tuning.THREADS_PER_SM):
+            patch.setitem(tuning.THREADS_PER_SM, family, 1024)
         yield
 
 

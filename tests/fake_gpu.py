@@ -13,10 +13,10 @@ from views import of_another_kind
 import cuscan
 from cuscan import interop
 from cuscan.backends import cuda, graphs, kernel, repeats, workspace
-from cuscan.config import StartsConfig
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
 from cuscan.kept import Table
+from cuscan.planning.config import StartsConfig
 from cuscan.specs import dense_strides
 
 
@@ -152,10 +152,10 @@ class Gpu(NumPyLibrary):
 
     def launch_of(self, config, kernel):
         def launch(blocks, threads, shared_bytes, stream, table):
-            present = [port for port in config.ports if port.present]
+            present = [operand for operand in config.operands if operand.present]
             places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
             # The table has the address of every argument: of an address, or of what is passed by value.
-            given = [p if port.by_value else at(p) for port, p in zip(present, places, strict=False)]
+            given = [p if operand.by_value else at(p) for operand, p in zip(present, places, strict=False)]
             states, carry, geometry = at(next(places)), *(ctypes.c_void_p(place) for place in places)
             with self.lock:
                 self.launches.append((self.current_device, stream, [*given, states]))
@@ -163,7 +163,7 @@ class Gpu(NumPyLibrary):
                     len(self.launches), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )
                 addresses = iter(given)
-                arrays = [next(addresses) if port.present else None for port in config.ports]
+                arrays = [next(addresses) if operand.present else None for operand in config.operands]
                 message = kernel(
                     ctypes.byref(schedule),
                     *(blocks, threads),

@@ -18,10 +18,10 @@ from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_
 
 from cuscan.backends.fields import Inputs
 from cuscan.backends.host import evaluate
-from cuscan.config import Target
-from cuscan.initial import check_start
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
+from cuscan.planning.config import Target
+from cuscan.request.initial import check_start
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 

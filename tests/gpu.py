@@ -23,16 +23,16 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 
 import cuscan  # noqa: E402
-from cuscan import backends, kept, tuning  # noqa: E402
+from cuscan import backends, kept  # noqa: E402
 from cuscan.backends import cuda, repeats  # noqa: E402
-from cuscan.call import Flags, Operands  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
-from cuscan.config import Config, StartsConfig, Target  # noqa: E402
-from cuscan.order import Order  # noqa: E402
-from cuscan.plan import make_plan  # noqa: E402
+from cuscan.order import COLUMNS, CONTIGUOUS, Order  # noqa: E402
+from cuscan.planning import make_plan  # noqa: E402
+from cuscan.planning.config import Config, StartsConfig, Target  # noqa: E402
+from cuscan.planning.segment_starts import plan_starts  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
-from cuscan.scan_order import order_of  # noqa: E402
-from cuscan.segment_starts import plan_starts  # noqa: E402
+from cuscan.request.call import Flags, Operands  # noqa: E402
+from cuscan.request.layout import order_of  # noqa: E402
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
 
@@ -440,7 +440,7 @@ def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
 
 def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Way:
     """A way of `WAYS` for what `ask` asks for with a shape and an axis: that shape, or the next that leads there."""
-    for found in _sizes_of(name, WAYS[name](order_of(ask((8,), 0)), tuning.COLUMNS)):
+    for found in _sizes_of(name, WAYS[name](order_of(ask((8,), 0)), COLUMNS)):
         if leads_to(name, make_plan(ask(*found), H200).config):
             return found
     raise AssertionError(f"no size leads to {name}")
@@ -471,8 +471,8 @@ def _sizes_of(name: str, way: Way) -> Iterator[Way]:
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
-    smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.scan_order.BYTES_TO_WORDS", smaller[8]):
+    smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
+    with mock.patch.dict(CONTIGUOUS, smaller), mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]):
         repeats.launches.clear()  # made for other orders
         try:
             yield

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.config import Target
 from cuscan.dtypes import Kind
 from cuscan.operators import Monoid
+from cuscan.planning.config import Target
 
 Array = np.ndarray[Any, Any]
 

@@ -11,15 +11,15 @@ from cupy.cuda import nvrtc
 from kept import included, kept
 from views import operands, view
 
-from cuscan.call import Flags
 from cuscan.compile import module
 from cuscan.compile.source import headers, make_source
-from cuscan.config import Config, ScanPlan, StartsConfig, Target
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.plan import make_plan
+from cuscan.order import CONTIGUOUS
+from cuscan.planning import make_plan
+from cuscan.planning.config import Config, ScanPlan, StartsConfig, Target
 from cuscan.request import make_request
-from cuscan.tuning import CONTIGUOUS
+from cuscan.request.call import Flags
 
 ARCHS = (75, 80, 90, 100)
 H200 = Target(90, 132)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from views import operands, view
 
 from cuscan import Operator
-from cuscan.call import make_flags
-from cuscan.config import Port, Target
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Access, Operand, Target
 from cuscan.request import make_request
+from cuscan.request.call import make_flags
 
 H200 = Target(90, 132)
 NO_CLUSTERS = Target(90, 132, cluster=0)  # what clusters would take there is for tiles
@@ -36,18 +36,18 @@ def tiled(*arguments, **keywords):
     return planned(*arguments, target=NO_CLUSTERS, **keywords)
 
 
-def ports(a_plan):
+def operands_of(a_plan):
     """Those of all arrays, in the order of the kernel's arguments."""
-    return a_plan.config.ports
+    return a_plan.config.operands
 
 
 def accesses(a_plan):
-    return tuple(port.access for port in ports(a_plan))
+    return tuple(operand.access for operand in operands_of(a_plan))
 
 
-def sent(a_plan):
-    """The numbers of the arrays whose tiles are sent for."""
-    return tuple(i for i, port in enumerate(ports(a_plan)) if port.sent)
+def staged(a_plan):
+    """The numbers of the arrays whose tiles are staged."""
+    return tuple(i for i, operand in enumerate(operands_of(a_plan)) if operand.staged)
 
 
 def constants(a_plan, *names):
@@ -58,7 +58,7 @@ def constants(a_plan, *names):
 
 def dimensions(a_plan):
     """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
-    words, step = _geometry(a_plan)[: -3 - _span_words(a_plan)], 1 + len(ports(a_plan))
+    words, step = _geometry(a_plan)[: -3 - _span_words(a_plan)], 1 + len(operands_of(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
     return dims[0], dims[1], dims[2:]
@@ -78,12 +78,12 @@ def spans(a_plan):
 
 def _geometry(a_plan):
     """The words of struct Geometry; families have others behind them."""
-    dimensions = (2 + a_plan.config.batch_dims) * (1 + len(ports(a_plan)))
+    dimensions = (2 + a_plan.config.batch_dims) * (1 + len(operands_of(a_plan)))
     return a_plan.geometry[: dimensions + 3 + _span_words(a_plan)]
 
 
 def _span_words(a_plan):
-    return 2 * (len(ports(a_plan)) - 2)
+    return 2 * (len(operands_of(a_plan)) - 2)
 
 
 def dim(size, *strides, arrays=6):
@@ -92,7 +92,7 @@ def dim(size, *strides, arrays=6):
 
 
 ONE = dim(1)
-ABSENT = Port("boolean", "None")
+ABSENT = Operand("boolean", Access.NONE)
 NONE = ("None",) * 3  # no segments, no initial value for each row, no last states
 
 

@@ -27,8 +27,8 @@ from features import FEATURES, LOG_SUMS, call_for, segments_for
 from gpu import WAYS, Call, Placement, check, check_call, config_of, cupy, need, numbers, small_units, way
 
 import cuscan
-from cuscan import tuning
 from cuscan.backends import workspace
+from cuscan.order import COLUMNS, CONTIGUOUS
 
 Case = tuple[str, Callable[[], object]]
 
@@ -56,7 +56,7 @@ def every_way() -> Iterator[Case]:
 
 def long_chains() -> Iterator[Case]:
     for dtype in ("float32", "float64", "complex128"):
-        unit = tuning.CONTIGUOUS[np.dtype(dtype).itemsize].unit
+        unit = CONTIGUOUS[np.dtype(dtype).itemsize].unit
         for units in (40, 1030):
             name = f"tiles, a chain of {units} units of {dtype}"
             yield scan(name, (units * unit + 5,), dtype, reverse=units > 1000)
@@ -75,7 +75,7 @@ def long_chains() -> Iterator[Case]:
         ("whole_rows", 33, 1030, "float32"),
     ):
         name = f"{family}, a chain of {units} units of {columns} columns of {dtype}"
-        shape = (units * tuning.COLUMNS.unit + 5, columns)
+        shape = (units * COLUMNS.unit + 5, columns)
         yield scan(name, shape, dtype, axis=0, exclusive=units > 1000, masked=family == "panels")
 
 
@@ -202,7 +202,7 @@ def main() -> int:
     workspace._SMALLEST = 1
     failed = []
     with small_units():
-        assert config_of(np.empty(1030 * tuning.CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
+        assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]

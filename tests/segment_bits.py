@@ -9,8 +9,8 @@ from plans import request
 from simulator import CODE, DeviceCode, Memory, SimulationError, find_starts
 from views import view
 
-from cuscan.config import StartsConfig, Target
-from cuscan.segment_starts import PIECE, StartsPlan, plan_starts
+from cuscan.planning.config import StartsConfig, Target
+from cuscan.planning.segment_starts import PIECE, StartsPlan, plan_starts
 
 Array = np.ndarray[Any, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import cuscan
-from cuscan.call import Flags
 from cuscan.linearised import Call
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.request.call import Flags
 
 Array = np.ndarray[Any, Any]
 

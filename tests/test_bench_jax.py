@@ -16,7 +16,7 @@ from cuscan.bench import jax_scans
 from cuscan.bench.cases import Case
 from cuscan.bench.measure import Record, measure
 from cuscan.bench.timing import Timing
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 pytest.importorskip("jax", reason="JAX is not installed")
 

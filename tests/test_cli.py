@@ -17,7 +17,7 @@ from cuscan import cli, warming
 from cuscan.bench import environment, find
 from cuscan.bench.machine import Host
 from cuscan.bench.providers import PEERS
-from cuscan.config import Target
+from cuscan.planning.config import Target
 from cuscan.words import Call
 
 ONE = ["bench", "--shape", "40x30"]

@@ -10,11 +10,11 @@ import pytest
 
 from cuscan import backends
 from cuscan.autograd.tape import Recorder
-from cuscan.call import Operands, make_flags
 from cuscan.derivatives import Call, kept, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.interop import adopt
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import Operands, make_flags
 
 Array = np.ndarray[Any, Any]
 EPS = 1e-6

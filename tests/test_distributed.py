@@ -13,11 +13,11 @@ from sharding import Sample, agree, call_of, draw_sample, on_threads
 import cuscan
 import cuscan.distributed
 from cuscan import ScanTypeError, ScanValueError
-from cuscan.call import CARRY, Flags
 from cuscan.distributed import sharded
 from cuscan.distributed.header import check_headers
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.linearised import Call
+from cuscan.request.call import CARRY, Flags
 
 SIZES = (1, 2, 3, 5)
 XP = ArrayNamespace(np)

@@ -48,10 +48,11 @@ from interval import INTERVAL, intervals
 from operator_examples import AFFINE, EXAMPLES, MATRIX_PRODUCT, STRING_HASH
 
 import cuscan
-from cuscan import CompileError, ScanTypeError, ScanValueError, tuning
+from cuscan import CompileError, ScanTypeError, ScanValueError
 from cuscan.backends import cuda, kernel
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import OPERATORS
+from cuscan.order import COLUMNS
 
 pytestmark = pytest.mark.gpu
 
@@ -217,7 +218,7 @@ def test_long_chains(name, feature):
     call = feature((1100 * 8 * unit + 5,), 0, 0)
     assert cuda.make_plan(call.request(), cuda._target(0)).config.levels == 3
     check_call(name, call)
-    check_call(name, feature((40 * tuning.COLUMNS.unit + 3, 3), 0, 0))
+    check_call(name, feature((40 * COLUMNS.unit + 3, 3), 0, 0))
 
 
 # ---- segments ---------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from gpu import (
 from interval import INTERVAL, Example
 
 import cuscan
-from cuscan import tuning
+from cuscan.order import COLUMNS, CONTIGUOUS
 
 pytestmark = pytest.mark.gpu
 
@@ -95,8 +95,8 @@ def test_intervals_through_long_chains_of_small_units(n, flags):
 
 @pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["all"]], ids=["plain", "all"])
 def test_intervals_through_chains_of_sections(flags):
-    assert_intervals((1100 * tuning.CONTIGUOUS[8].unit + 9,), 0, flags)
-    assert_intervals((4100 * tuning.COLUMNS.unit + 9, 3), 0, flags)
+    assert_intervals((1100 * CONTIGUOUS[8].unit + 9,), 0, flags)
+    assert_intervals((4100 * COLUMNS.unit + 9, 3), 0, flags)
 
 
 @pytest.mark.parametrize("flags", [FLAGS["plain"], FLAGS["initial"]], ids=["plain", "initial"])

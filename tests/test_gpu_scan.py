@@ -35,12 +35,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import cuscan
-from cuscan import ScanTypeError, ScanValueError, tuning
+from cuscan import ScanTypeError, ScanValueError
 from cuscan.backends import cuda, kernel, repeats, workspace
 from cuscan.dtypes import DTYPES
 from cuscan.interop import adopt
 from cuscan.kept import Table
 from cuscan.operators import OPERATORS
+from cuscan.order import COLUMNS, CONTIGUOUS
 
 pytestmark = pytest.mark.gpu
 
@@ -134,7 +135,7 @@ def test_conversions(name, dtype, result, kind):
 
 def lengths(dtype: str) -> list[int]:
     """Around the borders of items, vectors, warp tiles, units and groups."""
-    order = tuning.CONTIGUOUS[numpy_dtype(dtype).itemsize]
+    order = CONTIGUOUS[numpy_dtype(dtype).itemsize]
     borders = [order.items, order.vector, order.warp_tile, order.unit]
     near = [n + d for n in borders for d in (-1, 0, 1)]
     return sorted({*near, 1, 2 * order.unit, 32 * order.unit, 33 * order.unit + 5} - {0})
@@ -163,10 +164,10 @@ def test_lengths_of_another_axis(name, n, width):
 @pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize("call", [{}, {"reverse": True, "exclusive": True, "initial": 0.7}], ids=["plain", "flags"])
 def test_chains_of_sections(name, call):
-    n = 1030 * tuning.CONTIGUOUS[8].unit + 7
+    n = 1030 * CONTIGUOUS[8].unit + 7
     assert config_of(np.empty(n)).levels == 3
     check(name, numbers((n,), "float64"), **call)
-    check(name, numbers((1030 * tuning.COLUMNS.unit + 3, 2)), axis=0, **call)
+    check(name, numbers((1030 * COLUMNS.unit + 3, 2)), axis=0, **call)
 
 
 @both_libraries

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
-from chains import AHEAD, CHAINS_ALONE, look_ahead
+from chains import AHEAD, CHAINS_ALONE, look_back
 from feature_cases import segments_of
 from interval import CARRY, FAMILIES, INTERVAL, Example, target_of
 from selection import covering, each, of_flags, pairs
@@ -17,7 +17,7 @@ from simulator import Simulation, prepare, small_units
 from textbook import restarts
 
 import cuscan
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -190,8 +190,8 @@ UNITS = [31, 32, 33, 127, 128, 129, 160, 255, 256, 257, 1023, 1024, 1025, 1300, 
 
 @needs_compiler
 @pytest.mark.parametrize("kind, units, initial", covering(itertools.product(AHEAD, UNITS, (False, True)), each))
-def test_look_ahead(kind: str, units: int, initial: bool) -> None:
-    simulation, expected = look_ahead(kind, 1, units, initial)
+def test_look_back(kind: str, units: int, initial: bool) -> None:
+    simulation, expected = look_back(kind, 1, units, initial)
     for seed in range(10 if units < 5000 else 2):
         np.testing.assert_array_equal(simulation.run(seed, code=CHAINS_ALONE), expected)
 
@@ -207,10 +207,10 @@ CHAINS = [(40, 2), (9, 33), (7, 129), (5, 257), (5, 1023), (3, 1025), (3, 2100)]
         *(pytest.param(*long, marks=pytest.mark.full) for long in itertools.product(AHEAD, CHAINS[3:])),
     ],
 )
-def test_look_ahead_along_one_chain_after_the_other(kind: str, chains: tuple[int, int]) -> None:
+def test_look_back_along_one_chain_after_the_other(kind: str, chains: tuple[int, int]) -> None:
     rows, units = chains
     for initial in (False, True):
-        simulation, expected = look_ahead(kind, rows, units, initial)
+        simulation, expected = look_back(kind, rows, units, initial)
         for seed in range(5 if units < 2000 else 2):
             np.testing.assert_array_equal(simulation.run(seed, code=CHAINS_ALONE, launches=2), expected)
 
@@ -218,16 +218,16 @@ def test_look_ahead_along_one_chain_after_the_other(kind: str, chains: tuple[int
 @needs_compiler
 @pytest.mark.full
 @pytest.mark.parametrize("kind", AHEAD)
-def test_look_ahead_over_many_sections(kind: str) -> None:
-    simulation, expected = look_ahead(kind, 1, 40_000, True)
+def test_look_back_over_many_sections(kind: str) -> None:
+    simulation, expected = look_back(kind, 1, 40_000, True)
     np.testing.assert_array_equal(simulation.run(code=CHAINS_ALONE, resident=24, stall_odds=500), expected)
 
 
 @needs_compiler
 @pytest.mark.parametrize("kind", AHEAD)
-def test_look_ahead_far_behind(kind: str) -> None:
+def test_look_back_far_behind(kind: str) -> None:
     """A single block takes all units: each walk is a step. Many blocks: a walk is long."""
-    simulation, expected = look_ahead(kind, 2, 1500, False)
+    simulation, expected = look_back(kind, 2, 1500, False)
     for resident in (1, 64):
         schedule = {"resident": resident, "stall_odds": 20, "stall_turns": 30_000}
         np.testing.assert_array_equal(simulation.run(code=CHAINS_ALONE, **schedule), expected)

@@ -12,11 +12,11 @@ import pytest
 
 import cuscan
 from cuscan import backends, kept
-from cuscan.call import Operands, make_flags
 from cuscan.interop import adopt
 from cuscan.interop.view import Device
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request import ScanRequest
+from cuscan.request.call import Operands, make_flags
 
 pytest.importorskip("cupy", reason="CuPy is not installed, and the launch path is built on it")
 simulator = pytest.importorskip("simulator")
@@ -116,7 +116,7 @@ def test_every_array_of_a_call_has_its_place(gpu, call):
         np.testing.assert_array_equal(np.asarray(one), other)
     ((_, _, pointers),), (config, *starts) = gpu.launches, gpu.loads
     assert len(starts) == len(gpu.starts) == (keywords.keys() >= {"offsets"})
-    assert tuple(int(port.present) for port in config.ports) == there
+    assert tuple(int(operand.present) for operand in config.operands) == there
     assert all(pointers[:-1]) and len(pointers) == sum(there) + 1
 
 

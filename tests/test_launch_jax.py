@@ -70,7 +70,7 @@ def test_programs_have_the_bits_of_the_host(launches: Any) -> None:
 
 def test_positions_are_stored_as_jax_has_them(launches: Any) -> None:
     check(lambda x: cuscan.cummax(x, return_indices=True, reverse=True), values((2, 5000)))
-    assert [port.type for port in launches.loads[-1].results] == ["float32", "int32"]
+    assert [operand.type for operand in launches.loads[-1].results] == ["float32", "int32"]
 
 
 def test_all_arrays_in_their_places(launches: Any) -> None:
@@ -90,7 +90,7 @@ def test_all_arrays_in_their_places(launches: Any) -> None:
 def test_views_of_memory_that_are_not_aligned_to_vectors(launches: Any) -> None:
     """XLA's own arrays are aligned; a program may be handed others."""
     request = jax_lowering.request_of(
-        jax_lowering.Call(cuscan.call.Flags(cuscan.call.find_operator("add")), ("x",)), [jnp.ones(900)]
+        jax_lowering.Call(cuscan.request.call.Flags(cuscan.request.call.find_operator("add")), ("x",)), [jnp.ones(900)]
     )
     runner = xla_gpu.OnGpu(request, ("x",), None, False)
     base, out = aligned(4000).view(np.float32), aligned(4000).view(np.float32)

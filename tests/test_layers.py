@@ -17,18 +17,14 @@ PACKAGE = Path(cuscan.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 # What only arrays on a GPU need.
-PLANNING = (
-    "config", "segment_starts", "assemble", "dense", "crossing", "panel_tile", "panels", "strips", "whole_rows", "plan",
-    "compile",
-)  # fmt: skip
+PLANNING = ("planning", "compile")
 
 # Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
 LAYERS = [
-    "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "tuning", "specs", "interop",
-    "call", "checks", "carry", "request", "overlap", "initial", "layout", "scan_order", *PLANNING, "trials", "custom",
-    "words", "places", "imagined", "backends", "warming", "linearised", "steps", "carried", "derivatives", "autograd",
-    "api", "functions", "transfers", "chunks", "explaining", "cuscan", "distributed", "dask", "bench", "cli",
-    "__main__",
+    "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "specs", "interop", "request",
+    "planning", "compile", "trials", "custom", "words", "places", "imagined", "backends", "warming", "linearised",
+    "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers", "chunks", "explaining", "cuscan",
+    "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -55,7 +51,7 @@ GUESTS = {
 
 
 def layer_of(module: str) -> str:
-    """The layer of a file: "request.py", "interop/numpy.py", "__init__.py"."""
+    """The layer of a file: "kept.py", "interop/numpy.py", "__init__.py"."""
     head = module.split("/", maxsplit=1)[0].removesuffix(".py")
     return "cuscan" if head == "__init__" else head
 
@@ -94,8 +90,8 @@ def test_imports_go_one_way(module: str) -> None:
 
 
 def test_the_wrong_way_is_noticed() -> None:
-    assert wrong_ways("plan.py", "def f():\n    from cuscan.backends import host") == ["cuscan.backends.host"]
-    assert wrong_ways("request.py", "if TYPE_CHECKING:\n    from cuscan.plan import Target") == []
+    assert wrong_ways("planning/rows.py", "def f():\n    from cuscan.backends import host") == ["cuscan.backends.host"]
+    assert wrong_ways("request/call.py", "if TYPE_CHECKING:\n    from cuscan.planning import Target") == []
 
 
 def module_of(name: str, modules: Collection[str]) -> str:
@@ -173,7 +169,7 @@ def test_arrays_on_the_cpu_bring_no_framework_and_no_planner() -> None:
 
 
 def test_what_plans_is_imported_when_it_is_used() -> None:
-    assert "cuscan.plan" in imported_by("from cuscan import explain, warm; assert explain.__name__ == 'explain'")
+    assert "cuscan.planning" in imported_by("from cuscan import explain, warm; assert explain.__name__ == 'explain'")
     assert {"explain", "warm"} <= set(dir(cuscan)) and set(cuscan.__all__) <= set(dir(cuscan))
     with pytest.raises(AttributeError, match="module 'cuscan' has no attribute 'plans'"):
         _ = cuscan.plans  # type: ignore[attr-defined]

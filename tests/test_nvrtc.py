@@ -9,13 +9,13 @@ import pytest
 from selection import covering, each, pairs
 from views import operands, view
 
-from cuscan.call import Flags
-from cuscan.config import StartsConfig, Target
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
 from cuscan.operators import OPERATORS
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import make_request
+from cuscan.request.call import Flags
 
 pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 from nvrtc_plans import ARCHS, H200, LAYOUTS, compiled, figures, plan, report, resources

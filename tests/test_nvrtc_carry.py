@@ -6,10 +6,10 @@ import pytest
 from selection import covering, each
 from views import operands, view
 
-from cuscan.call import CARRY, Flags, Operands
-from cuscan.config import StartsConfig, Target
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import make_request
+from cuscan.request.call import CARRY, Flags, Operands
 
 pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 from nvrtc_plans import ARCHS, LAYOUTS, MAX, RECURRENCE, SEGMENTS, figures, report, resources

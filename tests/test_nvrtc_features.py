@@ -9,13 +9,13 @@ from selection import covering, each
 from views import operands, view
 
 import cuscan
-from cuscan.call import Flags
 from cuscan.compile.source import make_source
-from cuscan.config import StartsConfig, Target
 from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import make_request
+from cuscan.request.call import Flags
 
 pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 from nvrtc_plans import ARCHS, LAYOUTS, MAX, RECURRENCE, SEGMENTS, compiled, resources

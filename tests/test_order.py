@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import scan_order, tuning
 from cuscan.backends import host, lines
 from cuscan.kept import Table
-from cuscan.order import Order
+from cuscan.order import COLUMNS, CONTIGUOUS, Order
+from cuscan.request import layout
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy come from ml_dtypes")
 bfloat16 = ml_dtypes.bfloat16
@@ -158,8 +158,8 @@ def paired(x, order, op, carry_type):
 
 
 def use_order(monkeypatch, order):
-    monkeypatch.setattr(scan_order, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
-    monkeypatch.setattr(scan_order, "COLUMNS", order)
+    monkeypatch.setattr(layout, "CONTIGUOUS", dict.fromkeys(CONTIGUOUS, order))
+    monkeypatch.setattr(layout, "COLUMNS", order)
     monkeypatch.setattr(host, "_calls", Table())  # those that are kept have their orders
 
 
@@ -225,7 +225,7 @@ def test_the_backend_follows_the_text_for_every_float(monkeypatch, dtype, exclus
 @pytest.mark.parametrize("length", [1, 3, 40, 300, 1100, 9001, 35_000])
 def test_the_tuned_orders_of_a_contiguous_axis(dtype, length):
     x = rough(length, dtype)
-    assert_literal(x, tuning.CONTIGUOUS[x.itemsize], initial=1)
+    assert_literal(x, CONTIGUOUS[x.itemsize], initial=1)
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 40, 256, 257, 4096, 4097, 8500, 69_700])
@@ -233,7 +233,7 @@ def test_the_tuned_order_of_other_axes(length):
     x = rough((length, 2))
     got = cuscan.scan(x, axis=0)
     for column in range(2):
-        expected = paired(list(x[:, column]), tuning.COLUMNS, add, np.float64)
+        expected = paired(list(x[:, column]), COLUMNS, add, np.float64)
         assert bits(got[:, column]) == bits(np.array(expected, np.float32))
 
 
@@ -342,7 +342,7 @@ def test_the_association_depends_on_position_not_on_what_follows():
     assert bits(cuscan.scan(x)[:20_001]) == bits(cuscan.scan(changed)[:20_001])
 
 
-@pytest.mark.parametrize("order", [*SMALL, *tuning.CONTIGUOUS.values(), tuning.COLUMNS], ids=str)
+@pytest.mark.parametrize("order", [*SMALL, *CONTIGUOUS.values(), COLUMNS], ids=str)
 def test_the_sizes_of_an_order(order):
     assert order.vector == order.items * 32
     assert order.warp_tile == order.vector * order.vectors

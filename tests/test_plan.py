@@ -21,22 +21,22 @@ from plans import (
     planned,
     request,
     scalars,
-    sent,
     spans,
+    staged,
     state_of,
     tiled,
     whole_lines,
 )
 from views import view
 
-from cuscan import ScanValueError, config, plan
-from cuscan.config import Target
+from cuscan import ScanValueError
 from cuscan.dtypes import DTYPES
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.order import Order
-from cuscan.plan import make_plan
-from cuscan.scan_order import order_of
-from cuscan.tuning import COLUMNS
+from cuscan.order import COLUMNS, Order
+from cuscan.planning import config, make_plan, tiles
+from cuscan.planning.config import Target
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -131,13 +131,13 @@ def test_longer_rows_are_tiles(length, family, warps, groups, units):
 
 
 def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
-    assert plan.GROUPS == 15  # of 16 barriers, one is that of the block
+    assert tiles.GROUPS == 15  # of 16 barriers, one is that of the block
     for dtype, length in itertools.product(DTYPES, (600, 1500, 3000, 6000, 20_000, 2**20)):
         made = planned(view((7, length), dtype), op="mul")
         if made.config.family != "tiles":
             continue
         warps, groups, stages = constants(made, "Warps", "Groups", "Stages")
-        assert warps * groups <= plan.TILES_WARPS and groups <= plan.GROUPS
+        assert warps * groups <= tiles.TILES_WARPS and groups <= tiles.GROUPS
         assert stages >= groups  # no group waits for another's tile
 
 
@@ -227,7 +227,7 @@ def test_a_row_of_at_most_26_units_is_a_clusters(length, cluster, units, warps):
     assert (made.config.family, made.config.cluster, made.grid) == ("cluster", cluster, cluster)
     assert constants(made, "Vectors", "Warps", "Units") == (8, warps, units)
     assert made.config.block == units * warps * 32 and made.config.blocks_per_sm * made.config.block == 1024
-    assert not made.config.grid and made.workspace_bytes == 0 and not sent(made)
+    assert not made.config.grid and made.workspace_bytes == 0 and not staged(made)
     assert scalars(made) == (1, -(-length // 8192), 0)
     assert made.config.values[0].access == made.config.results[0].access == "Vector"
 
@@ -286,7 +286,7 @@ def test_clusters_take_aligned_rows_of_a_few_units_in_turn(dtype, most):
         assert (made.config.family, made.config.cluster, made.grid) == ("cluster", units, rows * units)
         assert constants(made, "Vectors", "Warps", "Units") == (order.vectors, 8, 1)
         assert (made.config.block, made.config.blocks_per_sm) == (256, 4)
-        assert scalars(made) == (rows, units, 0) and made.workspace_bytes == 0 and not sent(made)
+        assert scalars(made) == (rows, units, 0) and made.workspace_bytes == 0 and not staged(made)
         assert accesses(made)[:2] == ("Vector", "Vector")
 
 
@@ -364,13 +364,13 @@ def test_the_carry_climbs_no_more_levels_than_the_row_has():
 
 
 def test_strips_of_any_length_share_a_kernel():
-    """Whose look-ahead has levels is tiles alone: other kernels do not differ by the units of a line."""
+    """Whose look-back has levels is tiles alone: other kernels do not differ by the units of a line."""
     plans = [planned(view((n * 256, 4)), axis=0) for n in (20, 30, 40, 60)]
     assert {made.config.family for made in plans} == {"strips"} and len({made.config for made in plans}) == 1
     assert [made.units for made in plans] == [20, 30, 40, 60]
 
 
-def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
+def test_tiles_are_loaded_in_bulk_where_they_are_aligned_or_dense():
     plans = {
         name: tiled(view(shape, **where))
         for name, (shape, where) in {
@@ -384,29 +384,29 @@ def test_tiles_are_sent_for_in_bulk_where_they_are_aligned_or_dense():
         }.items()
     }
     assert all(made.config.family == "tiles" for made in plans.values())
-    assert [name for name, made in plans.items() if sent(made)] == [
+    assert [name for name, made in plans.items() if staged(made)] == [
         "row",
         "rows",
         "odd rows",
         "misaligned",
         "no whole tile",
     ]
-    assert all(str(made.config.values[0]).endswith(", true>") == bool(sent(made)) for made in plans.values())
-    assert not sent(make_plan(request(view((9, 10001))), Target(80, 108)))
+    assert all(str(made.config.values[0]).endswith(", true>") == bool(staged(made)) for made in plans.values())
+    assert not staged(make_plan(request(view((9, 10001))), Target(80, 108)))
     old = make_plan(request(view((2**20,))), Target(80, 108))
-    assert not sent(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
+    assert not staged(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
     # Three groups: a float for each warp, twice. Tiles on their way: barriers, slot, carry and aggregate.
-    assert old.config.shared_bytes == plan.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
+    assert old.config.shared_bytes == tiles.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
 
 
 def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit():
     tile, on_its_way, group = 8192 * 4, 48 + 16 + 4, 2 * 8 * 4
     made = tiled(view((2**20,)))
     assert constants(made, "Groups", "Stages", "FlagStages") == (3, 7, 1)  # 4 tiles of 32 KiB ahead
-    assert made.config.shared_bytes == plan.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
+    assert made.config.shared_bytes == tiles.SHARED_REST + 3 * group + 10 * on_its_way + 7 * tile + 16  # no flags: 16
     masked = tiled(view((2**20,)), mask=view((2**20,), "bool"))
     assert constants(masked, "Groups", "Stages", "FlagStages") == (3, 6, 2)
-    assert masked.config.shared_bytes == plan.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
+    assert masked.config.shared_bytes == tiles.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
     shifted = tiled(view((2**20,), pointer=4))
     assert constants(shifted, "Groups", "Stages") == (3, 7)
     assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 32  # a sector for each stage
@@ -416,57 +416,57 @@ def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit()
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("key", ["int8", "int32", "int64"])
-def test_flags_are_sent_for_where_they_leave_a_tile_for_each_group(dtype, key):
+def test_flags_are_staged_where_they_leave_a_tile_for_each_group(dtype, key):
     """A stage for the flags of a tile is that of its values times the ratio of the item sizes; there are two."""
     length = 2**20
     call = dict(segments=("keys", view((length,), key)), mask=view((length,), "bool"))
     made = tiled(view((length,), dtype), dtype=dtype, **call)
     room = 227 - 3 * 32 - 1  # KiB, beside the tiles of three groups and what else there is
     flags = 2 * 32 * (DTYPES[key].itemsize + 1) / DTYPES[dtype].itemsize
-    assert sent(made) == ((0, 2, 3) if flags < room else (0,))
+    assert staged(made) == ((0, 2, 3) if flags < room else (0,))
     assert constants(made, "FlagStages") == (2 if flags < room else 1,)
     assert constants(made, "Stages") >= constants(made, "Groups")
-    assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+    assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
 
 
 @pytest.mark.parametrize(
-    "call, expected, sent_for",
+    "call, expected, numbers",
     [
-        # The mask is array 2; where its rows are aligned to 16 bytes, it is sent for too.
+        # The mask is array 2; where its rows are aligned to 16 bytes, it is staged too.
         (dict(x=view((9, 10001))), ("Shifted", "Shifted"), (0,)),
-        (dict(x=view((9, 10001)), reverse=True), ("ShiftedMirrored", "ShiftedMirrored"), (0,)),
+        (dict(x=view((9, 10001)), reverse=True), ("ShiftedReversed", "ShiftedReversed"), (0,)),
         (dict(x=view((9, 4097))), ("Shifted", "Shifted"), (0,)),  # less than a tile
         (dict(x=view((9, 5000))), ("Vector", "Vector"), (0,)),  # masks of 5000 bytes begin at multiples of 8
         (dict(x=view((9, 5008))), ("Vector", "Vector"), (0, 2)),
-        (dict(x=view((9, 10000)), reverse=True), ("Mirrored", "Mirrored"), (0, 2)),
+        (dict(x=view((9, 10000)), reverse=True), ("Reversed", "Reversed"), (0, 2)),
         (dict(x=view((9, 10000), strides=(10001, 1))), ("Shifted", "Vector"), (0, 2)),
-        (dict(x=view((9, 10000), strides=(10004, -1), pointer=9999 * 4)), ("Mirrored", "Vector"), (0, 2)),
-        (dict(x=view((9, 10000), strides=(10000, -1), pointer=10000 * 4)), ("ShiftedMirrored", "Vector"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(10004, -1), pointer=9999 * 4)), ("Reversed", "Vector"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(10000, -1), pointer=10000 * 4)), ("ShiftedReversed", "Vector"), (0, 2)),
         (dict(x=view((9, 10001), strides=(10004, 1))), ("Vector", "Shifted"), (0,)),
         (dict(x=view((9, 10000)), out=view((9, 10000), pointer=4)), ("Vector", "Shifted"), (0, 2)),
-        (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Element"), (0, 2)),
-        (dict(x=view((9, 10000), strides=(20000, 2))), ("Element", "Vector"), (2,)),
+        (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Strided"), (0, 2)),
+        (dict(x=view((9, 10000), strides=(20000, 2))), ("Strided", "Vector"), (2,)),
         # Results are in registers when they leave, whatever the values are.
-        (dict(x=view((9, 10001), strides=(20002, 2))), ("Element", "Shifted"), ()),
-        (dict(x=view((9, 10001), strides=(1, 0))), ("Uniform", "Shifted"), ()),
+        (dict(x=view((9, 10001), strides=(20002, 2))), ("Strided", "Shifted"), ()),
+        (dict(x=view((9, 10001), strides=(1, 0))), ("Broadcast", "Shifted"), ()),
         (dict(x=view((9, 10001)), dtype="float64"), ("Shifted", "Shifted"), (0,)),
         (
             dict(x=view((9, 10001)), out=view((9, 10001), strides=(10001, -1), pointer=10000 * 4)),
-            ("Shifted", "ShiftedMirrored"),
+            ("Shifted", "ShiftedReversed"),
             (0,),
         ),
         (dict(x=view((2**20,), "float32", pointer=8), dtype="float64"), ("Shifted", "Vector"), (0, 2)),  # 8 of 16 bytes
         (dict(x=view((9, 10001), "complex128")), ("Vector", "Vector"), (0,)),
     ],
 )
-def test_rows_that_are_dense_may_begin_anywhere(call, expected, sent_for):
+def test_rows_that_are_dense_may_begin_anywhere(call, expected, numbers):
     mask = view(call["x"].shape, "bool")
     made = tiled(**call, mask=mask)
-    assert accesses(made)[:2] == expected and sent(made) == sent_for
-    if 2 in sent_for:
-        assert accesses(made)[2] in ("Vector", "Mirrored")
+    assert accesses(made)[:2] == expected and staged(made) == numbers
+    if 2 in numbers:
+        assert accesses(made)[2] in ("Vector", "Reversed")
     old = make_plan(request(**call), Target(80, 108))
-    assert not sent(old) and "Shifted" not in accesses(old)[0] and accesses(old)[1] == expected[1]
+    assert not staged(old) and "Shifted" not in accesses(old)[0] and accesses(old)[1] == expected[1]
 
 
 def test_values_are_shifted_all_or_none():
@@ -477,10 +477,10 @@ def test_values_are_shifted_all_or_none():
         ("Vector", "Vector"),
         ("Shifted", "Shifted"),
         ("Shifted", "Shifted"),
-        ("Element", "Element"),
-        ("Uniform", "Shifted"),
+        ("Strided", "Strided"),
+        ("Broadcast", "Shifted"),
     ]
-    assert [sent(made) for made in plans] == [(0, 1), (0, 1), (0, 1), (), (1,)]
+    assert [staged(made) for made in plans] == [(0, 1), (0, 1), (0, 1), (), (1,)]
     assert [constants(made, "Stages") for made in plans[:3]] == [(7,), (7,), (7,)]
 
 
@@ -506,7 +506,7 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
     for dtype, masked in itertools.product(DTYPES, (False, True)):
         mask = view((2**20,), "bool") if masked else None
         config = tiled(view((2**20,), dtype), op="max" if "complex" not in dtype else "add", mask=mask).config
-        taken = config.blocks_per_sm * (config.shared_bytes + plan.SHARED_RESERVED)
+        taken = config.blocks_per_sm * (config.shared_bytes + SHARED_RESERVED)
         assert taken <= H200.shared_bytes, (dtype, masked)
     small = Target(120, 170, shared_bytes=100 * 1024, cluster=0)
     for dtype, segments in itertools.product(DTYPES, (None, "keys", "offsets")):
@@ -515,7 +515,7 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
             call = dict(segments=segments and (segments, array), mask=view((3, length), "bool"))
             made = make_plan(request(view((3, length), dtype), op="mul", **call), small)
             assert constants(made, "Stages")[0] > 0 if made.config.family == "tiles" else length == 1500
-            taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
+            taken = made.config.blocks_per_sm * (made.config.shared_bytes + SHARED_RESERVED)
             assert taken <= small.shared_bytes, (dtype, segments, length)
 
 
@@ -539,12 +539,12 @@ def test_a_gpu_array_begins_at_a_multiple_of_its_item_size():
             planned(**call)
 
 
-def test_tickets_are_taken_ahead_where_tiles_wait_for_what_is_sent_for():
+def test_tickets_are_taken_ahead_where_tiles_wait_for_loads():
     x, flags = view((2**26,)), view((2**26,), "bool")
     calls = {
         "plain": {},
         "masked": {"mask": flags},
-        "a mask that is not sent for": {"mask": view((2**26,), "bool", pointer=4)},
+        "a mask that is not staged": {"mask": view((2**26,), "bool", pointer=4)},
         "reset": {"segments": ("reset", flags)},
         "offsets": {"segments": ("offsets", view((7,), "int64"))},
         "keys": {"segments": ("keys", view((2**26,), "int64"))},
@@ -618,40 +618,40 @@ def test_a_reversed_scan_runs_along_negative_strides():
     made = planned(view((1024,)), reverse=True, mask=mask)
     assert dimensions(made)[0] == dim(1024, -4, -4, -1)
     assert made.offsets == (4092, 4092, 1023, 0, 0, 0)
-    assert accesses(made) == ("Mirrored", "Mirrored", "Mirrored", *NONE)
+    assert accesses(made) == ("Reversed", "Reversed", "Reversed", *NONE)
     twice = planned(view((1024,), strides=(-1,), pointer=1023 * 4), reverse=True)
     assert dimensions(twice)[0] == dim(1024, 4, -4) and twice.offsets == (-4092, 4092, 0, 0, 0, 0)
-    assert accesses(twice)[:2] == ("Vector", "Mirrored")
+    assert accesses(twice)[:2] == ("Vector", "Reversed")
 
 
 @pytest.mark.parametrize(
     "call, expected",
     [
         (dict(x=view((1000,))), ("Vector", "Vector", "None")),
-        (dict(x=view((1000,), pointer=4)), ("Element", "Vector", "None")),
+        (dict(x=view((1000,), pointer=4)), ("Strided", "Vector", "None")),
         (dict(x=view((1000,)), out=view((1000,), pointer=8)), ("Vector", "Shifted", "None")),
-        (dict(x=view((1000,)), out=view((1000,), strides=(2,))), ("Vector", "Element", "None")),
+        (dict(x=view((1000,)), out=view((1000,), strides=(2,))), ("Vector", "Strided", "None")),
         (dict(x=view((3, 1000))), ("Vector", "Vector", "None")),
-        (dict(x=view((3, 1001))), ("Element", "Shifted", "None")),
+        (dict(x=view((3, 1001))), ("Strided", "Shifted", "None")),
         (dict(x=view((3, 1001), "bfloat16")), ("Shifted", "Shifted", "None")),  # two elements a word
         (dict(x=view((3, 1001), strides=(1004, 1))), ("Vector", "Shifted", "None")),
-        (dict(x=view((1000,), strides=(2,))), ("Element", "Vector", "None")),
-        (dict(x=view((1000,), strides=(0,))), ("Uniform", "Vector", "None")),
-        (dict(x=view((1000,), strides=(-1,), pointer=999 * 4)), ("Mirrored", "Vector", "None")),
-        (dict(x=view((1000,), strides=(-1,), pointer=1000 * 4)), ("Element", "Vector", "None")),
-        (dict(x=view((1000,)), reverse=True), ("Mirrored", "Mirrored", "None")),
-        (dict(x=view((1001,)), reverse=True), ("Element", "ShiftedMirrored", "None")),
+        (dict(x=view((1000,), strides=(2,))), ("Strided", "Vector", "None")),
+        (dict(x=view((1000,), strides=(0,))), ("Broadcast", "Vector", "None")),
+        (dict(x=view((1000,), strides=(-1,), pointer=999 * 4)), ("Reversed", "Vector", "None")),
+        (dict(x=view((1000,), strides=(-1,), pointer=1000 * 4)), ("Strided", "Vector", "None")),
+        (dict(x=view((1000,)), reverse=True), ("Reversed", "Reversed", "None")),
+        (dict(x=view((1001,)), reverse=True), ("Strided", "ShiftedReversed", "None")),
         (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=4)), ("Vector", "Vector", "Vector")),
         (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=2)), ("Vector", "Vector", "Shifted")),
         (
             dict(x=view((1000,), "float64"), mask=view((1000,), "bool", pointer=1)),
-            ("Vector", "Vector", "Element"),
+            ("Vector", "Vector", "Strided"),
         ),  # 2 bytes
-        (dict(x=view((1000,)), mask=view((1,), "bool")), ("Vector", "Vector", "Uniform")),
+        (dict(x=view((1000,)), mask=view((1,), "bool")), ("Vector", "Vector", "Broadcast")),
         (dict(x=view((8, 1000)), mask=view((1000,), "bool")), ("Vector", "Vector", "Vector")),
         (dict(x=view((1000,), "int8"), dtype="int32"), ("Vector", "Vector", "None")),
         (dict(x=view((9, 1000), "int8"), dtype="int8"), ("Shifted", "Shifted", "None")),
-        (dict(x=view((9, 1001), "int64"), dtype="int8"), ("Element", "Element", "None")),
+        (dict(x=view((9, 1001), "int64"), dtype="int8"), ("Strided", "Strided", "None")),
     ],
 )
 def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
@@ -670,10 +670,10 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
     ],
 )
 def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, rows, expected):
-    """Loaders, and rows of a ticket."""
+    """Producers, and rows of a ticket."""
     constants = dict(make_plan(request(view((rows, length), dtype), axis=1), Target(90, 132)).config.constants)
-    assert (constants["Loaders"], constants["Batch"]) == expected
-    assert constants["Stages"] % constants["Loaders"] == constants["Groups"] % constants["Loaders"] == 0
+    assert (constants["Producers"], constants["Batch"]) == expected
+    assert constants["Stages"] % constants["Producers"] == constants["Groups"] % constants["Producers"] == 0
 
 
 def test_strips_are_columns_that_move_16_bytes_at_a_time():
@@ -712,7 +712,7 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
         batches = 2**13 // constants["Rows"] // constants["Batch"]  # of a strip
         assert made.grid == min(2 * batches, 132)
-        assert made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+        assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
         assert made.workspace_words == 16 + whole_lines(2 * batches * columns * carry)
 
@@ -792,7 +792,7 @@ def test_whole_rows_fit_their_block():
         found = dict(made.config.constants)
         units = found["Rows"] * found["Batch"] / 256  # of a part
         seen.add((dtype, found["Batch"], found["Long"], units > 1))
-        assert made.config.block <= 1024 and made.config.shared_bytes + plan.SHARED_RESERVED <= H200.shared_bytes
+        assert made.config.block <= 1024 and made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         assert units in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) or (units, found["Rows"]) == (2, 256)
         assert found["Stages"] >= max(3, found["Batch"])
         assert found["Shares"] == max(found["Rows"] // 64, 1)
@@ -814,7 +814,7 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
     found = {}
     for shape in [(2**20, 2), (2**20, 3), (2**20, 8), (2**26, 2), (2**20, 160), (65536, 256), (8192, 64)]:
         made = dict(planned(view(shape), axis=0).config.constants)
-        found[shape] = tuple(made[name] for name in ("Batch", "Seekers", "Ahead", "BulkStores"))
+        found[shape] = tuple(made[name] for name in ("Batch", "LookBackWarps", "Ahead", "BulkStores"))
     assert found == {
         (2**20, 2): (1, 8, 2, 0),  # 256 tiles
         (2**20, 3): (2, 8, 2, 0),
@@ -837,25 +837,25 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
         blocks[columns, rows, shared] = config.block if config.family == "strips" else 0
     assert max(blocks.values()) <= 28 * 32 and any(blocks.values())
     wide = planned(view((2, 256 * 36, 512), "bool"), "max", axis=1)
-    assert dict(wide.config.constants)["Seekers"] == 1  # of four warps each: two would be 960 threads
+    assert dict(wide.config.constants)["LookBackWarps"] == 1  # of four warps each: two would be 960 threads
 
 
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():
     calls = {
         "a few columns": ((2**20, 2), "float32", 90),
         "fewer warps": ((2**20, 14), "float32", 90),
-        "two walkers": ((2**16, 512), "bfloat16", 90),
+        "two scan_warps": ((2**16, 512), "bfloat16", 90),
         "another compiler": ((2**20, 14), "float32", 100),
         "wide totals": ((2**20, 8), "complex64", 90),
     }
     found = {}
     for name, (shape, dtype, arch) in calls.items():
         made = make_plan(request(view(shape, dtype), axis=0), Target(arch, 132))
-        found[name] = tuple(dict(made.config.constants)[of] for of in ("Seekers", "Looks"))
+        found[name] = tuple(dict(made.config.constants)[of] for of in ("LookBackWarps", "Looks"))
     assert found == {
         "a few columns": (8, 4),
         "fewer warps": (4, 8),
-        "two walkers": (2, 4),
+        "two scan_warps": (2, 4),
         "another compiler": (4, 4),
         "wide totals": (8, 2),
     }

@@ -17,22 +17,22 @@ from plans import (
     dim,
     dimensions,
     of_shape,
+    operands_of,
     planned,
-    ports,
     request,
     scalars,
-    sent,
+    staged,
     state_of,
     tiled,
 )
 from views import view
 
-from cuscan import config, plan
-from cuscan.config import Port, Target
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import Order
-from cuscan.plan import make_plan
-from cuscan.scan_order import order_of
+from cuscan.planning import config, make_plan, tiles
+from cuscan.planning.config import Access, Operand, Target
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -87,19 +87,29 @@ def test_rows_of_two_values_are_half_as_long(length, family, warps, units):
 
 
 def test_every_array_is_a_port():
-    float32 = Port("float32", "Vector")
+    float32 = Operand("float32", Access.VECTOR)
     made = tiled(view((1000,)), mask=view((1000,), "bool"), segments=("reset", view((1000,), "bool", pointer=1)))
-    assert ports(made) == (float32, float32, Port("boolean", "Vector"), Port("boolean", "Shifted"), ABSENT, ABSENT)
+    assert operands_of(made) == (
+        float32,
+        float32,
+        Operand("boolean", Access.VECTOR),
+        Operand("boolean", Access.SHIFTED),
+        ABSENT,
+        ABSENT,
+    )
     made = tiled(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
-    assert made.config.values == (Port("float16", "Vector", sent=True),)  # 512 elements are a warp tile
-    assert made.config.results == (Port("float16", "Vector"), Port("int64", "Vector"))
-    assert ports(made)[3:] == (ABSENT, Port("bfloat16", "Vector", sent=True), ABSENT, ABSENT)
+    assert made.config.values == (Operand("float16", Access.VECTOR, staged=True),)  # 512 elements are a warp tile
+    assert made.config.results == (Operand("float16", Access.VECTOR), Operand("int64", Access.VECTOR))
+    assert operands_of(made)[3:] == (ABSENT, Operand("bfloat16", Access.VECTOR, staged=True), ABSENT, ABSENT)
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
     made = tiled(pair, PAIR, out=(view((1000,), pointer=4), view((1000,), "int8")))
-    assert made.config.values == (Port("boolean", "Vector", sent=True), Port("int64", "Mirrored", sent=True))
-    assert str(made.config.values[1]) == "Port<int64, Access::kMirrored, true>"
-    assert made.config.results == (Port("float32", "Shifted"), Port("int8", "Vector"))
-    assert str(float32) == "Port<float32, Access::kVector>" and str(ABSENT) == "Port<boolean, Access::kNone>"
+    assert made.config.values == (
+        Operand("boolean", Access.VECTOR, staged=True),
+        Operand("int64", Access.REVERSED, staged=True),
+    )
+    assert str(made.config.values[1]) == "Operand<int64, Access::kReversed, true>"
+    assert made.config.results == (Operand("float32", Access.SHIFTED), Operand("int8", Access.VECTOR))
+    assert str(float32) == "Operand<float32, Access::kVector>" and str(ABSENT) == "Operand<boolean, Access::kNone>"
 
 
 def test_rows_of_initial_and_last_states_by_hand():
@@ -108,7 +118,10 @@ def test_rows_of_initial_and_last_states_by_hand():
     axis, column, batch = dimensions(made)
     assert axis == dim(500, 2, 2, 2, arrays=7) and column == dim(1, arrays=7)
     assert batch == [dim(3, 1000, 1000, 1000, 0, 0, 20, 4, arrays=7)]
-    assert ports(made)[5:] == (Port("float32", "Uniform"), Port("float32", "Uniform")) and made.config.has_initial
+    assert (
+        operands_of(made)[5:] == (Operand("float32", Access.BROADCAST), Operand("float32", Access.BROADCAST))
+        and made.config.has_initial
+    )
     back = planned(arrays, row_initial=view((3,)), return_last=True, reverse=True, **RECURRENCE)
     assert back.offsets == (998, 998, 998, 0, 0, 0, 0) and dimensions(back)[0] == dim(500, -2, -2, -2, arrays=7)
 
@@ -118,7 +131,7 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert made.config.family == "panels" and made.config.items == 1
     assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
     assert column == (64, 4, 4, 4, 0, 0, 4, 4)
-    assert accesses(made) == ("Element",) * 3 + ("None",) * 2 + ("Element",) * 2
+    assert accesses(made) == ("Strided",) * 3 + ("None",) * 2 + ("Strided",) * 2
     # A line of 16 words for the counter of a panel; chunks of a unit of 256 steps, 4 words for each of 64 columns.
     assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 16 + 4 * 64 * 4
 
@@ -224,14 +237,14 @@ def held(made):
     groups, stages, flag_stages = constants(made, "Groups", "Stages", "FlagStages")
     state, carry = made.config.state_bytes, made.config.carry_bytes
     on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; what precedes it; an aggregate
-    rest = plan.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
+    rest = tiles.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
     flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
     assert groups == 3
     return (made.config.shared_bytes - rest - flag_stages * flags) / stages
 
 
 def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
-    """Where these are sent for: what lies beyond in a stage may be anything."""
+    """Where these are staged: what lies beyond in a stage may be anything."""
     state = state_of("float32")
     for x, op in (
         (view((9, 2**20 + 1)), "add"),
@@ -239,7 +252,7 @@ def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
         (view((9, 2**20 + 1), strides=(2**22, 2)), state),
     ):
         made = tiled(x, op)
-        assert constants(made, "ClearsBeyond") == (int(op is state and bool(sent(made))),)
+        assert constants(made, "ClearsBeyond") == (int(op is state and bool(staged(made))),)
 
 
 @pytest.mark.parametrize(("dtype", "margin"), [("float32", 32), ("float64", 16)])
@@ -248,7 +261,7 @@ def test_shifted_tiles_have_a_margin(dtype, margin):
     assert accesses(made)[0] == "Shifted" and held(made) == 8 * 4096 + margin
 
 
-def test_uniform_values_are_not_sent_for():
+def test_broadcast_values_are_not_staged():
     b = view((9, 2**20))
     tile = 8 * 4 * 32 * 4 * 4  # bytes: warps, vectors, lanes, items, item size
     plans = {
@@ -261,11 +274,11 @@ def test_uniform_values_are_not_sent_for():
             "along": view((2**20,)),
         }.items()
     }
-    assert {name: (accesses(made)[0], sent(made)) for name, made in plans.items()} == {
+    assert {name: (accesses(made)[0], staged(made)) for name, made in plans.items()} == {
         "full": ("Vector", (0, 1)),
-        "strided": ("Element", ()),
-        "scalar": ("Uniform", (1,)),
-        "row": ("Uniform", (1,)),
+        "strided": ("Strided", ()),
+        "scalar": ("Broadcast", (1,)),
+        "row": ("Broadcast", (1,)),
         "along": ("Vector", (0, 1)),
     }
     assert {name: held(made) for name, made in plans.items()} == {
@@ -273,7 +286,7 @@ def test_uniform_values_are_not_sent_for():
     }  # fmt: skip
     assert dimensions(plans["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
     still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE)
-    assert not sent(still) and held(still) == 16
+    assert not staged(still) and held(still) == 16
 
 
 def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
@@ -281,9 +294,9 @@ def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
     columns = [planned((a, x), axis=0, **RECURRENCE) for a in (view(()), view((1000, 1)), view((64,)))]
     assert [dimensions(made)[0][1] for made in columns] == [0, 4, 0]
     reverse = planned(view((5, 100)), mask=view((5, 1), "bool", pointer=3), reverse=True)
-    assert accesses(reverse)[:3] == ("Mirrored", "Mirrored", "Uniform") and reverse.offsets[2] == 0
+    assert accesses(reverse)[:3] == ("Reversed", "Reversed", "Broadcast") and reverse.offsets[2] == 0
     segments = [planned(x, segments=("keys", keys)) for keys in (view((1, 1)), view((1000, 1)), view((1, 64)))]
-    assert [accesses(made)[3] for made in segments] == ["Uniform", "Uniform", "Vector"]
+    assert [accesses(made)[3] for made in segments] == ["Broadcast", "Broadcast", "Vector"]
 
 
 @pytest.mark.parametrize(
@@ -291,14 +304,14 @@ def test_uniform_is_a_matter_of_the_axis_that_vectors_run_along():
     [
         (view((3, 1000), "float64"), "Vector"),  # 4 items are 32 bytes: two accesses of 16
         (view((3, 1000), "float64", pointer=16), "Vector"),
-        (view((3, 1000), "float64", pointer=8), "Element"),
+        (view((3, 1000), "float64", pointer=8), "Strided"),
         (view((3, 1000), "float64", strides=(1002, 1)), "Vector"),
-        (view((3, 1000), "float64", strides=(1001, 1)), "Element"),
+        (view((3, 1000), "float64", strides=(1001, 1)), "Strided"),
         (view((3, 1000), "int16", strides=(1004, 1)), "Vector"),
         (view((3, 1000), "int16", strides=(1002, 1)), "Shifted"),
-        (view((3, 1000), "int16", strides=(1000, -1), pointer=999 * 2), "Mirrored"),
+        (view((3, 1000), "int16", strides=(1000, -1), pointer=999 * 2), "Reversed"),
         (view((3, 1000), "int16", strides=(-1000, 1)), "Vector"),
-        (view((3, 1000), "int16", strides=(2000, 2)), "Element"),
+        (view((3, 1000), "int16", strides=(2000, 2)), "Strided"),
         (view((1000,), "int8", pointer=4), "Vector"),
         (view((1000,), "int8", pointer=2), "Shifted"),
     ],
@@ -357,7 +370,7 @@ def test_offsets_are_bits_to_the_kernel():
         step = -4 if reverse else 4
         assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])  # all rows have the same
         assert made.offsets == ((3996, 3996, 0, 0, 0, 0) if reverse else (0,) * 6)
-        assert made.config.segment_port == Port("uint32", "Element")
+        assert made.config.segment_operand == Operand("uint32", Access.STRIDED)
     for segments in (None, offsets, ("keys", view((1000,)))):
         assert planned(view((1000,)), segments=segments).config.shared_bytes == 0
     plain, marked = (planned(view((2**20,)), segments=segments) for segments in (None, offsets))
@@ -390,8 +403,8 @@ def test_several_arrays_fit_in_the_shared_memory_of_an_sm():
     calls += [([dtype] * n, state_of(*[dtype] * n)) for dtype, n in (("int8", 16), ("float32", 4), ("float64", 2))]
     for (dtypes, op), where in itertools.product(calls, segments):
         made = planned(of_shape((2**20,), *dtypes), op, segments=where)
-        taken = made.config.blocks_per_sm * (made.config.shared_bytes + plan.SHARED_RESERVED)
-        assert sent(made) == tuple(range(len(dtypes))) and taken <= H200.shared_bytes, (dtypes, where)
+        taken = made.config.blocks_per_sm * (made.config.shared_bytes + SHARED_RESERVED)
+        assert staged(made) == tuple(range(len(dtypes))) and taken <= H200.shared_bytes, (dtypes, where)
 
 
 @pytest.mark.parametrize("fields", [2, 4, 8, 16])
@@ -400,8 +413,8 @@ def test_several_arrays_fit_in_the_shared_memory_of_a_small_gpu(fields):
     arrays, op = of_shape((2**20,), *["int8"] * fields), state_of(*["int8"] * fields)
     for segments in (None, ("offsets", view((9,), "int64"))):
         made = make_plan(request(arrays, op, segments=segments), small)
-        assert made.config.shared_bytes + plan.SHARED_RESERVED <= small.shared_bytes
-        assert constants(made, "Stages")[0] > 0 and sent(made) == tuple(range(fields))
+        assert made.config.shared_bytes + SHARED_RESERVED <= small.shared_bytes
+        assert constants(made, "Stages")[0] > 0 and staged(made) == tuple(range(fields))
 
 
 def test_a_kernel_is_compiled_once_for_many_segments_and_rows():

@@ -14,7 +14,7 @@ from plans import (
     accesses,
     dimensions,
     of_shape,
-    ports,
+    operands_of,
     request,
     scalars,
     spans,
@@ -23,7 +23,7 @@ from views import view
 
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -103,7 +103,8 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
     last = view(row, DTYPES[result_dtypes[0]].accumulator) if keeps_last else None
     arrays = [*values, *outs, mask, flags, rows, last]
     assert [a is not None for a in arrays] == [
-        p.access != "None" and not (segments == "offsets" and p is made.config.segment_port) for p in ports(made)
+        p.access != "None" and not (segments == "offsets" and p is made.config.segment_operand)
+        for p in operands_of(made)
     ]
 
     def places(index):
@@ -148,7 +149,7 @@ def check_units(made, dims, arrays):
         if array is None:
             continue
         size = array.dtype.itemsize
-        back = {"Vector": 0, "Mirrored": length - 1}[accesses(made)[k]]
+        back = {"Vector": 0, "Reversed": length - 1}[accesses(made)[k]]
         assert all(dim[1 + k] == length * size or dim[0] == 1 for dim in dims[2])
         if made.config.family == "thread_rows":
             unit = constants[name] * size
@@ -161,12 +162,12 @@ def check_vectors(made, dims, arrays):
     items = made.config.items
     along, others = (dims[1], [dims[0], *dims[2]]) if made.config.family == "panels" else (dims[0], dims[2])
     for k, array in enumerate(arrays):
-        access = ports(made)[k].access
-        if array is None or access == "Element" or "Shifted" in access:
+        access = operands_of(made)[k].access
+        if array is None or access == "Strided" or "Shifted" in access:
             continue
         size = array.dtype.itemsize
-        assert along[1 + k] == {"Vector": size, "Mirrored": -size, "Uniform": 0}[access]
-        if access == "Uniform":
+        assert along[1 + k] == {"Vector": size, "Reversed": -size, "Broadcast": 0}[access]
+        if access == "Broadcast":
             continue
         for index in walk([d[0] for d in others]):
             for first in range(0, along[0] - items + 1, items):

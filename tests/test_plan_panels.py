@@ -9,8 +9,8 @@ import pytest
 from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
 from views import view
 
-from cuscan.config import HEADER_BYTES, Target
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import HEADER_BYTES, Target
 
 OLDER = Target(80, 132)  # no strips, and no whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -18,7 +18,7 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 
 def beside(made):
     """The family's own words: of the tile, and of each of its arrays."""
-    arrays = len(made.config.ports) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
+    arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
     words = made.geometry[-(14 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, chunk_levels=words[10])

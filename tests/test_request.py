@@ -19,13 +19,13 @@ from plans import (
 from views import of_another_kind, view
 
 from cuscan import ScanTypeError, ScanValueError
-from cuscan.call import find_dtype
-from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
-from cuscan.initial import check_initial, check_start, initial_argument
 from cuscan.interop.view import Device
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.request.call import find_dtype
+from cuscan.request.checks import check_offsets
+from cuscan.request.initial import check_initial, check_start, initial_argument
 from cuscan.specs import ArraySpec, dense_strides
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -13,8 +13,8 @@ from segment_bits import CHUNK, ENDS, GPU, bits_of, found, sorted_offsets, start
 from simulator import Memory, find_starts
 from views import view
 
-from cuscan.config import StartsConfig, Target
-from cuscan.segment_starts import PIECE, plan_starts
+from cuscan.planning.config import StartsConfig, Target
+from cuscan.planning.segment_starts import PIECE, plan_starts
 
 Array = np.ndarray[Any, Any]
 

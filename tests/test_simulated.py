@@ -16,10 +16,10 @@ from selection import covering, facets_of, pairs_of
 from simulator import Memory, Simulation, assert_same, new_workspace, prepare, simulate, small_units
 
 import cuscan
-from cuscan.config import Target
 from cuscan.dtypes import DTYPES
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import OPERATORS
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -342,7 +342,7 @@ def packed_sums() -> list[Case]:
 
 
 def shifted_rows() -> list[Case]:
-    """Tiles of rows that begin anywhere: sent for with what lies around them, and stored in pieces that lanes share.
+    """Tiles of rows that begin anywhere: staged with what lies around them, and stored in pieces that lanes share.
 
     The first and the last tile of an array reach to its very ends. Rows of one tile, of several, of whole ones.
     """

@@ -14,8 +14,8 @@ import simulator
 from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_units
 
 import cuscan
-from cuscan.config import HEADER_BYTES, Target
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.planning.config import HEADER_BYTES, Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -96,7 +96,7 @@ def test_the_end_of_a_row_of_2_31_elements(reverse: bool) -> None:
     done = length // unit - 2
     workspace.array[0] = done  # tickets
     aggregates = workspace.array[HEADER_BYTES // 4 :].reshape(-1, 2)
-    aggregates[:done] = unit, 1  # and the tag
+    aggregates[:done] = unit, 1  # and the epoch
     carry = simulation.run_all(workspace=workspace, patience=10**8)[-1]
     assert_same(carry, np.array(length).astype(np.int32))
 

@@ -16,8 +16,8 @@ from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
 import cuscan
-from cuscan.config import Target
 from cuscan.operators import INDEXED
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

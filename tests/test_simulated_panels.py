@@ -14,8 +14,8 @@ from selection import covering, each, pairs
 from simulator import assert_same, prepare
 
 import cuscan
-from cuscan.assemble import round_up
-from cuscan.config import Target
+from cuscan.planning.assemble import round_up
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

@@ -12,8 +12,8 @@ from feature_cases import FAMILIES, SHORT, TURNS, UNITS, Case, of_family
 from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
-from cuscan.config import Target
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"

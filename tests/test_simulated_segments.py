@@ -12,8 +12,8 @@ from feature_cases import FAMILIES, SHORT, Case, of_family, twin
 from selection import covering, each, facets_of, pairs_of
 from simulator import assert_same, prepare, small_units
 
-from cuscan.config import Target
 from cuscan.operators import INDEXED
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -143,7 +143,7 @@ def test_shared_memory_is_scarce() -> None:
     for case in shared_memory():
         config = case.prepare()[0].plan.config
         constants = dict(config.constants)
-        assert config.values[0].sent and not config.segment_port.sent and not config.mask.sent
+        assert config.values[0].sent and not config.segment_operand.sent and not config.mask.sent
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 

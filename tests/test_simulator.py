@@ -22,7 +22,7 @@ from simulator import (
 )
 
 import cuscan
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -135,7 +135,7 @@ def test_launches_overlap(family: str) -> None:
 def test_tags_wrap_while_launches_overlap() -> None:
     for epoch in range(
         2**32 - 4, 2**32 - 1
-    ):  # in which the tag of the third, the second and the first launch is the last
+    ):  # in which the epoch of the third, the second and the first launch is the last
         check_overlapping("tiles", WATCHED, seeds=2, epoch=epoch)
 
 
@@ -148,7 +148,7 @@ def test_tags_wrap_while_launches_overlap() -> None:
     ],
 )
 def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
-    broken = CODE.broken(header, "target::await_predecessors();", "")
+    broken = CODE.broken(header, "target::wait_for_previous_kernel();", "")
     with pytest.raises(AssertionError):
         for seed in range(6):
             simulation = planned(family)
@@ -162,7 +162,8 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
             "tiles",
             "kernels/tiles.cuh",
             "        const uint32 share = this->share();\n        const bool early",
-            "        target::admit_successor();\n        const uint32 share = this->share();\n        const bool early",
+            "        target::allow_next_kernel();\n        const uint32 share = this->share();\n"
+            "        const bool early",
         ),
         pytest.param(
             *("tiles", "workspace.cuh", "ticket.number + 1 != tickets ||", "ticket.number != 0 ||"),
@@ -172,8 +173,8 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
             *(
                 "tiles",
                 "workspace.cuh",
-                "if (!tags_wrap(tag)) target::admit_successor();",
-                "target::admit_successor();",
+                "if (!epochs_wrap(epoch)) target::allow_next_kernel();",
+                "target::allow_next_kernel();",
             ),
             marks=pytest.mark.full,
         ),
@@ -196,7 +197,7 @@ namespace cuscan {
 template <class Config>
 void rows(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial&,
           const Geometry<Config>&) {
-    target::await_predecessors();
+    target::wait_for_previous_kernel();
     int32* const result = (int32*)origin.array[1];
     uint64* const words = workspace->words();
     int32* const data = (int32*)(words + 1);
@@ -255,7 +256,7 @@ def test_tickets_renewed_without_a_fence(why: str, epoch: int) -> None:
 
 
 def test_a_source_is_written_anew_before_it_was_read() -> None:
-    broken = CODE.broken("kernels/whole_rows.cuh", "                target::await_sent();\n", "")
+    broken = CODE.broken("kernels/whole_rows.cuh", "                target::wait_for_bulk_stores();\n", "")
     with pytest.raises(AssertionError):
         check_overlapping("whole-rows", broken, seeds=6)
 

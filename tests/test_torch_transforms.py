@@ -220,15 +220,15 @@ def test_inference_mode() -> None:
 # ---- other tensors ---------------------------------------------------------------------------------------------------
 
 
-class Tagged(torch.Tensor):
+class Published(torch.Tensor):
     """A subclass with nothing of its own."""
 
 
 def test_subclasses_are_kept() -> None:
-    x = numbers(4).as_subclass(Tagged)
-    assert type(cuscan.cumsum(x)) is Tagged and torch.equal(cuscan.cumsum(x), torch.cumsum(x, 0))
-    assert [type(y) for y in cuscan.cummax(x, return_indices=True)] == [Tagged, Tagged]
-    x = numbers(4).as_subclass(Tagged).requires_grad_()
+    x = numbers(4).as_subclass(Published)
+    assert type(cuscan.cumsum(x)) is Published and torch.equal(cuscan.cumsum(x), torch.cumsum(x, 0))
+    assert [type(y) for y in cuscan.cummax(x, return_indices=True)] == [Published, Published]
+    x = numbers(4).as_subclass(Published).requires_grad_()
     cuscan.cumprod(x).sum().backward()
     torch.testing.assert_close(x.grad, recorded_of(lambda x: cuscan.cumprod(x).sum())(x.as_subclass(torch.Tensor)))
 

@@ -14,8 +14,8 @@ from views import operands, view
 
 import cuscan
 from cuscan import ScanError, ScanTypeError, ScanValueError
-from cuscan.call import Flags
 from cuscan.request import make_request
+from cuscan.request.call import Flags
 
 
 def refused(kind, *texts, x, op, **call):

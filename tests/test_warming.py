@@ -15,8 +15,8 @@ import cuscan
 from cuscan import cli
 from cuscan.bench import new_shapes
 from cuscan.bench.kernel import plan_of
-from cuscan.plan import make_plan
-from cuscan.segment_starts import plan_starts
+from cuscan.planning import make_plan
+from cuscan.planning.segment_starts import plan_starts
 from cuscan.warming import kernels
 from cuscan.words import Call, command_of
 

@@ -6,10 +6,10 @@ import dataclasses
 import math
 from typing import Any
 
-from cuscan.call import Operands
 from cuscan.dtypes import DTYPES
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
+from cuscan.request.call import Operands
 
 
 def view(

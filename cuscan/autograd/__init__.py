@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cuscan import backends
-from cuscan.call import Flags, Operands
+from cuscan.request.call import Flags, Operands
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:

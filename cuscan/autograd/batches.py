@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from cuscan.call import BESIDE, CARRY
-from cuscan.checks import lies_along
 from cuscan.linearised import Call
+from cuscan.request.call import BESIDE, CARRY
+from cuscan.request.checks import lies_along
 
 Array = Any
 

@@ -22,8 +22,6 @@ from cuscan.autograd.batches import batched
 from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
 from cuscan.autograd.jax_initial import started
 from cuscan.autograd.jax_lowering import SPREAD, register
-from cuscan.call import Flags, Operands, find_dtype, find_operator, one_or_all
-from cuscan.checks import check_offsets
 from cuscan.derivatives import Call, pullback, pushforward
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
@@ -33,6 +31,8 @@ from cuscan.interop.view import ArrayView
 from cuscan.kept import Table, keep
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.request import ScanRequest
+from cuscan.request.call import Flags, Operands, find_dtype, find_operator, one_or_all
+from cuscan.request.checks import check_offsets
 
 Array = Any
 Results = tuple[Array, ...]

@@ -9,15 +9,15 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from cuscan.call import CARRY, Operands
 from cuscan.dtypes import DType
-from cuscan.initial import check_start
 from cuscan.interop.jax import LIBRARY, canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.interop.view import ArrayView
 from cuscan.kept import Table, keep
 from cuscan.linearised import Call
 from cuscan.request import ScanRequest, make_request
+from cuscan.request.call import CARRY, Operands
+from cuscan.request.initial import check_start
 
 Array = Any
 

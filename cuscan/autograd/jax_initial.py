@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from cuscan.autograd.jax_calls import request_of
-from cuscan.call import CARRY, SEGMENTS, find_operator
 from cuscan.dtypes import DTYPES, DType, Kind
 from cuscan.errors import ScanTypeError
-from cuscan.initial import check_initial, item_of
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import CARRY, SEGMENTS, find_operator
+from cuscan.request.initial import check_initial, item_of
 
 Array = Any
 _RANKS = {Kind.BOOL: 0, Kind.UNSIGNED: 1, Kind.SIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}

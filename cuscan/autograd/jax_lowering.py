@@ -14,12 +14,12 @@ from jax.interpreters import mlir
 
 from cuscan.autograd.jax_calls import request_of, written
 from cuscan.backends.xla import make_runner
-from cuscan.call import CARRY
 from cuscan.errors import ScanTypeError
-from cuscan.initial import carry_start
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.linearised import Call
 from cuscan.request import ScanRequest
+from cuscan.request.call import CARRY
+from cuscan.request.initial import carry_start
 
 Array = Any
 SPREAD = (

@@ -23,13 +23,13 @@ from cuscan.autograd.torch_operator import Results, Run
 from cuscan.autograd.torch_recording import Recording, find_recording
 from cuscan.backends import repeats
 from cuscan.backends.repeats import Repeatable
-from cuscan.call import Flags, Operands, find_operator, one_or_all
 from cuscan.derivatives import Call, pushforward
 from cuscan.dtypes import DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.torch import LIBRARY, count_forward_levels, is_plain, to_torch, transforms_are_active
 from cuscan.interop.view import ArrayView, Like
 from cuscan.kept import keep
+from cuscan.request.call import Flags, Operands, find_operator, one_or_all
 
 Array = Any
 _KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # but for subclasses

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from cuscan.call import find_dtype
 from cuscan.derivatives import Call
 from cuscan.dtypes import DTYPES
 from cuscan.interop.torch import LIBRARY
 from cuscan.interop.view import ArrayView, number_like
+from cuscan.request.call import find_dtype
 
 Array = Any
 

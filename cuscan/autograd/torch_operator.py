@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from cuscan.autograd.torch_batches import batched
-from cuscan.call import Flags, Operands, find_dtype, find_operator
 from cuscan.derivatives import Call
 from cuscan.dtypes import DTYPES
 from cuscan.interop.torch import LIBRARY, to_torch
 from cuscan.interop.view import ArrayView
 from cuscan.operators import find_key
 from cuscan.request import make_request
+from cuscan.request.call import Flags, Operands, find_dtype, find_operator
 from cuscan.specs import dense_strides
 
 Array = Any

@@ -10,11 +10,11 @@ import torch
 
 from cuscan.autograd.tape import Recorder, Tape
 from cuscan.autograd.torch_numbers import to_number
-from cuscan.call import BESIDE, find_dtype, find_operator
 from cuscan.derivatives import Call, check_differentiable, kept, pullback
 from cuscan.dtypes import INEXACT, DType
 from cuscan.interop.torch import from_torch, is_followed
 from cuscan.kept import Table, keep
+from cuscan.request.call import BESIDE, find_dtype, find_operator
 
 Array = Any
 Results = tuple[Array, ...]

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cuscan.call import Flags, Operands
 from cuscan.errors import MissingDependencyError
 from cuscan.interop import CUPY_MISSING, hand_back
+from cuscan.request.call import Flags, Operands
 
 Results = tuple[Any, ...]
 

@@ -15,18 +15,19 @@ import cupy
 from cuscan.backends import repeats, workspace
 from cuscan.backends.kernel import Argument, find_kernel
 from cuscan.backends.repeats import Repeatable
-from cuscan.call import CARRY, Flags, Operands, one_or_all
-from cuscan.checks import check_offsets
-from cuscan.config import Target
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
-from cuscan.initial import carry_start, initial_argument
 from cuscan.interop.view import ArrayKind, Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
-from cuscan.overlap import Near, check_overlap, find_near
-from cuscan.plan import make_plan
-from cuscan.request import CallKind, ScanRequest, make_request
-from cuscan.segment_starts import StartsPlan, plan_starts
+from cuscan.planning import make_plan
+from cuscan.planning.config import Target
+from cuscan.planning.segment_starts import StartsPlan, plan_starts
+from cuscan.request import ScanRequest, make_request
+from cuscan.request.call import CARRY, Flags, Operands, one_or_all
+from cuscan.request.checks import check_offsets
+from cuscan.request.initial import carry_start, initial_argument
+from cuscan.request.kind import CallKind
+from cuscan.request.overlap import Near, check_overlap, find_near
 from cuscan.specs import ALIGNMENT, ArraySpec
 from cuscan.versions import check_version
 from cuscan.words import command_of

@@ -18,17 +18,17 @@ from cuscan.backends.exact import accumulate, is_exact, is_sum_of_segments, sum_
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.lines import BUFFER, Outputs, keep_carry, scan_lines
 from cuscan.backends.short import ShortScan, is_short
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
-from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
-from cuscan.initial import check_start
 from cuscan.interop.view import ArrayView, Device, HostLibrary
 from cuscan.kept import Table, keep
 from cuscan.order import Order
-from cuscan.overlap import check_overlap
 from cuscan.request import ScanRequest, make_request
-from cuscan.scan_order import order_of
+from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
+from cuscan.request.checks import check_offsets
+from cuscan.request.initial import check_start
+from cuscan.request.layout import order_of
+from cuscan.request.overlap import check_overlap
 from cuscan.specs import ArraySpec
 
 Array = np.ndarray[Any, Any]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import cupy
 
 from cuscan.compile.module import load_kernel
-from cuscan.config import Config, StartsConfig
 from cuscan.kept import Table, keep
+from cuscan.planning.config import Config, StartsConfig
 
 OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for those before them (target.cuh)
 OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from cuscan.call import Flags
 from cuscan.interop import ArrayView, Library, find_library
 from cuscan.interop.view import Like
 from cuscan.kept import Table, keep
+from cuscan.request.call import Flags
 
 Results = tuple[Any, ...]
 

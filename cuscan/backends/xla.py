@@ -13,9 +13,9 @@ import numpy as np
 
 from cuscan.backends import host
 from cuscan.errors import MissingDependencyError
-from cuscan.initial import check_start
 from cuscan.interop import CUPY_MISSING
 from cuscan.request import ScanRequest
+from cuscan.request.initial import check_start
 
 Array = np.ndarray[Any, Any]
 Runner = Callable[..., None]

@@ -9,12 +9,12 @@ import cupy
 import numpy as np
 
 from cuscan.backends.cuda import Launch
-from cuscan.checks import check_offsets
 from cuscan.dtypes import DType
-from cuscan.initial import initial_argument
 from cuscan.interop.dlpack import address
 from cuscan.interop.view import Device, DeviceLibrary
 from cuscan.request import ScanRequest
+from cuscan.request.checks import check_offsets
+from cuscan.request.initial import initial_argument
 from cuscan.specs import ALIGNMENT, ArraySpec
 
 _get_device = cupy.cuda.runtime.getDevice

@@ -14,9 +14,9 @@ from cuscan.bench.fills import Fill
 from cuscan.bench.layouts import DENSE, Layout, Shape, touched_bytes
 from cuscan.bench.machine import Array, Machine
 from cuscan.bench.segments import KINDS, make_segments, segments_shape
-from cuscan.carry import carry_fields
 from cuscan.dtypes import DTYPES, INEXACT, DType
 from cuscan.interop.numpy import numpy_dtype
+from cuscan.request.carry import carry_fields
 
 CHUNK = 1 << 26  # elements filled at a time
 ALIGNMENT = 256  # bytes; of the memory that GPU libraries hand out

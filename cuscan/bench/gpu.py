@@ -13,7 +13,7 @@ from cuscan.bench import gather
 from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.machine import Array, Run, Yardstick
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, in_turn, sample
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 BLOCK = 256
 COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times

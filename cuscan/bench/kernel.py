@@ -17,10 +17,10 @@ from cuscan import backends
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.ours import run_cuscan
-from cuscan.call import Flags, Operands
-from cuscan.config import Config, ScanPlan, Target
-from cuscan.plan import make_plan
+from cuscan.planning import make_plan
+from cuscan.planning.config import Config, ScanPlan, Target
 from cuscan.request import ScanRequest, make_request
+from cuscan.request.call import Flags, Operands
 
 _REPORT = ("--ptxas-options=-v",)
 _FIELDS = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from cuscan.bench.layouts import touched_bytes
 from cuscan.bench.timing import BUDGET_SECONDS, Timing, by_the_clock, in_turn
-from cuscan.config import Target
+from cuscan.planning.config import Target
 
 Array = Any
 Run = Callable[[], Any]

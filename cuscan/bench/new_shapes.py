@@ -17,7 +17,7 @@ from cuscan.bench.layouts import Layout
 from cuscan.bench.machine import Machine, Run
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.timing import Timing
-from cuscan.config import Config, Target
+from cuscan.planning.config import Config, Target
 
 Record = dict[str, Any]
 Sizes = Callable[[Callable[[int], int]], tuple[int, ...]]

@@ -9,7 +9,7 @@ from cuscan.bench.buffers import Buffers
 from cuscan.bench.calls import CALLS
 from cuscan.bench.cases import Case
 from cuscan.bench.machine import Run
-from cuscan.call import one_or_all
+from cuscan.request.call import one_or_all
 
 
 def run_cuscan(case: Case, buffers: Buffers) -> Run:

@@ -22,8 +22,8 @@ from cupy.cuda.function import Module
 
 from cuscan.compile import cache
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
-from cuscan.config import Config, StartsConfig
 from cuscan.errors import CompileError, MissingDependencyError, MissingKernelError
+from cuscan.planning.config import Config, StartsConfig
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
 _DEFAULT_CLUSTER = 8  # blocks

@@ -7,7 +7,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.config import Config, Port, StartsConfig
+from cuscan.planning.config import Config, Operand, StartsConfig
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 
@@ -20,14 +20,14 @@ struct Config {{
     using Op = {op};
     using CarryOp = {carry_op};
     using Index = {index};
-    using Values = Ports<{values}>;
-    using Results = Ports<{results}>;
+    using Values = Operands<{values}>;
+    using Results = Operands<{results}>;
     using Mask = {mask};
-    using SegmentPort = {segment_port};
+    using SegmentOperand = {segment_operand};
     using RowInitial = {row_initial};
     using Last = {last};
-    using CarryIn = Ports<{carry_in}>;
-    using CarryOut = Ports<{carry_out}>;
+    using CarryIn = Operands<{carry_in}>;
+    using CarryOut = Operands<{carry_out}>;
     static constexpr Segments kSegments = Segments::k{segments};
     static constexpr bool kSegmentsHaveInitial = {segments_have_initial};
     static constexpr bool kShowsSegmentStarts = {shows_segment_starts};
@@ -98,7 +98,7 @@ def make_source(config: Config | StartsConfig) -> str:
     fields = _literals(config)
     del fields["constants"]
     constants = "\n".join(f"    static constexpr int k{name} = {value};" for name, value in config.constants)
-    arrays = [(f"array{i}", port) for i, port in enumerate(config.ports)]
+    arrays = [(f"array{i}", operand) for i, operand in enumerate(config.operands)]
     bounds = f"{config.block}, {config.blocks_per_sm}"
     return _TEMPLATE.format(
         qualifiers=f"CUSCAN_CLUSTER_KERNEL({config.cluster}, {bounds})"
@@ -108,18 +108,18 @@ def make_source(config: Config | StartsConfig) -> str:
         digest=digest,
         geometry=config.geometry,
         constants=constants,
-        arguments=", ".join(_argument(name, port) for name, port in arrays if port.present),
-        names=", ".join(_address(name, port) for name, port in arrays),
+        arguments=", ".join(_argument(name, operand) for name, operand in arrays if operand.present),
+        names=", ".join(_address(name, operand) for name, operand in arrays),
         **fields,
     )
 
 
-def _argument(name: str, port: Port) -> str:
-    return f"CUSCAN_CONSTANT_ARGUMENT cuscan::{port.type} {name}" if port.by_value else f"char* {name}"
+def _argument(name: str, operand: Operand) -> str:
+    return f"CUSCAN_CONSTANT_ARGUMENT cuscan::{operand.type} {name}" if operand.by_value else f"char* {name}"
 
 
-def _address(name: str, port: Port) -> str:
-    return "nullptr" if not port.present else f"(char*)&{name}" if port.by_value else name
+def _address(name: str, operand: Operand) -> str:
+    return "nullptr" if not operand.present else f"(char*)&{name}" if operand.by_value else name
 
 
 def _literals(config: Config | StartsConfig) -> dict[str, str]:
@@ -127,6 +127,6 @@ def _literals(config: Config | StartsConfig) -> dict[str, str]:
 
 
 def _literal(value: object) -> str:
-    if isinstance(value, tuple) and not isinstance(value, Port):
+    if isinstance(value, tuple) and not isinstance(value, Operand):
         return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

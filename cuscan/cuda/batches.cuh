@@ -13,7 +13,7 @@ namespace cuscan {
 template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kMostLooks, bool kHasInitial>
 class BatchWalk {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
-    static constexpr int kWords = Tagged<Carry>::kWords;
+    static constexpr int kWords = Published<Carry>::kWords;
     static constexpr int kBatches = kSectionUnits / kBatchUnits;                                         // of a section
     static constexpr int kEntries = least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
     static constexpr int kLooks = least(kMostLooks, kBatches / (kWarps * kEntries));
@@ -55,7 +55,7 @@ public:
             Carry seen[kLooks];
             if (of_window > 0) {
                 const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
-                await_all(words, uint32(table.chains) * kWords, table.tag, of_lane, seen);  // no more are shared
+                await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // no more are shared
             }
             Looks looks;
             Carry total;

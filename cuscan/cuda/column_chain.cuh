@@ -6,9 +6,9 @@
 // (SharedStrips) and publish totals; the families strips (batches.cuh), whole_rows and panels (panel_carry.cuh) have chains
 // of their own.
 #pragma once
+#include "published.cuh"
 #include "scans.cuh"
 #include "schedule.cuh"
-#include "tagged.cuh"
 #include "workspace.cuh"
 
 namespace cuscan {
@@ -47,8 +47,8 @@ struct SectionCarry {
 
 // The strips that blocks share. Pieces of a strip are handed out by ticket, in order, so whoever has one waits for none that
 // has not begun. A workspace's own tickets are for the pieces of a single strip. Of several, the counters are the first
-// words of the workspace, which like all others carry the tag of their launch; the workspace's ticket, one for each block,
-// tells the tag.
+// words of the workspace, which like all others carry the epoch of their launch; the workspace's ticket, one for each block,
+// tells the epoch.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;
@@ -62,13 +62,13 @@ struct SharedStrips {
           strip(target::block_index() % strips),
           pieces(pieces),
           words_used(words_used) {}
-    // By one thread of the block. Opens them, which may be before await_predecessors.
+    // By one thread of the block. Opens them, which may be before wait_for_previous_kernel.
     CUSCAN_DEVICE void open() {
         ticket = Workspace::ticket(workspace->take_ticket());
         if (strips > 1) workspace->renew_after(ticket, target::block_count(), words_used);
     }
-    CUSCAN_DEVICE uint32 tag() const { return ticket.tag; }
-    // After await_predecessors, one after the other, until there is no more.
+    CUSCAN_DEVICE uint32 epoch() const { return ticket.epoch; }
+    // After wait_for_previous_kernel, one after the other, until there is no more.
     CUSCAN_DEVICE Turn first() {
         if (strips == 1) return of_single();
         begin();
@@ -88,7 +88,7 @@ struct SharedStrips {
     }
 
 private:
-    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(ticket.tag) << 32); }
+    CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(ticket.epoch) << 32); }
     CUSCAN_DEVICE Turn of_single() {
         workspace->renew_after(ticket, pieces + target::block_count(), words_used);
         return {ticket.number < pieces, 0, ticket.number};
@@ -100,16 +100,16 @@ template <class T>
 struct TotalsTable {
     uint64* words;
     uint64 chains;
-    uint32 tag;
+    uint32 epoch;
 
     CUSCAN_DEVICE void publish(uint64 number, uint64 chain, const T& total) const {
-        Tagged<T>::publish(entry(number, chain), total, tag);
+        Published<T>::publish(entry(number, chain), total, epoch);
     }
     CUSCAN_DEVICE uint64* entry(uint64 number, uint64 chain) const {
-        return words + (number * chains + chain) * Tagged<T>::kWords;
+        return words + (number * chains + chain) * Published<T>::kWords;
     }
     // Where a table behind one of `numbers` begins.
-    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + whole_lines(numbers * chains * Tagged<T>::kWords); }
+    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + whole_lines(numbers * chains * Published<T>::kWords); }
     static CUSCAN_DEVICE uint64 whole_lines(uint64 words) { return (words + kLineWords - 1) / kLineWords * kLineWords; }
 };
 

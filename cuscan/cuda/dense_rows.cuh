@@ -77,7 +77,7 @@ struct DenseRows {
     static constexpr int kElements = Config::kRows * Config::kLongest;  // of a block, at most
     static constexpr int kThreads = Config::kWarps * target::kWarp;
     static constexpr bool kMasked = Place::kMasked;
-    static constexpr bool kMirrored = Place::ValuePort::kAccess == Access::kMirrored;  // all arrays are, or none is
+    static constexpr bool kReversed = Place::ValueOperand::kAccess == Access::kReversed;  // all arrays are, or none is
 
     struct Shared {
         Stretch<Value, kElements> value;
@@ -97,11 +97,11 @@ struct DenseRows {
     // and the number of rows, and takes the results away.
     template <class Scan>
     static CUSCAN_DEVICE void pass(const Place& origin, int64 length, uint64 rows, Scan scan) {
-        static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+        static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/dense_rows.py must ask for more shared memory");
         auto& shared = target::shared_memory<Shared>();
         const uint64 first_row = uint64(target::block_index()) * Config::kRows;
         const int count = clamp(int64(rows - first_row), Config::kRows), elements = count * int(length);
-        const int to_origin = kMirrored ? int(length) - 1 : 0;  // from the lowest address of a row
+        const int to_origin = kReversed ? int(length) - 1 : 0;  // from the lowest address of a row
         const int64 lowest = int64(first_row) * length - to_origin;
         const Place from{origin.value + lowest, origin.result + lowest, origin.mask + lowest};
 

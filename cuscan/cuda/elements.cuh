@@ -26,14 +26,14 @@ struct Elements {
     using State = typename Op::State;
     using Carry = typename CarryOp::State;
     using Initial = typename Config::CarryOp::Initial;
-    using Result = typename PortOf<0, typename Config::Results>::Is::Type;
+    using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     using Index = typename Config::Index;
     static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes,
-                  "assemble.py counts otherwise");
+                  "planning/assemble.py counts otherwise");
 
     // A carry comes in, or goes out; results are stored.
     static constexpr bool kCarriesIn = Config::CarryIn::kCount > 0, kCarriesOut = Config::CarryOut::kCount > 0;
-    static constexpr bool kStores = PortOf<0, typename Config::Results>::Is::kAccess != Access::kNone;
+    static constexpr bool kStores = OperandOf<0, typename Config::Results>::Is::kAccess != Access::kNone;
 
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 
@@ -66,28 +66,28 @@ struct Elements {
     // `rest`.
     static CUSCAN_DEVICE void store_carry(const Geometry<Config>& geometry, const Row<Config>& row, int64 position,
                                           bool has_before, const Carry& before, const State& rest) {
-        using Port = typename Config::SegmentPort;
+        using Operand = typename Config::SegmentOperand;
         constexpr int kOut = Arrays<Config>::kCarryOut, kSegments = Arrays<Config>::kSegments;
         const auto state = inner_carry(join<CarryOp>(has_before, before, convert<Carry>(rest)));
         const int64 count = geometry.elements();
-        for_each_port<typename Config::CarryOut>([&](auto k) {
+        for_each_operand<typename Config::CarryOut>([&](auto k) {
             constexpr int kField = decltype(k)::value;
-            auto* const out = (typename PortOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
+            auto* const out = (typename OperandOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
             if constexpr (kField < kFields)
                 *out = Config::CarryOp::field(state, k);
             else if constexpr (Config::kIndexed && kField == kFields)
                 *out = counted(row) + count;
             else
-                *out = *(const typename Port::Type*)(row.array[kSegments] +
-                                                     (count - 1 - position) * geometry.axis.stride[kSegments]);
+                *out = *(const typename Operand::Type*)(row.array[kSegments] +
+                                                        (count - 1 - position) * geometry.axis.stride[kSegments]);
         });
     }
 
 private:
     using InnerCarry = typename Config::CarryOp::State;
     static constexpr bool kKeyed = Config::kSegments == Segments::kKeys;
-    static constexpr int kCarryPorts = kCarriesOut ? Config::CarryOut::kCount : Config::CarryIn::kCount;
-    static constexpr int kFields = kCarryPorts - Config::kIndexed - kKeyed;  // of a state
+    static constexpr int kCarryOperands = kCarriesOut ? Config::CarryOut::kCount : Config::CarryIn::kCount;
+    static constexpr int kFields = kCarryOperands - Config::kIndexed - kKeyed;  // of a state
 
     static CUSCAN_DEVICE const InnerCarry& inner_carry(const Carry& carry) {
         if constexpr (kSegmented)
@@ -101,7 +101,7 @@ private:
                                             const Taken&... taken) {
         constexpr int kField = sizeof...(Taken);
         if constexpr (kField < kFields) {
-            using Field = typename PortOf<kField, typename Config::CarryIn>::Is::Type;
+            using Field = typename OperandOf<kField, typename Config::CarryIn>::Is::Type;
             return carried(geometry, row, taken..., *(const Field*)row.array[Arrays<Config>::kCarryIn + kField]);
         } else {
             InnerCarry state{taken...};
@@ -112,10 +112,10 @@ private:
         }
     }
     static CUSCAN_DEVICE Carry start_from(const Row<Config>& row, const Initial& initial) {
-        using Port = typename Config::RowInitial;
+        using Operand = typename Config::RowInitial;
         Initial number = initial;
-        if constexpr (Port::kAccess != Access::kNone)
-            number = convert<Initial>(*(const typename Port::Type*)row.array[Arrays<Config>::kInitial]);
+        if constexpr (Operand::kAccess != Access::kNone)
+            number = convert<Initial>(*(const typename Operand::Type*)row.array[Arrays<Config>::kInitial]);
         if constexpr (kSegmented)
             return {Config::CarryOp::start(number), 0};
         else
@@ -170,9 +170,9 @@ struct Items : Elements<Config> {
     using typename Base::InnerState;
     using typename Base::State;
 
-    template <class Port>
+    template <class Operand>
     struct Raw {
-        Vector<typename Port::Type, kItems> vector[kVectors];
+        Vector<typename Operand::Type, kItems> vector[kVectors];
     };
     Pack<Raw, typename Config::Values> raw;
     Bits<Base::kMasked ? kVectors * kItems : 1> keep;
@@ -206,10 +206,10 @@ struct Items : Elements<Config> {
     }
 
 private:
-    template <int kPort = 0, class... Taken>
+    template <int kOperand = 0, class... Taken>
     CUSCAN_DEVICE InnerState lifted(int vector, int i, int along, const Taken&... taken) const {
-        if constexpr (kPort < Config::Values::kCount)
-            return lifted<kPort + 1>(vector, i, along, taken..., raw.at(Number<kPort>()).vector[vector].number(i));
+        if constexpr (kOperand < Config::Values::kCount)
+            return lifted<kOperand + 1>(vector, i, along, taken..., raw.at(Number<kOperand>()).vector[vector].number(i));
         else if constexpr (Config::kIndexed)
             return Base::Inner::template lift<typename Base::Result>(
                 taken..., Index(Config::kReverse ? index - along : index + along));
@@ -218,7 +218,7 @@ private:
     }
     CUSCAN_DEVICE bool any_nan(int vector, int i) const {
         bool any = false;
-        for_each_port<typename Config::Values>(
+        for_each_operand<typename Config::Values>(
             [&](auto k) { any = any || is_nan(arithmetic(raw.at(k).vector[vector].number(i))); });
         return any;
     }
@@ -258,10 +258,10 @@ private:
 // The state behind the last element of a row, where it is a result of its own.
 template <class Config, class InnerState>
 CUSCAN_DEVICE void store_last(const Row<Config>& row, const InnerState& state) {
-    using Port = typename Config::Last;
-    if constexpr (Port::kAccess != Access::kNone)
-        *(typename Port::Type*)row.array[Arrays<Config>::kLast] =
-            convert<typename Port::Type>(Config::Op::lower(state, Number<0>()));
+    using Operand = typename Config::Last;
+    if constexpr (Operand::kAccess != Access::kNone)
+        *(typename Operand::Type*)row.array[Arrays<Config>::kLast] =
+            convert<typename Operand::Type>(Config::Op::lower(state, Number<0>()));
 }
 
 }  // namespace cuscan

@@ -5,7 +5,7 @@
 //
 // A chunk is kSteps rows further than the one before, so the same vector of all chunks would be in a few banks: for up to
 // 4 columns of 4 bytes every access would be 2 to 8. So threads whose chunks would meet in a bank take their vectors in a
-// different order, vector i ^ twist as the i-th. That leaves no conflicts where the columns are a power of two, and two
+// different order, vector i ^ swizzle as the i-th. That leaves no conflicts where the columns are a power of two, and two
 // accesses for one (17 columns: three) where they are not.
 #pragma once
 #include "vectors.cuh"
@@ -26,7 +26,7 @@ struct FlatTile {
     static constexpr int kTogether = lower(kSweep, target::kWarp);            // lanes that access the banks at a time
     static constexpr int kChunk = kVectors * kAbreast;                        // vectors to the next chunk
     static constexpr int kPeriod = kSweep / lower(kChunk & -kChunk, kSweep);  // chunks until the banks are the same again
-    static constexpr int kTwists = lower(power_of_two(kTogether / (kAbreast * kPeriod)), kVectors);
+    static constexpr int kSwizzles = lower(power_of_two(kTogether / (kAbreast * kPeriod)), kVectors);
 
     // The lowest address of the tile in an array, of which `first` is the element in row 0, column 0 of the tile.
     template <class Element>
@@ -37,25 +37,25 @@ struct FlatTile {
     static CUSCAN_DEVICE int begin(int rows) { return kBack ? (kRows - rows) * kColumns : 0; }
 
     static CUSCAN_DEVICE void read(const T* tile, int chunk, int column, T (&item)[kSteps][kAcross]) {
-        const int twist = chunk / kPeriod % kTwists;
+        const int swizzle = chunk / kPeriod % kSwizzles;
         Vector vector[kVectors];
         CUSCAN_UNROLL
         for (int i = 0; i < kVectors; ++i)
-            vector[i] = *reinterpret_cast<const Vector*>(tile + index(chunk, i ^ twist, column));
-        turn(vector, twist);
+            vector[i] = *reinterpret_cast<const Vector*>(tile + index(chunk, i ^ swizzle, column));
+        turn(vector, swizzle);
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
         for (int c = 0; c < kAcross; ++c) item[s][c] = vector[s / kDeep].item[in_vector(s, c)];
     }
     static CUSCAN_DEVICE void write(T* tile, int chunk, int column, const T (&item)[kSteps][kAcross]) {
-        const int twist = chunk / kPeriod % kTwists;
+        const int swizzle = chunk / kPeriod % kSwizzles;
         Vector vector[kVectors];
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
         for (int c = 0; c < kAcross; ++c) vector[s / kDeep].item[in_vector(s, c)] = item[s][c];
-        turn(vector, twist);
+        turn(vector, swizzle);
         CUSCAN_UNROLL
-        for (int i = 0; i < kVectors; ++i) *reinterpret_cast<Vector*>(tile + index(chunk, i ^ twist, column)) = vector[i];
+        for (int i = 0; i < kVectors; ++i) *reinterpret_cast<Vector*>(tile + index(chunk, i ^ swizzle, column)) = vector[i];
     }
 
 private:
@@ -67,16 +67,16 @@ private:
         return (kBack ? kDeep - 1 - step % kDeep : step % kDeep) * kAcross + column;
     }
 
-    // From vector i to vector i ^ twist, and back.
-    static CUSCAN_DEVICE void turn(Vector (&vector)[kVectors], int twist) {
+    // From vector i to vector i ^ swizzle, and back.
+    static CUSCAN_DEVICE void turn(Vector (&vector)[kVectors], int swizzle) {
         CUSCAN_UNROLL
-        for (int bit = 1; bit < kTwists; bit *= 2) {
+        for (int bit = 1; bit < kSwizzles; bit *= 2) {
             CUSCAN_UNROLL
             for (int i = 0; i < kVectors; ++i) {
                 if (i & bit) continue;
                 const Vector one = vector[i], other = vector[i | bit];
-                vector[i] = twist & bit ? other : one;
-                vector[i | bit] = twist & bit ? one : other;
+                vector[i] = swizzle & bit ? other : one;
+                vector[i | bit] = swizzle & bit ? one : other;
             }
         }
     }

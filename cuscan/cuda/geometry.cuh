@@ -1,8 +1,8 @@
-// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (assemble.py lists them in the same
-// order). Strides count bytes and may be negative or zero; the pointers that a kernel gets address scan position 0 of row
-// 0, so a reversed scan is nothing but negative strides.
+// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (planning/assemble.py lists them in the
+// same order). Strides count bytes and may be negative or zero; the pointers that a kernel gets address scan position 0 of
+// row 0, so a reversed scan is nothing but negative strides.
 #pragma once
-#include "ports.cuh"
+#include "operands.cuh"
 
 namespace cuscan {
 
@@ -58,10 +58,10 @@ struct Row {
 // A scan of one value to one result, with no array beside but a mask: its types, and its arrays at one place.
 template <class Config>
 struct Plain {
-    using ValuePort = typename PortOf<0, typename Config::Values>::Is;
-    using ResultPort = typename PortOf<0, typename Config::Results>::Is;
-    using Value = typename ValuePort::Type;
-    using Result = typename ResultPort::Type;
+    using ValueOperand = typename OperandOf<0, typename Config::Values>::Is;
+    using ResultOperand = typename OperandOf<0, typename Config::Results>::Is;
+    using Value = typename ValueOperand::Type;
+    using Result = typename ResultOperand::Type;
     static_assert(Arrays<Config>::kMask == 2, "one value, one result");
     static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
 
@@ -74,16 +74,16 @@ struct Plain {
     }
 };
 
-// Calls visit(number of the array, its port) for values, or for results.
+// Calls visit(number of the array, its operand) for values, or for results.
 template <class Config, class Visit>
 CUSCAN_DEVICE void for_each_value(Visit&& visit) {
-    for_each_port<typename Config::Values>(
-        [&](auto k) { visit(k, typename PortOf<decltype(k)::value, typename Config::Values>::Is()); });
+    for_each_operand<typename Config::Values>(
+        [&](auto k) { visit(k, typename OperandOf<decltype(k)::value, typename Config::Values>::Is()); });
 }
 template <class Config, class Visit>
 CUSCAN_DEVICE void for_each_result(Visit&& visit) {
-    for_each_port<typename Config::Results>(
-        [&](auto k) { visit(k, typename PortOf<decltype(k)::value, typename Config::Results>::Is()); });
+    for_each_operand<typename Config::Results>(
+        [&](auto k) { visit(k, typename OperandOf<decltype(k)::value, typename Config::Results>::Is()); });
 }
 
 }  // namespace cuscan

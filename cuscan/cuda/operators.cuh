@@ -11,7 +11,7 @@
 // Scalar has all but combine and identity for operators over one number. No kernel combines a value with an identity of
 // its own making, so an identity need not be neutral to the bit.
 #pragma once
-#include "ports.cuh"
+#include "operands.cuh"
 
 namespace cuscan {
 

@@ -14,8 +14,8 @@ constexpr bool kIsSum<Add<T>> = kIsInteger<T>;
 // The vectors of a thread, as words. To be used where kFits; what comes before a first element is 0.
 template <class Config>
 struct Packed {
-    using Value = typename PortOf<0, typename Config::Values>::Is::Type;
-    using Result = typename PortOf<0, typename Config::Results>::Is::Type;
+    using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
+    using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     static constexpr bool kFits = kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
                                   kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) &&
                                   Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&

@@ -186,7 +186,7 @@ private:
     CUSCAN_DEVICE Carry await(uint32 end, uint64 chain) const {
         Carry value;
         const uint64* const entry = table.entry((end >> tree.chunk_levels) - 1, chain);
-        while (!Tagged<Carry>::ready(entry, table.tag, value)) target::pause();
+        while (!Published<Carry>::ready(entry, table.epoch, value)) target::pause();
         return value;
     }
 };

@@ -62,9 +62,9 @@ struct PanelShare {
             static_assert(kSlots == 1, "each column counts its own elements");
             if (exists(0)) items.index += Element::counted(tile.row(place, column_of(0)));
         }
-        for_each_value<Config>([&](auto k, auto port) {
+        for_each_value<Config>([&](auto k, auto operand) {
             auto& vectors = items.raw.at(k).vector;
-            read_each<decltype(k)::value>(port, [&](int s, int i, const auto& pack) { put(vectors[s], i, pack); });
+            read_each<decltype(k)::value>(operand, [&](int s, int i, const auto& pack) { put(vectors[s], i, pack); });
         });
         if constexpr (Element::kMasked)
             read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, const auto& pack) {
@@ -164,9 +164,9 @@ private:
         }
     }
     // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
-    template <int kArray, class Port, class Take>
-    CUSCAN_DEVICE void read_each(Port, Take take) const {
-        using T = typename Port::Type;
+    template <int kArray, class Operand, class Take>
+    CUSCAN_DEVICE void read_each(Operand, Take take) const {
+        using T = typename Operand::Type;
         if (lies_together(kArray)) {
             const auto from = in_tile(kArray);
             each_pack([&](int i) {
@@ -217,20 +217,20 @@ private:
         }
     }
     CUSCAN_DEVICE void read_segments() {
-        using Port = typename Config::SegmentPort;
+        using Operand = typename Config::SegmentOperand;
         if constexpr (Config::kSegments == Segments::kReset)
-            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const auto& pack) {
+            read_each<Numbers::kSegments>(Operand(), [&](int s, int i, const auto& pack) {
                 each(pack, [&](int j, boolean reset) { items.restarts.set(s * kSlots + i + j, reset.bits != 0); });
             });
         if constexpr (Config::kSegments == Segments::kKeys) {
-            using Key = typename Port::Type;
+            using Key = typename Operand::Type;
             Key before[kSlots] = {};
             if (steps > 0) {
                 CUSCAN_UNROLL
                 for (int i = 0; i < kSlots; ++i)
                     if (exists(i)) before[i] = key_before(i);
             }
-            read_each<Numbers::kSegments>(Port(), [&](int s, int i, const auto& pack) {
+            read_each<Numbers::kSegments>(Operand(), [&](int s, int i, const auto& pack) {
                 const bool is_first = first() + s == 0;  // a segment starts there only where another one came in
                 each(pack, [&](int j, const Key& key) {
                     const bool change = arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
@@ -253,7 +253,7 @@ private:
     }
     // The key of the element before the share's first one.
     CUSCAN_DEVICE auto key_before(int slot) const {
-        using Key = typename Config::SegmentPort::Type;
+        using Key = typename Config::SegmentOperand::Type;
         if (first() > 0) {
             const auto& geometry = tile.geometry;
             const Within at = within(slot);
@@ -267,9 +267,9 @@ private:
         else
             return Key{};
     }
-    template <class Port>
+    template <class Operand>
     struct Output {
-        Vector<typename Port::Type, kPack> step[kSteps];
+        Vector<typename Operand::Type, kPack> step[kSteps];
         char* first;  // in the tile, of the slots' first step, where they lie together
     };
     // Whether the slots of a pack move as one.
@@ -282,16 +282,16 @@ private:
             CUSCAN_UNROLL
             for (int j = 0; j < kPack; ++j) {
                 const auto state = running[j].step(items.get(begin + s, slot + j, begin + s), items.segment_started);
-                for_each_result<Config>([&](auto k, auto port) {
-                    output.at(k).step[s].item[j] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                for_each_result<Config>([&](auto k, auto operand) {
+                    output.at(k).step[s].item[j] = convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
                 });
                 if constexpr (Config::Last::kAccess != Access::kNone)
                     if (s < count && first() + begin + s == tile.geometry.axis.size - 1)
                         store_last(tile.row(place, column_of(slot + j)), state);
             }
         }
-        for_each_result<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+        for_each_result<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
             if (lies_together(kArray)) {

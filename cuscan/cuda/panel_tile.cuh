@@ -22,7 +22,7 @@ struct PanelArray {
     CUSCAN_DEVICE int dense() const { return axis(3); }
 };
 
-// panels.py writes these words behind those of Geometry.
+// planning/panels.py writes these words behind those of Geometry.
 template <class Config>
 struct PanelGeometry : Geometry<Config> {
     int64 columns, outers;  // of a tile: columns of a row of the batch, and rows
@@ -204,9 +204,9 @@ struct PanelTile {
     }
 
     // Sends for what there is of an array in the tile.
-    template <int kArray, class Port>
-    CUSCAN_DEVICE void load(Port, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
-        using T = typename Port::Type;
+    template <int kArray, class Operand>
+    CUSCAN_DEVICE void load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
+        using T = typename Operand::Type;
         if (!is_staged(kArray)) return;
         const Pieces& pieces = turn.pieces[kArray];
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
@@ -221,9 +221,9 @@ struct PanelTile {
         });
     }
     // Stores what there is of a result in the tile. No two warps store parts of the same sector, but at its edges.
-    template <int kArray, class Port>
-    CUSCAN_DEVICE void store(Port, const PanelTurn<Config>& turn) const {
-        using T = typename Port::Type;
+    template <int kArray, class Operand>
+    CUSCAN_DEVICE void store(Operand, const PanelTurn<Config>& turn) const {
+        using T = typename Operand::Type;
         if (!is_staged(kArray)) return;
         const Pieces& pieces = turn.pieces[kArray];
         const int bytes = pieces.bytes;

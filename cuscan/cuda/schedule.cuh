@@ -1,6 +1,6 @@
 // Which block works on which unit, and when. A strip is a run of units that a carry goes along: a row of tiles, or some
 // columns of an array. Where many blocks work on a strip, units are handed out by ticket, so the order of work is the order
-// of tickets, however the hardware schedules blocks, and the carry goes through memory (look_ahead.cuh, column_chain.cuh).
+// of tickets, however the hardware schedules blocks, and the carry goes through memory (look_back.cuh, column_chain.cuh).
 // Where there are strips enough for all blocks, Schedule says whose they are.
 #pragma once
 #include "target.cuh"

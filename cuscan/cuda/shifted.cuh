@@ -39,7 +39,7 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
     if constexpr (kItems == 2 && sizeof(T) >= 4) return {item[0], *advance<kAccess>(item, 0, 1)};
-    if constexpr (is_mirrored(kAccess)) return read_anywhere<kItems>(item - (kItems - 1)).mirrored();
+    if constexpr (is_reversed(kAccess)) return read_anywhere<kItems>(item - (kItems - 1)).reversed();
     return read_anywhere<kItems>(item);
 }
 
@@ -90,7 +90,7 @@ private:
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE int elements_beyond(const T* item) {
     const uint64 address = reinterpret_cast<uint64>(item);
-    return int((is_mirrored(kAccess) ? 0 - (address + sizeof(T)) : address) % (kItems * sizeof(T))) / int(sizeof(T));
+    return int((is_reversed(kAccess) ? 0 - (address + sizeof(T)) : address) % (kItems * sizeof(T))) / int(sizeof(T));
 }
 
 // The runs of kItems neighbours that a warp's lanes have of an array in global memory, wherever that begins. They come and
@@ -99,7 +99,7 @@ CUSCAN_DEVICE int elements_beyond(const T* item) {
 template <Access kAccess, int kItems, int kLanes, class T>
 struct PiecedRuns {
     using Run = Vector<T, kItems>;
-    static constexpr Access kAligned = is_mirrored(kAccess) ? Access::kMirrored : Access::kVector;
+    static constexpr Access kAligned = is_reversed(kAccess) ? Access::kReversed : Access::kVector;
     static_assert(sizeof(Run) >= 4 && kItems > 1, "runs are words");
 
     int lane, beyond;  // elements from where a piece begins to the run that begins in it

@@ -1,5 +1,5 @@
 // What a tile is read from, array by array: a stage in shared memory that a warp has filled ahead of time, where the
-// hardware copies in bulk and the layout allows it (Port::kSent), or else global memory.
+// hardware copies in bulk and the layout allows it (Operand::kStaged), or else global memory.
 //
 // A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
 // the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
@@ -10,19 +10,19 @@
 
 namespace cuscan {
 
-// Where arrays lie in a stage: kElements of each that is sent for, of those from kFrom to kTo, one after the other.
+// Where arrays lie in a stage: kElements of each that is staged, of those from kFrom to kTo, one after the other.
 template <class Config, int kElements, int kFrom, int kTo>
 struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
 
     template <int kArray>
     static constexpr int kRoom =
-        kElements * int(sizeof(typename PortOfArray<Config, kArray>::Type)) +
-        is_shifted(PortOfArray<Config, kArray>::kAccess) * kShiftedFrom<PortOfArray<Config, kArray>>;
+        kElements * int(sizeof(typename OperandOfArray<Config, kArray>::Type)) +
+        is_shifted(OperandOfArray<Config, kArray>::kAccess) * kShiftedFrom<OperandOfArray<Config, kArray>>;
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
-        return target::kHasBulkCopy && kArray >= kFrom && kArray < kTo && PortOfArray<Config, kArray>::kSent;
+        return target::kHasBulkCopy && kArray >= kFrom && kArray < kTo && OperandOfArray<Config, kArray>::kStaged;
     }
     template <int kArray>
     static CUSCAN_DEVICE constexpr int offset() {
@@ -84,23 +84,24 @@ struct Stage {
         const int left = clamp(geometry.elements() - first - start, count);
         for_each_array([&](auto k) {
             constexpr int kArray = decltype(k)::value;
-            using Port = PortOfArray<Config, kArray>;
+            using Operand = OperandOfArray<Config, kArray>;
             const int64 step = geometry.axis.stride[kArray];
-            const auto* from = advance<Port::kAccess>((const typename Port::Type*)row.array[kArray], step, first + start);
+            const auto* from =
+                advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray], step, first + start);
             auto* to = element<kArray>(row, start);
             for (int i = lane; i < left; i += target::kWarp)
-                *advance<Port::kAccess>(to, step, i) = *advance<Port::kAccess>(from, step, i);
+                *advance<Operand::kAccess>(to, step, i) = *advance<Operand::kAccess>(from, step, i);
         });
     }
 
     // The element of an array `index` places in scan order from the beginning of the tile.
     template <int kArray>
     CUSCAN_DEVICE auto* element(const Place& row, int index) {
-        using Port = PortOfArray<Config, kArray>;
-        using Item = typename Port::Type;
+        using Operand = OperandOfArray<Config, kArray>;
+        using Item = typename Operand::Type;
         Item* item = reinterpret_cast<Item*>(place<kArray>());
-        if constexpr (is_shifted(Port::kAccess)) item += shift<Port>(row.array[kArray]) / int(sizeof(Item));
-        return is_mirrored(Port::kAccess) ? item + (kElements - 1 - index) : item + index;
+        if constexpr (is_shifted(Operand::kAccess)) item += shift<Operand>(row.array[kArray]) / int(sizeof(Item));
+        return is_reversed(Operand::kAccess) ? item + (kElements - 1 - index) : item + index;
     }
 
 private:
@@ -113,10 +114,10 @@ private:
     }
 
     // Bytes from a multiple of kShiftedFrom, or of a piece, to a tile's lowest address; tiles of one row have one.
-    template <class Port>
+    template <class Operand>
     static CUSCAN_DEVICE int shift(const char* row) {
-        const char* lowest = is_mirrored(Port::kAccess) ? row + sizeof(typename Port::Type) : row;
-        return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Port::kAccess) ? kShiftedFrom<Port> : kPiece));
+        const char* lowest = is_reversed(Operand::kAccess) ? row + sizeof(typename Operand::Type) : row;
+        return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Operand::kAccess) ? kShiftedFrom<Operand> : kPiece));
     }
 
     // Where an array's tile begins.
@@ -133,16 +134,16 @@ private:
     };
     template <int kArray>
     static CUSCAN_DEVICE Pieces pieces_of(const Place& row, int64 first, int count) {
-        using Port = PortOfArray<Config, kArray>;
-        constexpr bool kMirrored = is_mirrored(Port::kAccess);
-        constexpr int kSize = sizeof(typename Port::Type);
+        using Operand = OperandOfArray<Config, kArray>;
+        constexpr bool kReversed = is_reversed(Operand::kAccess);
+        constexpr int kSize = sizeof(typename Operand::Type);
         static_assert(kElements * kSize % kPiece == 0, "tiles are whole pieces, were they aligned");
         const char* const at = row.array[kArray];
-        const char* lowest = at + (kMirrored ? -(first + kElements - 1) : first) * kSize;  // of the tile, were it whole
-        const int begin = shift<Port>(at) + (kMirrored ? kElements - count : 0) * kSize;
+        const char* lowest = at + (kReversed ? -(first + kElements - 1) : first) * kSize;  // of the tile, were it whole
+        const int begin = shift<Operand>(at) + (kReversed ? kElements - count : 0) * kSize;
         const int place = begin / kPiece * kPiece;
         const int bytes = (begin + count * kSize + kPiece - 1) / kPiece * kPiece - place;
-        return {lowest - shift<Port>(at) + place, place, bytes};
+        return {lowest - shift<Operand>(at) + place, place, bytes};
     }
 };
 

@@ -21,8 +21,8 @@ struct StripLayout {
     static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // of a tile
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
     static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
-    static constexpr int kSlice = kColumns / Config::kWalkers;  // columns of a walker, a lane for each unit of one
-    static_assert(kSlice * Config::kWalkers == kColumns && kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns),
+    static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, a lane for each unit of one
+    static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns),
                   "");
     static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
     static_assert(kWarpColumns % kAcross == 0, "");
@@ -34,9 +34,9 @@ struct StripLayout {
         State state[(kRuns + kUnits - 1) * kColumns];
         CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
     };
-    // For each unit and column, by the walkers' lanes.
+    // For each unit and column, by the scan warps' lanes.
     struct OfUnits {
-        State state[target::kWarp * Config::kWalkers];
+        State state[target::kWarp * Config::kScanWarps];
         CUSCAN_DEVICE State& at(int unit, int column) {
             return state[column / kSlice * target::kWarp + unit * kSlice + column % kSlice];
         }
@@ -49,7 +49,7 @@ struct StripBuffer {
     using Vector = cuscan::Vector<T, kItems>;
     alignas(16) T item[kElements];
 };
-template <class Port>
+template <class Operand>
 struct NoBuffer {};
 
 // One thread's view of a tile.
@@ -66,8 +66,8 @@ struct StripTile : Elements<Config> {
     static constexpr int kAcross = Layout::kAcross, kDepth = Layout::kDepth, kRunRows = Layout::kRunRows;
     template <class T, int kWide = kAcross>
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
-    template <class Port>
-    struct Buffer : StripBuffer<typename Port::Type, Layout::kElements> {};
+    template <class Operand>
+    struct Buffer : StripBuffer<typename Operand::Type, Layout::kElements> {};
     using Values = Pack<Buffer, typename Config::Values>;
     using Results = Pack<Buffer, typename Config::Results>;
     using Share = Items<Config, kRunRows, kAcross>;
@@ -92,22 +92,23 @@ struct StripTile : Elements<Config> {
     // Whether each of the tile's arrays, of which so many rows exist, is one stretch of memory, and whole.
     static CUSCAN_DEVICE bool lies_together(int rows) { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
     // By one thread, for all: such a tile's values.
-    CUSCAN_DEVICE void send_together(Values& values, target::Barrier& arrived) const {
+    CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
         target::fence_before_copies();
         uint32 bytes = 0;
-        for_each_value<Config>([&](auto, auto port) { bytes += Layout::kElements * sizeof(typename decltype(port)::Type); });
+        for_each_value<Config>(
+            [&](auto, auto operand) { bytes += Layout::kElements * sizeof(typename decltype(operand)::Type); });
         arrived.expect(bytes);
-        for_each_value<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+        for_each_value<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
             arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
         });
     }
-    // The thread's part of what the tile's values are sent for with; `thread` of kThreads.
+    // The thread's part of what the tile's values are staged with; `thread` of kThreads.
     template <int kThreads>
-    CUSCAN_DEVICE void send_for(Values& values, target::Barrier& arrived, int thread) const {
-        for_each_value<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+    CUSCAN_DEVICE void load_pieces(Values& values, target::Barrier& arrived, int thread) const {
+        for_each_value<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
             each_vector<T, kThreads, kRows, kColumns>(
                 kArray, value_rows(), 0, 0, thread, values.at(k).item,
@@ -195,8 +196,8 @@ struct StripTile : Elements<Config> {
                     CUSCAN_UNROLL
                     for (int s = d * kSteps; s < (d + 1) * kSteps; ++s) {
                         const auto state = running.step(share.get(s, c, s), share.segment_started);
-                        for_each_result<Config>([&](auto k, auto port) {
-                            piece.at(k).item[s][c] = convert<typename decltype(port)::Type>(Config::Op::lower(state, k));
+                        for_each_result<Config>([&](auto k, auto operand) {
+                            piece.at(k).item[s][c] = convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
                         });
                         if constexpr (Config::Last::kAccess != Access::kNone) {
                             if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < width) {
@@ -208,8 +209,8 @@ struct StripTile : Elements<Config> {
                     }
                 }
             }
-            for_each_result<Config>([&](auto k, auto port) {
-                using T = typename decltype(port)::Type;
+            for_each_result<Config>([&](auto k, auto operand) {
+                using T = typename decltype(operand)::Type;
                 Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
             });
         };
@@ -221,18 +222,18 @@ struct StripTile : Elements<Config> {
     // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and met.
     CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
         if (lane != 0) return;
-        for_each_result<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+        for_each_result<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             constexpr int kTaken = Layout::kWarpRuns * kRunRows * kColumns, kBytes = kTaken * int(sizeof(T));
             const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
             T* const memory = (T*)at.array[Numbers::kResults + decltype(k)::value];
-            target::send_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
+            target::store_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
         });
-        target::await_sent();
+        target::wait_for_bulk_stores();
     }
     CUSCAN_DEVICE void store(Results& results, int warp, int lane) const {
-        for_each_result<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+        for_each_result<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             constexpr int kTaken = Layout::kWarpRuns * kRunRows;
             const int first = first_run(warp) * kRunRows;
@@ -243,9 +244,9 @@ struct StripTile : Elements<Config> {
     }
 
 private:
-    template <class Port>
+    template <class Operand>
     struct Piece {
-        typename Port::Type item[kRunRows][kAcross];
+        typename Operand::Type item[kRunRows][kAcross];
     };
 
     // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's rows, as
@@ -317,8 +318,8 @@ private:
     template <int kWide>
     CUSCAN_DEVICE void read(const Values& values, int run, int column, Items<Config, kRunRows, kWide>& share) const {
         share.clear(geometry, position + run * kRunRows, typename Base::Initial());
-        for_each_value<Config>([&](auto k, auto port) {
-            using T = typename decltype(port)::Type;
+        for_each_value<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
             T item[kRunRows][kWide];
             Flat<T, kWide>::read(values.at(k).item, run, column, item);
             CUSCAN_UNROLL

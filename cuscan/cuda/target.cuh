@@ -41,14 +41,14 @@ CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 // ---- kernels of a stream ---------------------------------------------------------------------------------------------
 // A kernel may begin while those before it in its stream end. By a thread, before it or those that it then meets touch
 // memory that others may write, but for a workspace's tickets: waits until all of these are done.
-CUSCAN_DEVICE void await_predecessors() {
+CUSCAN_DEVICE void wait_for_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 // When a thread of each block has said so (or the block has returned), the next kernel may begin, if there is room beside
 // this one.
-CUSCAN_DEVICE void admit_successor() {
+CUSCAN_DEVICE void allow_next_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -256,7 +256,7 @@ CUSCAN_DEVICE void fence_before_copies() {
 }
 // From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
 // `bytes`, source and destination are multiples of 16.
-CUSCAN_DEVICE void send_in_bulk(void* destination, const void* source, uint32 bytes) {
+CUSCAN_DEVICE void store_in_bulk(void* destination, const void* source, uint32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
                  "r"(shared_address(source)), "r"(bytes)
@@ -264,8 +264,8 @@ CUSCAN_DEVICE void send_in_bulk(void* destination, const void* source, uint32 by
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
-// Until the sources of all that this thread has sent have been read.
-CUSCAN_DEVICE void await_sent() {
+// Until the sources of all that this thread has staged have been read.
+CUSCAN_DEVICE void wait_for_bulk_stores() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@ struct alignas(sizeof(T) * kItems) Vector {
 
     // Element i, or a number of an arithmetic type that it stands for.
     CUSCAN_DEVICE T number(int i) const { return item[i]; }
-    CUSCAN_DEVICE Vector mirrored() const {
+    CUSCAN_DEVICE Vector reversed() const {
         Vector other;
         CUSCAN_UNROLL
         for (int i = 0; i < kItems; ++i) other.item[i] = item[kItems - 1 - i];
@@ -34,7 +34,7 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
         else
             return item[i];
     }
-    CUSCAN_DEVICE Vector mirrored() const {
+    CUSCAN_DEVICE Vector reversed() const {
         constexpr uint32 kTurned = sizeof(T) == 1 ? 0x0123 : 0x1032;
         Vector other;
         CUSCAN_UNROLL
@@ -80,8 +80,8 @@ CUSCAN_DEVICE void store_whole(T* item, const Vector<T, kItems>& vector) {
 template <Access kAccess, class T>
 CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
     if (kAccess == Access::kVector || kAccess == Access::kShifted) return item + index;
-    if (is_mirrored(kAccess)) return item - index;
-    if (kAccess == Access::kUniform) return item;
+    if (is_reversed(kAccess)) return item - index;
+    if (kAccess == Access::kBroadcast) return item;
     return (T*)((char*)item + index * step);
 }
 
@@ -91,9 +91,9 @@ template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count) {
     using V = Vector<T, kItems>;
     if (kAccess == Access::kVector && count >= kItems) return load_whole<T, kItems>(item);
-    if (kAccess == Access::kMirrored && count >= kItems) return load_whole<T, kItems>(item - (kItems - 1)).mirrored();
+    if (kAccess == Access::kReversed && count >= kItems) return load_whole<T, kItems>(item - (kItems - 1)).reversed();
     V vector = {};
-    if (kAccess == Access::kUniform) {
+    if (kAccess == Access::kBroadcast) {
         if (count > 0) vector.item[0] = *item;
         CUSCAN_UNROLL
         for (int i = 1; i < kItems; ++i) vector.item[i] = vector.item[0];
@@ -108,7 +108,7 @@ CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, kItems>& vector) {
     if (kAccess == Access::kVector && count >= kItems) return store_whole(item, vector);
-    if (kAccess == Access::kMirrored && count >= kItems) return store_whole(item - (kItems - 1), vector.mirrored());
+    if (kAccess == Access::kReversed && count >= kItems) return store_whole(item - (kItems - 1), vector.reversed());
     CUSCAN_UNROLL
     for (int i = 0; i < kItems; ++i)
         if (i < count) *advance<kAccess>(item, step, i) = vector.item[i];
@@ -118,14 +118,14 @@ CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, 
 template <Access kAccess, class V, class T>
 CUSCAN_DEVICE V read_shared(const T* item) {
     constexpr int kItems = sizeof(V) / sizeof(T);
-    if (kAccess == Access::kMirrored) return reinterpret_cast<const V*>(item - (kItems - 1))->mirrored();
+    if (kAccess == Access::kReversed) return reinterpret_cast<const V*>(item - (kItems - 1))->reversed();
     return *reinterpret_cast<const V*>(item);
 }
 template <Access kAccess, class V, class T>
 CUSCAN_DEVICE void write_shared(T* item, const V& vector) {
     constexpr int kItems = sizeof(V) / sizeof(T);
-    if (kAccess == Access::kMirrored)
-        *reinterpret_cast<V*>(item - (kItems - 1)) = vector.mirrored();
+    if (kAccess == Access::kReversed)
+        *reinterpret_cast<V*>(item - (kItems - 1)) = vector.reversed();
     else
         *reinterpret_cast<V*>(item) = vector;
 }

@@ -173,9 +173,9 @@ struct WarpTile {
         return kLanes == target::kWarp ? inside : !target::uniform(!inside);
     }
 
-    template <class Port>
+    template <class Operand>
     struct Output {
-        using Type = typename Port::Type;
+        using Type = typename Operand::Type;
         Vector<Type, kItems> vector;
         float32 last;
 
@@ -353,19 +353,19 @@ private:
     }
 
     // How the vectors of a result are stored, from the first to the last.
-    template <class Port, bool kPieced = is_shifted(Port::kAccess)>
+    template <class Operand, bool kPieced = is_shifted(Operand::kAccess)>
     struct Store {
-        using Type = typename Port::Type;
+        using Type = typename Operand::Type;
         CUSCAN_DEVICE void begin(const Type*, int) {}
         CUSCAN_DEVICE void vector(const Type* item, int64 step, int count, const Vector<Type, kItems>& vector, bool) {
-            store_vector<Port::kAccess>(const_cast<Type*>(item), step, count, vector);
+            store_vector<Operand::kAccess>(const_cast<Type*>(item), step, count, vector);
         }
         CUSCAN_DEVICE void finish(const Type*, int) const {}
     };
-    template <class Port>
-    struct Store<Port, true> {
-        using Type = typename Port::Type;
-        PiecedRuns<Port::kAccess, kItems, kLanes, Type> runs;
+    template <class Operand>
+    struct Store<Operand, true> {
+        using Type = typename Operand::Type;
+        PiecedRuns<Operand::kAccess, kItems, kLanes, Type> runs;
 
         CUSCAN_DEVICE void begin(const Type* item, int lane) { runs.begin(item, lane); }
         CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector, bool is_first) {
@@ -373,8 +373,8 @@ private:
         }
         CUSCAN_DEVICE void finish(const Type* item, int count) const { runs.finish(const_cast<Type*>(item), count); }
     };
-    template <class Port>
-    using StoreOf = Store<Port>;
+    template <class Operand>
+    using StoreOf = Store<Operand>;
     using Stores = Pack<StoreOf, typename Config::Results>;
 
     // Vector r, of which `count` results exist, `left` results before the end of the row.
@@ -405,13 +405,13 @@ private:
         // Calls take(r, vector r of this thread) for array kArray.
         template <int kArray, class Take>
         CUSCAN_DEVICE void each(Take take) const {
-            using Port = PortOfArray<Config, kArray>;
-            using Value = typename Port::Type;
+            using Operand = OperandOfArray<Config, kArray>;
+            using Value = typename Operand::Type;
             if constexpr (Source::template holds<kArray>()) {
                 CUSCAN_UNROLL
                 for (int r = 0; r < kVectors; ++r) take(r, staged<kArray>(r));
             } else {
-                if constexpr (is_shifted(Port::kAccess))
+                if constexpr (is_shifted(Operand::kAccess))
                     if (pieces_exist<kArray>()) return each_piece<kArray>(take);
                 const int64 step = geometry.axis.stride[kArray];
                 const Value* item = element<kArray>(0);
@@ -419,10 +419,10 @@ private:
                     CUSCAN_UNROLL
                     for (int r = 0; r < kVectors; ++r) {
                         // Values are many: for each vector of them an address, where steps are not known.
-                        constexpr bool kAnew = Port::kAccess == Access::kElement && kArray < Config::Values::kCount;
+                        constexpr bool kAnew = Operand::kAccess == Access::kStrided && kArray < Config::Values::kCount;
                         const int along = kAnew ? target::anew(r * kStride) : r * kStride;
-                        const Value* at = advance<Port::kAccess>(item, step, along);
-                        take(r, load_vector<Port::kAccess, kItems>(at, step, count(r)));
+                        const Value* at = advance<Operand::kAccess>(item, step, along);
+                        take(r, load_vector<Operand::kAccess, kItems>(at, step, count(r)));
                     }
                 };
                 if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
@@ -437,9 +437,9 @@ private:
         // array.
         template <int kArray, class Take>
         CUSCAN_DEVICE void each_piece(Take take) const {
-            using Port = PortOfArray<Config, kArray>;
-            using Run = Vector<typename Port::Type, kItems>;
-            PiecedRuns<Port::kAccess, kItems, kLanes, typename Port::Type> runs;
+            using Operand = OperandOfArray<Config, kArray>;
+            using Run = Vector<typename Operand::Type, kItems>;
+            PiecedRuns<Operand::kAccess, kItems, kLanes, typename Operand::Type> runs;
             runs.begin(element<kArray>(0), lane);
             const auto load_all = [&](auto count) {
                 Run piece[kVectors], next = {};
@@ -469,42 +469,43 @@ private:
         }
         template <int kArray>
         CUSCAN_DEVICE bool pieces_exist() const {
-            using Port = PortOfArray<Config, kArray>;
-            using Value = typename Port::Type;
+            using Operand = OperandOfArray<Config, kArray>;
+            using Value = typename Operand::Type;
             const int count = clamp(length - first, kElements);
             const Value* item = element<kArray>(-lane * kItems);
-            const int beyond = elements_beyond<Port::kAccess, kItems>(item);
+            const int beyond = elements_beyond<Operand::kAccess, kItems>(item);
             // Elements to the end of the last piece.
             const int last = (count + beyond + kItems - 1) / kItems * kItems - beyond;
-            const Value *from = advance<Port::kAccess>(item, 0, -beyond), *to = advance<Port::kAccess>(item, 0, last - 1);
+            const Value *from = advance<Operand::kAccess>(item, 0, -beyond),
+                        *to = advance<Operand::kAccess>(item, 0, last - 1);
             const char* const origin = source.origin.array[kArray];
             const int64 a = (const char*)from - origin, b = (const char*)to - origin;
             const Span& span = geometry.span[kArray];
-            const int64 lowest = is_mirrored(Port::kAccess) ? b : a, highest = is_mirrored(Port::kAccess) ? a : b;
+            const int64 lowest = is_reversed(Operand::kAccess) ? b : a, highest = is_reversed(Operand::kAccess) ? a : b;
             const bool exist = count > 0 && lowest >= span.lowest && highest + int64(sizeof(Value)) <= span.end;
             return !target::uniform(!exist);
         }
         template <int kArray>
         CUSCAN_DEVICE auto staged(int r) const {
-            using Port = PortOfArray<Config, kArray>;
+            using Operand = OperandOfArray<Config, kArray>;
             const auto* item = source.template element<kArray>(lane * kItems + r * kStride);
-            if constexpr (is_shifted(Port::kAccess))
-                return read_shifted<Port::kAccess, kItems>(item);
+            if constexpr (is_shifted(Operand::kAccess))
+                return read_shifted<Operand::kAccess, kItems>(item);
             else
-                return read_shared<Port::kAccess, Vector<typename Port::Type, kItems>>(item);
+                return read_shared<Operand::kAccess, Vector<typename Operand::Type, kItems>>(item);
         }
         // In global memory, `along` elements from the thread's first.
         template <int kArray>
         CUSCAN_DEVICE const auto* element(int64 along) const {
-            using Port = PortOfArray<Config, kArray>;
-            return advance<Port::kAccess>((const typename Port::Type*)row.array[kArray], geometry.axis.stride[kArray],
-                                          first + lane * kItems + along);
+            using Operand = OperandOfArray<Config, kArray>;
+            return advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray], geometry.axis.stride[kArray],
+                                             first + lane * kItems + along);
         }
     };
 
     template <class Source>
     CUSCAN_DEVICE void compare_keys(const Reader<Source>& reader) {
-        using Key = typename Config::SegmentPort::Type;
+        using Key = typename Config::SegmentOperand::Type;
         constexpr int kArray = Numbers::kSegments;
         const int64 origin = reader.first + reader.lane * kItems;
         const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, or enough

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from cuscan.api import adopt_recurrence, adopt_scan
-from cuscan.call import Flags, Operands, choose_extremum, make_flags
 from cuscan.distributed.dtensors import takes_dtensors
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import Flags, Operands, choose_extremum, make_flags
 from cuscan.signatures import LAST, Op, Ties, choose_axis, spells_keywords_of
 
 __all__ = [

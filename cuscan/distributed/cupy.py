@@ -7,13 +7,13 @@ from typing import Any
 
 import cupy
 
-from cuscan.call import Flags, Operands
 from cuscan.distributed import sharded
 from cuscan.distributed.header import check_headers
 from cuscan.distributed.messages import lay_out
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.errors import ScanTypeError
 from cuscan.linearised import Call
+from cuscan.request.call import Flags, Operands
 
 Array = Any
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cuscan import derivatives
-from cuscan.call import find_dtype
 from cuscan.distributed.pieces import Array, Arrays
 from cuscan.distributed.sharded import Ranks, cut, place_of
 from cuscan.dtypes import DType
 from cuscan.linearised import Call, LinearisedScan
+from cuscan.request.call import find_dtype
 
 
 class ShardedNamespace(derivatives.Namespace, Protocol):

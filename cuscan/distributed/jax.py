@@ -15,14 +15,14 @@ import numpy as np
 from cuscan.autograd.jax import adopted, scan
 from cuscan.autograd.jax_calls import request_of
 from cuscan.autograd.jax_initial import carry_of, number_of
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
-from cuscan.checks import check_offsets, lies_along
 from cuscan.errors import ScanValueError
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
 from cuscan.request import ScanRequest
+from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands, one_or_all
+from cuscan.request.checks import check_offsets, lies_along
 from cuscan.states import SCALAR
 
 Array = Any

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from cuscan import backends
-from cuscan.call import CARRY, Flags, Operands, find_dtype
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, DType
 from cuscan.interop import adopt
@@ -17,6 +16,7 @@ from cuscan.interop.view import ArrayView, number_like
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
 from cuscan.request import make_request
+from cuscan.request.call import CARRY, Flags, Operands, find_dtype
 from cuscan.states import SCALAR
 
 Array = Any

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cuscan.call import CARRY, SEGMENTS, find_operator, one_or_all
-from cuscan.checks import check_offsets
 from cuscan.distributed.pieces import Array, Arrays, Namespace, Piece, Total, fold, positioned, run
 from cuscan.dtypes import DTYPES
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request.call import CARRY, SEGMENTS, find_operator, one_or_all
+from cuscan.request.checks import check_offsets
 
 
 class Ranks(Protocol):

@@ -11,7 +11,6 @@ from torch.autograd import forward_ad
 
 from cuscan.autograd.torch import TorchNamespace
 from cuscan.autograd.torch_recording import Recording
-from cuscan.call import CARRY, Flags, Operands
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
 from cuscan.distributed.header import check_headers
@@ -20,6 +19,7 @@ from cuscan.dtypes import DType
 from cuscan.errors import MissingDependencyError, ScanTypeError, ScanValueError
 from cuscan.interop.torch import is_plain, to_torch, transforms_are_active
 from cuscan.linearised import Call
+from cuscan.request.call import CARRY, Flags, Operands
 
 Array = Any
 Arrays = tuple[Array, ...]

@@ -213,11 +213,11 @@ MISTAKES = (
         "lane == 0;",
     ),
     Mistake(
-        "ring-laps-the-walker",
+        "ring-laps-the-look-back-warp",
         Kind.WAIT,
         "carry-tiles-total-long",
         "kernels/tiles.cuh",
-        "if (kWalksBeside && lane == 0) shared.empty[k % kStages].arrive();",
+        "if (kLooksBackBeside && lane == 0) shared.empty[k % kStages].arrive();",
         "",
     ),
     Mistake(

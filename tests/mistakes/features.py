@@ -11,7 +11,7 @@ from operator_examples import AFFINE, MATRIX_PRODUCT
 
 from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.segment_starts import PIECE
+from cuscan.planning.segment_starts import PIECE
 from mistakes import Kind, Mistake
 
 BACKWARDS, EXCLUSIVE, LAST = {"reverse": True}, {"exclusive": True}, {"return_last": True}
@@ -221,7 +221,7 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "flags-sent-for-while-others-are-read",
+        "flags-loaded-while-others-are-read",
         Kind.WAIT,
         "reset-chain",
         "kernels/tiles.cuh",
@@ -369,12 +369,12 @@ MISTAKES = (
         "{Part(value.real), Part(0)}",
     ),
     Mistake(
-        "shifted-tiles-not-mirrored",
+        "shifted-tiles-not-reversed",
         Kind.ORDER,
         "shifted-backwards",
-        "ports.cuh",
-        "return access == Access::kMirrored || access == Access::kShiftedMirrored;",
-        "return access == Access::kMirrored;",
+        "operands.cuh",
+        "return access == Access::kReversed || access == Access::kShiftedReversed;",
+        "return access == Access::kReversed;",
     ),
     Mistake("bytes-overflow", Kind.BOUND, "bytes", "packed.cuh", "word & 0x00ff00ffu", "word"),
     Mistake(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from chains import look_ahead
+from chains import look_back
 from interval import INTERVAL, Example
 from simulator import DeviceCode, Memory, Simulation, new_workspace, prepare, small_units
 
-from cuscan.config import Target
+from cuscan.planning.config import Target
 from mistakes import Kind, Mistake
 
 GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))
@@ -65,7 +65,7 @@ TURNED = {
     "panels-crossing": ((20, 64, 41), 0, (0, 2, 1), ONE_SM),
     "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
 }
-# Units of chains that only look_ahead.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
+# Units of chains that only look_back.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
 STALLS = {SEEDS - 2: 200, SEEDS - 1: 20}  # odds of long ones, turn by turn
@@ -75,7 +75,7 @@ GIVEN_BACK = """\
         if (Element::kStores && has_results(first)) {
             bool has_carry = Config::kHasInitial;
             Carry carry;
-            if constexpr (Shared::kWalks) {
+            if constexpr (Shared::kLooksBack) {
                 shared.prefixed[k % kRing].wait_together(k / kRing);
                 has_carry = shared.prefix[k % kRing].exists;
                 carry = shared.prefix[k % kRing].carry;
@@ -280,7 +280,7 @@ MISTAKES = (
         "shared.totals[group][0]",
     ),
     Mistake(
-        "groups-do-not-wait-for-the-walker",
+        "groups-do-not-wait-for-the-look-back-warp",
         Kind.WAIT,
         "tiles",
         "kernels/tiles.cuh",
@@ -288,7 +288,7 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "the-walker-does-not-wait-for-the-slot",
+        "the-look-back-warp-does-not-wait-for-the-slot",
         Kind.WAIT,
         "tiles-tight",
         "kernels/tiles.cuh",
@@ -328,7 +328,7 @@ MISTAKES = (
         "\n".join([GIVEN_BACK.splitlines()[-1], *GIVEN_BACK.splitlines()[:-1]]),
     ),
     Mistake(
-        "the-loader-waits-for-tiles-that-nobody-had",
+        "the-producer-waits-for-tiles-that-nobody-had",
         Kind.WAIT,
         "tiles-tight",
         "kernels/tiles.cuh",
@@ -349,8 +349,8 @@ MISTAKES = (
         Kind.STALE,
         "tiles",
         "kernels/tiles.cuh",
-        "tickets() + blocks * kLoaders;",
-        "tickets() + blocks * kLoaders - 1;",
+        "tickets() + blocks * kProducers;",
+        "tickets() + blocks * kProducers - 1;",
     ),
     Mistake(
         "a-ticket-beyond-the-share",
@@ -410,14 +410,14 @@ MISTAKES = (
         "pieces + target::block_count() - 1, words_used",
     ),
     Mistake(
-        "the-workspace-not-left-when-tags-wrap",
+        "the-workspace-not-left-when-epochs-wrap",
         Kind.STALE,
         "tiles",
         "workspace.cuh",
-        "if (!tags_wrap(tag)) return;",
+        "if (!epochs_wrap(epoch)) return;",
         "return;",
     ),
-    Mistake("old-tags-not-forgotten", Kind.STALE, "tiles", "workspace.cuh", "        renew(words_used, 0);\n", ""),
+    Mistake("old-epochs-not-forgotten", Kind.STALE, "tiles", "workspace.cuh", "        renew(words_used, 0);\n", ""),
     Mistake(
         "ticket-not-reset",
         Kind.STALE,
@@ -426,9 +426,9 @@ MISTAKES = (
         "(launches) << 32;",
         "(launches) << 32 | uint32(counts);",
     ),
-    Mistake("tag-not-changed", Kind.STALE, "tiles", "workspace.cuh", "(launches) << 32;", "(launches - 1) << 32;"),
+    Mistake("epoch-not-changed", Kind.STALE, "tiles", "workspace.cuh", "(launches) << 32;", "(launches - 1) << 32;"),
     Mistake(
-        "what-ends-beyond-an-array-sent-for",
+        "what-ends-beyond-an-array-loaded",
         Kind.BOUND,
         "tiles-shifted",
         "stage.cuh",
@@ -436,7 +436,7 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "what-begins-before-an-array-sent-for",
+        "what-begins-before-an-array-loaded",
         Kind.BOUND,
         "tiles-misaligned",
         "stage.cuh",
@@ -444,7 +444,7 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "the-last-piece-of-a-tile-not-sent-for",
+        "the-last-piece-of-a-tile-not-loaded",
         Kind.BOUND,
         "tiles-shifted",
         "stage.cuh",
@@ -480,36 +480,36 @@ MISTAKES = (
         Kind.PLACE,
         "tiles-shifted",
         "stage.cuh",
-        "if constexpr (is_shifted(Port::kAccess)) item +=",
+        "if constexpr (is_shifted(Operand::kAccess)) item +=",
         "if constexpr (false) item +=",
     ),
     Mistake(
         "a-chain-goes-on-in-the-next",
         Kind.STALE,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "if (chain != chain_) {",
         "if (chain_ > chain) {",
     ),
     Mistake(
-        "a-chain-begins-with-old-groups", Kind.STALE, "tiles", "look_ahead.cuh", "            next_group_ = 0;\n", ""
+        "a-chain-begins-with-old-groups", Kind.STALE, "tiles", "look_back.cuh", "            next_group_ = 0;\n", ""
     ),
     Mistake(
         "a-chain-begins-with-the-old-section",
         Kind.STALE,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "            has_section_ = has_carry;\n",
         "",
     ),
     Mistake(
-        "sections-forgotten", Kind.LOST, "walk", "look_ahead.cuh", "if (kLevels > 2 && count >= room) {", "if (false) {"
+        "sections-forgotten", Kind.LOST, "walk", "look_back.cuh", "if (kLevels > 2 && count >= room) {", "if (false) {"
     ),
     Mistake(
         "the-groups-behind-a-section-lost",
         Kind.LOST,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "total, 0, room, count - room",
         "total, 0, 0, 0",
     ),
@@ -529,20 +529,20 @@ MISTAKES = (
         "choose(is_later, part[2 * j], part[2 * j + 1])",
         "choose(is_later, part[2 * j + 1], part[2 * j])",
     ),
-    Mistake("one-group-is-not-taken", Kind.LOST, "tiles", "look_ahead.cuh", "&& whole > 0) take", "&& whole > 1) take"),
+    Mistake("one-group-is-not-taken", Kind.LOST, "tiles", "look_back.cuh", "&& whole > 0) take", "&& whole > 1) take"),
     Mistake(
         "the-unit-before-not-waited-for",
         Kind.WAIT,
         "tiles-tight",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "here[j] = first + j * kLanes >= end;",
         "here[j] = first + j * kLanes + 1 >= end;",
     ),
     Mistake(
-        "the-unit-before-not-sent-for",
+        "the-unit-before-not-loaded",
         Kind.PLACE,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "j * kLanes >= end);",
         "j * kLanes + 1 >= end);",
     ),
@@ -550,7 +550,7 @@ MISTAKES = (
         "the-walk-ahead-does-not-wait-for-all",
         Kind.WAIT,
         "tiles-tight",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "if (target::ballot(all) == ~0u) return;\n            }",
         "if (target::ballot(all) != 0) return;\n            }",
     ),
@@ -558,28 +558,28 @@ MISTAKES = (
         "lanes-part-in-the-walk-ahead",
         Kind.WAIT,
         "tiles-tight",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "if (target::ballot(all) == ~0u) return;\n            }",
         "if (all || target::ballot(all) == ~0u) return;\n            }",
     ),
     Mistake(
-        "what-was-sent-for-is-not-waited-for",
+        "what-was-loaded-is-not-waited-for",
         Kind.WAIT,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "if (target::ballot(all) == ~0u) return;\n                look(end);",
         "return;",
     ),
     Mistake(
-        "what-was-sent-for-is-of-other-groups",
+        "what-was-loaded-is-of-other-groups",
         Kind.PLACE,
         "walk",
-        "look_ahead.cuh",
-        "if (kSendsAhead) look(units_);  // on its way while these are added up",
+        "look_back.cuh",
+        "if (kPrefetches) look(units_);  // on its way while these are added up",
         "",
     ),
     Mistake(
-        "sent-for-before-there-is-a-stage",
+        "loaded-before-there-is-a-stage",
         Kind.WAIT,
         "tiles-ahead",
         "kernels/tiles.cuh",
@@ -597,23 +597,25 @@ MISTAKES = (
         "kScansAhead ? k >= kGroups : exists",
         "exists",
     ),
-    Mistake("nobody-knows-the-tag", Kind.STALE, "tiles", "kernels/tiles.cuh", "shared.tag[loader] = ticket.tag;", ""),
+    Mistake(
+        "nobody-knows-the-epoch", Kind.STALE, "tiles", "kernels/tiles.cuh", "shared.epoch[producer] = ticket.epoch;", ""
+    ),
     Mistake(
         "a-group-in-the-place-of-the-next",
         Kind.PLACE,
         "walk",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "lane_ >= place) groups_",
         "lane_ > place) groups_",
     ),
     Mistake(
-        "a-group-too-many", Kind.BOUND, "walk", "look_ahead.cuh", "int(group % kLanes) - 1)", "int(group % kLanes))"
+        "a-group-too-many", Kind.BOUND, "walk", "look_back.cuh", "int(group % kLanes) - 1)", "int(group % kLanes))"
     ),
     Mistake(
         "units-of-the-group-before",
         Kind.PLACE,
         "walk-short",
-        "look_ahead.cuh",
+        "look_back.cuh",
         "if (j == whole) units",
         "if (j + 1 == whole) units",
     ),
@@ -634,11 +636,11 @@ MISTAKES = (
         "(first + 4 < geometry.axis.size)",
     ),
     Mistake(
-        "columns-twisted-one-way-only",
+        "columns-swizzled-one-way-only",
         Kind.ORDER,
         "strips-pairs",
         "flat_tile.cuh",
-        "turn(vector, twist);\n        CUSCAN_UNROLL\n        for (int s",
+        "turn(vector, swizzle);\n        CUSCAN_UNROLL\n        for (int s",
         "CUSCAN_UNROLL\n        for (int s",
     ),
     Mistake(
@@ -664,11 +666,11 @@ MISTAKES = (
         "not-waited-for-what-is-sought", Kind.WAIT, "strips", "kernels/strips.cuh", "stage.sought.wait(phase(k));", ""
     ),
     Mistake(
-        "not-all-seekers-arrive",
+        "not-all-look-back-warps-arrive",
         Kind.WAIT,
         "strips",
         "kernels/strips.cuh",
-        "stage.sought.init(kWalkers * kSeekers * target::kWarp);",
+        "stage.sought.init(kScanWarps * kLookBackWarps * target::kWarp);",
         "stage.sought.init(target::kWarp);",
     ),
     Mistake(
@@ -699,7 +701,7 @@ MISTAKES = (
         "the-walk-does-not-wait",
         Kind.WAIT,
         "strips",
-        "tagged.cuh",
+        "published.cuh",
         "if (target::ballot(all) == ~0u) return;",
         "return;",
     ),
@@ -804,7 +806,7 @@ MISTAKES = (
         "",
     ),
     Mistake(
-        "whole-rows-sent-for-before-their-stage-is-free",
+        "whole-rows-loaded-before-their-stage-is-free",
         Kind.WAIT,
         "whole-rows",
         "kernels/whole_rows.cuh",
@@ -856,7 +858,7 @@ MISTAKES = (
         Kind.WAIT,
         "whole-rows-units",
         "kernels/whole_rows.cuh",
-        "if (kShares > 1) target::barrier_sync<kFolding>(kFolders * target::kWarp);",
+        "if (kShares > 1) target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);",
         "",
     ),
     Mistake(
@@ -932,11 +934,11 @@ MISTAKES = (
         "precedes, carry",
     ),
     Mistake(
-        "loaders-do-not-meet",
+        "producers-do-not-meet",
         Kind.WAIT,
         "strips",
         "kernels/strips.cuh",
-        "target::barrier_sync<kLoading>(kLoaders * target::kWarp);",
+        "target::barrier_sync<kLoading>(kProducers * target::kWarp);",
         "",
     ),
     Mistake(
@@ -964,9 +966,9 @@ MISTAKES = (
         "if ((number + 2) % kGroup != 0) return;",
     ),
     Mistake(
-        "counter-of-another-launch", Kind.STALE, "panels", "column_chain.cuh", "uint64(ticket.tag) << 32", "uint64(0)"
+        "counter-of-another-launch", Kind.STALE, "panels", "column_chain.cuh", "uint64(ticket.epoch) << 32", "uint64(0)"
     ),
-    Mistake("tags-are-not-looked-at", Kind.STALE, "tiles", "tagged.cuh", "uint32(words[i] >> 32) == tag", "true"),
+    Mistake("epochs-are-not-read", Kind.STALE, "tiles", "published.cuh", "uint32(words[i] >> 32) == epoch", "true"),
     Mistake("finished-not-reset", Kind.STALE, "panels", "workspace.cuh", "        finished = 0;\n", ""),
     Mistake(
         "an-initial-value-that-is-none",
@@ -1006,7 +1008,7 @@ MISTAKES = (
 def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     """Scans with and without an initial value, and their results."""
     if family in WALKS:
-        return [look_ahead(*WALKS[family], initial) for initial in (False, True)]
+        return [look_back(*WALKS[family], initial) for initial in (False, True)]
     if family in SUMS:
         shape, axis, gpu = SUMS[family]
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
@@ -1064,7 +1066,7 @@ def check(family: str, code: DeviceCode) -> None:
     planned = scans(family)
     nbytes = max(simulation.plan.workspace_bytes for simulation, _ in planned)
     for seed in range(SEEDS):
-        workspace = new_workspace(nbytes, epoch=2**32 - 3 if seed == SEEDS - 3 else 0)  # tags wrap after two launches
+        workspace = new_workspace(nbytes, epoch=2**32 - 3 if seed == SEEDS - 3 else 0)  # epochs wrap after two launches
         chosen = {"stall_odds": STALLS[seed], "stall_turns": 30_000} if seed in STALLS else {}
         for simulation, expected in 2 * planned:
             np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace, **chosen), expected)

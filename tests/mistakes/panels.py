@@ -153,8 +153,8 @@ WAITS = (
         Kind.WAIT,
         "panels",
         CARRY,
-        "while (!Tagged<Carry>::ready(",
-        "if (!Tagged<Carry>::ready(",
+        "while (!Published<Carry>::ready(",
+        "if (!Published<Carry>::ready(",
     ),
 )
 # Which tile, and where it is.

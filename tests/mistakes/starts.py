@@ -8,7 +8,7 @@ import numpy as np
 from segment_bits import CHUNK, bits_of, found, sorted_offsets
 from simulator import DeviceCode
 
-from cuscan.segment_starts import PIECE
+from cuscan.planning.segment_starts import PIECE
 from mistakes import Kind, Mistake
 
 HEADER = "kernels/segment_starts.cuh"
@@ -20,7 +20,7 @@ MISTAKES = (
     Mistake("reverse-from-too-late", Kind.BOUND, "starts", HEADER, "? of.length - to + 1 :", "? of.length - to + 2 :"),
     Mistake("reverse-to-too-early", Kind.BOUND, "starts", HEADER, "? of.length - from + 1 :", "? of.length - from :"),
     Mistake(
-        "reverse-is-not-mirrored",
+        "reverse-is-not-reversed",
         Kind.ORDER,
         "starts",
         HEADER,

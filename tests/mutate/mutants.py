@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-DEVICE, HOST = "cuscan/cuda", ("cuscan", "cuscan/backends")
+DEVICE, HOST = "cuscan/cuda", ("cuscan", "cuscan/request", "cuscan/planning", "cuscan/backends")
 # What the simulator replaces, and what no array passes.
 SKIPPED = {"cuscan/cuda/target.cuh", "cuscan/__init__.py", "cuscan/__main__.py", "cuscan/cli.py"}
 

@@ -32,18 +32,17 @@ from unittest import mock
 import numpy as np
 from kept import FOLDER, included, kept, one_at_a_time, version_of
 
-from cuscan import tuning
-from cuscan.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.compile.source import entry_name, headers, make_source
-from cuscan.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
-from cuscan.initial import initial_argument
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
-from cuscan.order import Order
-from cuscan.plan import make_plan
+from cuscan.order import CONTIGUOUS, Order
+from cuscan.planning import make_plan
+from cuscan.planning.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
+from cuscan.planning.segment_starts import StartsPlan, plan_starts
 from cuscan.request import ScanRequest, make_request
-from cuscan.segment_starts import StartsPlan, plan_starts
+from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands
+from cuscan.request.initial import initial_argument
 from cuscan.specs import ALIGNMENT, ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -98,14 +97,14 @@ def launcher(config: Config | StartsConfig) -> str:
     """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses for each launch."""
     if isinstance(config, StartsConfig):
         return _STARTS_LAUNCHER.format(entry=entry_name(config))
-    places = [(f"arrays[{i}]", port) for i, port in enumerate(config.ports) if port.present]
-    arrays = ", ".join(f"*(const cuscan::{port.type}*){at}" if port.by_value else at for at, port in places)
+    places = [(f"arrays[{i}]", operand) for i, operand in enumerate(config.operands) if operand.present]
+    arrays = ", ".join(f"*(const cuscan::{operand.type}*){at}" if operand.by_value else at for at, operand in places)
     return _LAUNCHER.format(
         entry=entry_name(config),
         geometry=config.geometry,
         cluster=config.cluster,
         arrays=arrays,
-        count=len(tuple(config.ports)),
+        count=len(tuple(config.operands)),
     )
 
 
@@ -477,16 +476,16 @@ def _launch(
     chosen: dict[str, Any],
 ) -> list[tuple[Array, ...]]:
     simulation = simulations[0]
-    plan, ports = simulation.plan, simulation.plan.config.ports
+    plan, operands = simulation.plan, simulation.plan.config.operands
     assert all((s.plan, s.initial.tobytes()) == (plan, simulation.initial.tobytes()) for s in simulations)
     schedule = Schedule.of(seed, workspace, shared_bytes=plan.config.shared_bytes, launches=len(simulations), **chosen)
     launches = [s.place(seed + i, bits) for i, s in enumerate(simulations)]
     spans: dict[int, Span] = {}
     for number, placed in enumerate(launches):
         may_be_late = simulation.arch >= OVERLAPPING_ARCH and (number > 0 or schedule.first_turn > 0)
-        for memory, port in zip(placed.memories, ports, strict=True):
+        for memory, operand in zip(placed.memories, operands, strict=True):
             if memory is not None and id(memory) not in spans:
-                late = may_be_late and not port.by_value and not memory.is_sparse
+                late = may_be_late and not operand.by_value and not memory.is_sparse
                 spans[id(memory)] = memory.span(number, late=late)
     schedule.arrays, schedule.array_count = (Span * len(spans))(*spans.values()), len(spans)
     named = {id(m): m for placed in launches for m in placed.memories if m is not None} | {id(workspace): workspace}
@@ -626,11 +625,11 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
 
     Calls that the NumPy backend has kept are of other units, and set aside.
     """
-    smaller = {size: Order(order.items, vectors, warps) for size, order in tuning.CONTIGUOUS.items()}
+    smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
     with (
-        mock.patch.dict(tuning.CONTIGUOUS, smaller),
-        mock.patch("cuscan.scan_order.BYTES_TO_WORDS", smaller[8]),
-        mock.patch("cuscan.panels.CHUNKS", 0),
+        mock.patch.dict(CONTIGUOUS, smaller),
+        mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
+        mock.patch("cuscan.planning.panels.CHUNKS", 0),
         mock.patch("cuscan.backends.host._calls", Table()),
     ):
         yield

@@ -480,11 +480,11 @@ void Grid::about_to_store(const void* address) {
     suspend();
 }
 
-void Grid::await_predecessors() {
+void Grid::wait_for_previous_kernel() {
     while (!current->warp->block->launch->may_go_on) suspend();
 }
 
-void Grid::admit_successor() {
+void Grid::allow_next_kernel() {
     Block& block = *current->warp->block;
     if (block.admits) return;
     block.admits = true;
@@ -514,7 +514,7 @@ void Grid::fail_beyond(const void* address, uint32_t bytes) {
 }
 
 // Whoever reads the destination before the copy has arrived finds poison.
-void Grid::send_for(void* destination, const void* source, uint32_t bytes, Phase& phase) {
+void Grid::load_pieces(void* destination, const void* source, uint32_t bytes, Phase& phase) {
     if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
     // Now and then a large one takes so long that many later ones overtake it.
@@ -537,7 +537,7 @@ void Grid::store_in_bulk(void* destination, const void* source, uint32_t bytes) 
     maybe_suspend(2);
 }
 
-void Grid::await_sent() {
+void Grid::wait_for_bulk_stores() {
     while (current->sending > 0) suspend();
 }
 

@@ -6,8 +6,9 @@
 // collectives, a barrier that a thread left the kernel without, misaligned access, access beyond an array, words sent to a
 // block that has not begun or has returned, waiting that has no end.
 //
-// Launches overlap: one may begin when every block of the one before has called admit_successor or returned, and the kernel
-// before the first one still runs for a while. What a launch reads and writes has other bytes until the launch before ends.
+// Launches overlap: one may begin when every block of the one before has called allow_next_kernel or returned, and the
+// kernel before the first one still runs for a while. What a launch reads and writes has other bytes until the launch before
+// ends.
 //
 // Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). There,
 // others see stores late and in any order: those of the same block when its thread arrives at a barrier, those of other
@@ -151,7 +152,7 @@ struct FreeShared {
 
 struct Launch {
     std::vector<uint32_t> waiting;  // clusters to start, the next one last
-    uint32_t admitting = 0;         // blocks that have called admit_successor or have returned
+    uint32_t admitting = 0;         // blocks that have called allow_next_kernel or have returned
     uint32_t returned = 0;          // blocks
     bool may_go_on = false;         // the launch before has ended
     uint64_t end = ~uint64_t(0);    // on the clock: some time after all blocks have returned
@@ -215,8 +216,8 @@ public:
     void cluster_arrive();
     void cluster_wait();
     void arrive(Phase& phase);
-    void await_predecessors();
-    void admit_successor();
+    void wait_for_previous_kernel();
+    void allow_next_kernel();
     // Threads may touch these bytes.
     void check_access(const void* address, uint32_t bytes) {
         if (!is_in_an_array(address, bytes)) fail_beyond(address, bytes);
@@ -231,9 +232,9 @@ public:
     void progress() { last_progress_ = clock_; }
     void about_to_store(const void* address);
     void store_in_bulk(void* destination, const void* source, uint32_t bytes);
-    void await_sent();
+    void wait_for_bulk_stores();
     void fence_before_copies();
-    void send_for(void* destination, const void* source, uint32_t bytes, Phase& phase);
+    void load_pieces(void* destination, const void* source, uint32_t bytes, Phase& phase);
     void send(uint32_t block, void* destination, const void* words, uint32_t bytes, Phase& phase);
     [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
     Random& random() { return random_; }

@@ -39,11 +39,11 @@ inline uint32 block_count() { return simulator::grid->blocks; }
 
 // Without these instructions kernels run one after the other.
 constexpr bool kOverlaps = SIMULATED_ARCH >= 90;
-inline void await_predecessors() {
-    if (kOverlaps) simulator::grid->await_predecessors();
+inline void wait_for_previous_kernel() {
+    if (kOverlaps) simulator::grid->wait_for_previous_kernel();
 }
-inline void admit_successor() {
-    if (kOverlaps) simulator::grid->admit_successor();
+inline void allow_next_kernel() {
+    if (kOverlaps) simulator::grid->allow_next_kernel();
 }
 
 template <class Shared>
@@ -204,20 +204,20 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
     }
 }
 
-// ---- bulk copies: they arrive some time after they were sent for ----------------------------------------------------
+// ---- bulk copies: they arrive some time after they were staged ----------------------------------------------------
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
 inline void fence_before_copies() { simulator::grid->fence_before_copies(); }
 inline void fence_after_init() { simulator::grid->release_to_block(); }
-inline void send_in_bulk(void* destination, const void* source, uint32 bytes) {
+inline void store_in_bulk(void* destination, const void* source, uint32 bytes) {
     check_aligned(destination, 16);
     check_aligned(source, 16);
     if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
     simulator::grid->store_in_bulk(destination, source, bytes);
 }
 
-inline void await_sent() { simulator::grid->await_sent(); }
+inline void wait_for_bulk_stores() { simulator::grid->wait_for_bulk_stores(); }
 
 struct Barrier {
     simulator::Phase state;
@@ -233,7 +233,7 @@ struct Barrier {
         check_aligned(destination, 16);
         check_aligned(source, 16);
         if (bytes % 16 != 0) simulator::grid->fail("bulk copy of %u bytes, not a multiple of 16", bytes);
-        simulator::grid->send_for(destination, source, bytes, state);
+        simulator::grid->load_pieces(destination, source, bytes, state);
     }
     template <class T>
     SIMULATOR_UNWATCHED void load(T* destination, const T* source) {
@@ -243,7 +243,7 @@ struct Barrier {
         simulator::grid->check_access(source, sizeof(T));
         simulator::grid->in_order(&state, sizeof(state));
         state.expected += sizeof(T);
-        simulator::grid->send_for(destination, source, sizeof(T), state);
+        simulator::grid->load_pieces(destination, source, sizeof(T), state);
     }
     template <class T>
     void send(int block, Words<T>* destination, const Words<T>& words) {

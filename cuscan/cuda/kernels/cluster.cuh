@@ -25,8 +25,8 @@ struct ClusterShared {
 template <class Config>
 CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     using Shared = ClusterShared<Config>;
     using Tile = typename Shared::Tile;
     using State = typename Shared::State;
@@ -35,7 +35,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     using CarryOp = typename Element::CarryOp;
     constexpr int kCluster = Config::kCluster, kUnits = Config::kUnits, kWarps = Config::kWarps;
     constexpr bool kSends = Shared::kRowUnits > 1;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/cluster.py must ask for more shared memory");
     static_assert(Shared::kRowUnits <= target::kWarp, "a lane for each unit");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
@@ -77,7 +77,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     if (!Element::kStores && !Tile::has_end(geometry, first)) return;
     const State before = fold_warps<typename Element::Op>(totals, warp_in_unit);
 
-    // ---- what precedes the unit: the order of look_ahead.cuh
+    // ---- what precedes the unit: the order of look_back.cuh
     bool has_carry = Config::kHasInitial;
     if (kSends && unit > 0) {
         shared.totals.wait_together(0);

@@ -19,11 +19,11 @@ template <class Config>
 struct PanelShared {
     static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
     target::Barrier arrived;
-    uint32 tag;          // of the launch, where blocks share panels
+    uint32 epoch;        // of the launch, where blocks share panels
     Row<Config> origin;  // a lane indexes it at run time, which registers do not allow
     PanelTurn<Config> turns[kTurns];
 };
-// The bytes that panel_tile.py leaves for it.
+// The bytes that planning/panel_tile.py leaves for it.
 constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 80 * tiled; }
 
 template <class Config>
@@ -79,10 +79,11 @@ struct Panels {
     CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
         using Numbers = Arrays<Config>;
         auto& arrived = shared.arrived;
-        for_each_value<Config>([&](auto k, auto port) { tile.template load<decltype(k)::value>(port, turn, arrived); });
+        for_each_value<Config>(
+            [&](auto k, auto operand) { tile.template load<decltype(k)::value>(operand, turn, arrived); });
         if constexpr (Element::kMasked) tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
-            tile.template load<Numbers::kSegments>(typename Config::SegmentPort(), turn, arrived);
+            tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
         arrived.arrive_loaded();
         arrived.arrive();  // for the elements that it has stored itself
     }
@@ -165,7 +166,7 @@ struct Panels {
     CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // of column 0
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 panels = geometry.number;
-        return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.tag};
+        return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.epoch};
     }
     CUSCAN_DEVICE bool has_left(const Turn& now) const { return kChain && carry().tree.has_parts(now.unit); }
     CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
@@ -249,8 +250,9 @@ struct Panels {
         for (int i = 0; i < kSlots; i += kPack)
             if (is_in) finish(share, here.turn, here.place, i);
         sync_workers();  // all results are there
-        for_each_result<Config>([&](auto k, auto port) {
-            if constexpr (Element::kStores) tile.template store<Arrays<Config>::kResults + decltype(k)::value>(port, here);
+        for_each_result<Config>([&](auto k, auto operand) {
+            if constexpr (Element::kStores)
+                tile.template store<Arrays<Config>::kResults + decltype(k)::value>(operand, here);
         });
     }
     static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
@@ -360,7 +362,7 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     };
     Kernel kernel(target::shared_memory<Shared>().bytes, geometry, initial, workspace);
     auto& shared = kernel.shared;
-    target::await_predecessors();
+    target::wait_for_previous_kernel();
     if (target::thread_index() == 0) {
         shared.origin = origin;
         shared.arrived.init(2 * Kernel::kThreads);
@@ -372,14 +374,14 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
         SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words);
         if (target::thread_index() == Kernel::kThreads) {
             chunks.open();
-            shared.tag = chunks.tag();
+            shared.epoch = chunks.epoch();
         }
         target::sync_block();
         kernel.run(typename Kernel::Chunks{chunks, tiles, levels});
-        workspace->admit_successor(shared.tag);
-        workspace->leave(shared.tag, geometry.workspace_words);
+        workspace->allow_next_kernel(shared.epoch);
+        workspace->leave(shared.epoch, geometry.workspace_words);
     } else {
-        target::admit_successor();
+        target::allow_next_kernel();
         target::sync_block();
         kernel.run(typename Kernel::Own{geometry.number, uint32(geometry.tiles)});
     }

@@ -9,8 +9,8 @@ namespace cuscan {
 template <class Config>
 CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
                         const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
     using Element = Elements<Config>;
     constexpr int kRowsPerWarp = target::kWarp / Config::kLanes;

@@ -10,7 +10,7 @@
 
 namespace cuscan {
 
-// The host writes it as 64-bit words (segment_starts.py).
+// The host writes it as 64-bit words (planning/segment_starts.py).
 struct Segmentation {
     uint64 count;     // of the offsets
     int64 step;       // bytes from one to the next
@@ -83,8 +83,8 @@ private:
 
 template <class Offset, int kWarps, int kWords, bool kCarries>
 CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     struct Shared {
         uint32 words[kWarps][kWords];
     };

@@ -2,18 +2,18 @@
 // A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp
 // has one task, and every stage a barrier for each:
 //
-// * loaders send for a tile, as soon as its stage is free;
-// * folders add up the tile's runs;
-// * walkers add those up, from run to run, and know what precedes the units: a lane for a column of one;
-// * finishers write the results over the values, and store them.
+// * producers load a tile as soon as its stage is free;
+// * reduce warps add up the tile's runs;
+// * scan warps add those up, from run to run, and know what precedes the units: a lane for a column of one;
+// * store warps write the results over the values, and store them.
 //
 // So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
 //
 // Blocks have strips of their own (then a unit can be several tiles), or share them, by batches of tiles (batches.cuh).
-// Then three take the place of a walker:
+// Then three take the place of a scan warp:
 //
-// * a summer adds up, from run to run, and publishes what a batch adds up to;
-// * seekers find what precedes the batch, when all of it is there;
+// * a scan warp adds up, from run to run, and publishes what a batch adds up to;
+// * look-back warps find what precedes the batch, when all of it is there;
 // * a spreader finds what precedes the units.
 #pragma once
 #include "../batches.cuh"
@@ -28,7 +28,7 @@ struct StripsShared {
     using Layout = StripLayout<Config>;
     static constexpr bool kGrid = Config::kGrid;  // blocks share strips
     using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Config::kBatch * Layout::kUnits,
-                           Config::kSeekers, Config::kLooks, Config::kHasInitial>;
+                           Config::kLookBackWarps, Config::kLooks, Config::kHasInitial>;
 
     // What precedes the unit with a column's last element, where a carry goes out.
     struct Stage : Behind<Tile::kCarriesOut, Carry, Config::kColumns> {
@@ -40,8 +40,8 @@ struct StripsShared {
         target::Barrier known, arrived, folded, summed, sought, prefixed, free;
     };
     Stage stages[Config::kStages];
-    uint32 tag;  // of the launch, where blocks share strips
-    typename Walk::Exchange exchange[kGrid ? Config::kWalkers : 1];
+    uint32 epoch;  // of the launch, where blocks share strips
+    typename Walk::Exchange exchange[kGrid ? Config::kScanWarps : 1];
     // Of each column, where a block has its own; and for lanes without one.
     using Chain = SectionCarry<Carry, typename Tile::CarryOp, 1, Config::kHasInitial>;
     typename Chain::Sections sections[kGrid ? 1 : Config::kColumns + 1];
@@ -59,19 +59,19 @@ struct Strips {
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
     using Stage = typename StripsShared<Config>::Stage;
-    static constexpr int kWarps = Config::kWarps, kLoaders = Config::kLoaders, kStages = Config::kStages;
-    static constexpr int kFolders = Config::kFolders;  // warps, as kWarps are finishers
+    static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
+    static constexpr int kReduceWarps = Config::kReduceWarps;  // warps, as kWarps are store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
-    static constexpr int kWalkers = Config::kWalkers;  // or summers, or spreaders; each has kSeekers
-    static constexpr int kSeekers = Config::kSeekers;
+    static constexpr int kScanWarps = Config::kScanWarps;  // or scan warps, or spreaders; each has kLookBackWarps
+    static constexpr int kLookBackWarps = Config::kLookBackWarps;
     static constexpr int kSlice = Layout::kSlice;
-    // Numbers of barriers: the loaders' own, where all warps meet in the beginning; the first one of seekers.
-    static constexpr int kLoading = 1, kSeeking = 2;
-    static_assert(kSeeking + kWalkers <= 16, "");
+    // Numbers of barriers: the producers' own, where all warps meet in the beginning; the first one of look-back warps.
+    static constexpr int kLoading = 1, kLookingBack = 2;
+    static_assert(kLookingBack + kScanWarps <= 16, "");
     static_assert(kBatch <= kStages, "what precedes a batch is sought when all of it is there");
     static constexpr int kThreads =
-        (kLoaders + kFolders + kWarps + kWalkers * (Config::kGrid ? 2 + kSeekers : 1)) * target::kWarp;
+        (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kLookBackWarps : 1)) * target::kWarp;
 
     StripsShared<Config>& shared;
     const Row<Config>& origin;
@@ -111,32 +111,32 @@ struct Strips {
         return geometry.elements() - 1 - int64(turn.unit) * Layout::kRows;
     }
     CUSCAN_DEVICE bool ends_in(const Turn& turn) const { return last_row(turn) >= 0 && last_row(turn) < Layout::kRows; }
-    // By folders, some stages each: the hardware makes one barrier after the other for the threads of a warp.
+    // By reduce warps, some stages each: the hardware makes one barrier after the other for the threads of a warp.
     CUSCAN_DEVICE void make_barriers(int warp) {
         if (lane() != 0) return;
-        for (int i = warp; i < kStages; i += kFolders) make_barriers(shared.stages[i]);
+        for (int i = warp; i < kStages; i += kReduceWarps) make_barriers(shared.stages[i]);
         target::fence_after_init();
     }
     static CUSCAN_DEVICE void make_barriers(Stage& stage) {
         stage.known.init(1);
-        stage.arrived.init(kLoaders * target::kWarp + 1);
-        stage.folded.init(kFolders * target::kWarp);
-        stage.summed.init(kWalkers * target::kWarp);
-        stage.sought.init(kWalkers * kSeekers * target::kWarp);
-        stage.prefixed.init(kWalkers * target::kWarp);
+        stage.arrived.init(kProducers * target::kWarp + 1);
+        stage.folded.init(kReduceWarps * target::kWarp);
+        stage.summed.init(kScanWarps * target::kWarp);
+        stage.sought.init(kScanWarps * kLookBackWarps * target::kWarp);
+        stage.prefixed.init(kScanWarps * target::kWarp);
         stage.free.init(kWarps * target::kWarp);
     }
 
-    CUSCAN_DEVICE void run_loader(int loader) {
-        const int thread = loader * target::kWarp + lane();
+    CUSCAN_DEVICE void run_producer(int producer) {
+        const int thread = producer * target::kWarp + lane();
         const Schedule own{strips(), tiles()};
         SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words);
         Turn batch{};
         if (Config::kGrid && thread == 0) tickets.open();
-        target::await_predecessors();  // for all: they meet these warps at the barrier
+        target::wait_for_previous_kernel();  // for all: they meet these warps at the barrier
         if (Config::kGrid && thread == 0) {
             batch = tickets.first();
-            shared.tag = tickets.tag();
+            shared.epoch = tickets.epoch();
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, part = 0;; ++k, ++part) {
@@ -147,38 +147,39 @@ struct Strips {
                 if (thread == 0) {
                     if (part == kBatch) batch = tickets.next(), part = 0;
                     stage.turn = {batch.exists, batch.strip, batch.unit * kBatch + part};
-                    // A block that sent for tiles far ahead of its work would hold up all others.
+                    // A block that staged tiles far ahead of its work would hold up all others.
                     if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
                     stage.known.arrive();
                 }
-                target::barrier_sync<kLoading>(kLoaders * target::kWarp);
+                target::barrier_sync<kLoading>(kProducers * target::kWarp);
                 now = stage.turn;
             } else {
                 now = own.turn(k);
                 if (thread == 0) stage.turn = now;
             }
             if (now.exists && tile(now).lies_together(tile(now).value_rows())) {
-                if (thread == 0) tile(now).send_together(stage.values, stage.arrived);
+                if (thread == 0) tile(now).load_in_bulk(stage.values, stage.arrived);
             } else {
                 if (thread == 0) stage.arrived.arrive();
-                if (now.exists) tile(now).template send_for<kLoaders * target::kWarp>(stage.values, stage.arrived, thread);
+                if (now.exists)
+                    tile(now).template load_pieces<kProducers * target::kWarp>(stage.values, stage.arrived, thread);
             }
             stage.arrived.arrive_loaded();
             if (!now.exists) break;
         }
         if constexpr (Config::kGrid)
-            workspace->admit_successor(shared.tag);
+            workspace->allow_next_kernel(shared.epoch);
         else
-            target::admit_successor();
+            target::allow_next_kernel();
     }
 
-    CUSCAN_DEVICE void run_folder(int warp) {
+    CUSCAN_DEVICE void run_reduce(int warp) {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             CUSCAN_NO_UNROLL
-            for (int w = warp; w < kWarps && now.exists; w += kFolders) tile(now).fold(stage.values, stage.exchange, w);
+            for (int w = warp; w < kWarps && now.exists; w += kReduceWarps) tile(now).fold(stage.values, stage.exchange, w);
             stage.folded.arrive();
             if (!now.exists) return;
         }
@@ -189,8 +190,8 @@ struct Strips {
         int unit, column;
         bool exists;
     };
-    static CUSCAN_DEVICE Place place(int walker) {
-        const int unit = lane() / kSlice, column = walker * kSlice + lane() % kSlice;
+    static CUSCAN_DEVICE Place place(int scan_warp) {
+        const int unit = lane() / kSlice, column = scan_warp * kSlice + lane() % kSlice;
         return {unit, column, unit < kUnits && column < Layout::kColumns};
     }
     CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
@@ -201,8 +202,8 @@ struct Strips {
     }
 
     // Strips of the block's own: the carry stays in the lane.
-    CUSCAN_DEVICE void run_own_walker(int walker) {
-        const Place place = this->place(walker);
+    CUSCAN_DEVICE void run_own_scan(int scan_warp) {
+        const Place place = this->place(scan_warp);
         const int column = place.exists ? place.column : 0;
         typename StripsShared<Config>::Chain carry;
         auto& sections = shared.sections[place.exists ? column : Layout::kColumns];
@@ -218,8 +219,8 @@ struct Strips {
                 carry.begin(sections, start(now, column));
                 unit_prefix = convert<State>(sections.before);
             }
-            const State total = put_before_runs(stage, walker, place, part > 0, parts.before(part, false, unit_prefix));
-            of_lane(stage, walker) = unit_prefix;
+            const State total = put_before_runs(stage, scan_warp, place, part > 0, parts.before(part, false, unit_prefix));
+            of_lane(stage, scan_warp) = unit_prefix;
             if constexpr (Element::kCarriesOut)
                 if (place.exists && ends_in(now)) stage.behind[column] = carry.before(unit);
             const State of_unit = parts.push(part, total);
@@ -230,8 +231,8 @@ struct Strips {
         }
     }
 
-    static CUSCAN_DEVICE State& of_lane(Stage& stage, int walker) {
-        return stage.units.state[walker * target::kWarp + lane()];
+    static CUSCAN_DEVICE State& of_lane(Stage& stage, int scan_warp) {
+        return stage.units.state[scan_warp * target::kWarp + lane()];
     }
     // What the runs of the lane's unit add up to, in a tile. Lanes without a column have a place of their own.
     struct OfRuns {
@@ -239,16 +240,17 @@ struct Strips {
         int step;
         CUSCAN_DEVICE State& operator[](int run) const { return first[run * step]; }
     };
-    static CUSCAN_DEVICE OfRuns of_runs(Stage& stage, int walker, const Place& place) {
-        if (!place.exists) return {&of_lane(stage, walker), 0};
+    static CUSCAN_DEVICE OfRuns of_runs(Stage& stage, int scan_warp, const Place& place) {
+        if (!place.exists) return {&of_lane(stage, scan_warp), 0};
         return {&stage.exchange.at(place.unit * Layout::kPartRuns, place.column), Layout::kColumns};
     }
     // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that, if
     // there are any, and the runs before in the part. Gives what all add up to. Some are read before any is overwritten: a
     // load waits for the stores before it.
-    CUSCAN_DEVICE State put_before_runs(Stage& stage, int walker, const Place& place, bool has_parts, const State& parts) {
+    CUSCAN_DEVICE State put_before_runs(Stage& stage, int scan_warp, const Place& place, bool has_parts,
+                                        const State& parts) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
-        const OfRuns of_runs = this->of_runs(stage, walker, place);
+        const OfRuns of_runs = this->of_runs(stage, scan_warp, place);
         PairedFold<Op, 5, State> pairs;
         State total;
         CUSCAN_UNROLL
@@ -274,7 +276,7 @@ struct Strips {
     CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 strips = this->strips();
-        return {workspace->words() + TotalsTable<Carry>::whole_lines(strips), strips * Layout::kColumns, shared.tag};
+        return {workspace->words() + TotalsTable<Carry>::whole_lines(strips), strips * Layout::kColumns, shared.epoch};
     }
     // What a unit adds up to.
     static CUSCAN_DEVICE State total(const OfRuns& of_runs) {
@@ -294,8 +296,8 @@ struct Strips {
         }
         return total;
     }
-    CUSCAN_DEVICE void run_summer(int walker) {
-        const Place place = this->place(walker);
+    CUSCAN_DEVICE void run_scan(int scan_warp) {
+        const Place place = this->place(scan_warp);
         const TotalsTable<Carry> table = this->table();
         Tiles tiles;
         for (uint32 k = 0;; ++k) {
@@ -303,20 +305,20 @@ struct Strips {
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
             if (!now.exists) return;
-            const State of_unit = total(of_runs(stage, walker, place));
+            const State of_unit = total(of_runs(stage, scan_warp, place));
             const Units units(convert<Carry>(of_unit), place.unit);
             const Carry total = tiles.push(now.unit % kBatch, units.total);
             if (now.unit % kBatch == kBatch - 1 && place.exists && place.unit == 0)
                 table.publish(now.unit / kBatch, chain(now, place.column), total);
-            put_before_runs(stage, walker, place, false, State{});  // while the total is on its way
-            of_lane(stage, walker) = of_unit;
+            put_before_runs(stage, scan_warp, place, false, State{});  // while the total is on its way
+            of_lane(stage, scan_warp) = of_unit;
             target::sync_warp();
             stage.summed.arrive();
         }
     }
-    CUSCAN_DEVICE void run_seeker(int walker, int seeker) {
-        typename StripsShared<Config>::Walk walk(shared.exchange[walker], seeker, kSeeking + walker);
-        const int column = walker * kSlice + walk.column();
+    CUSCAN_DEVICE void run_look_back(int scan_warp, int look_back_warp) {
+        typename StripsShared<Config>::Walk walk(shared.exchange[scan_warp], look_back_warp, kLookingBack + scan_warp);
+        const int column = scan_warp * kSlice + walk.column();
         uint64 strip = ~uint64(0);
         for (uint32 k = 0;;) {
             Stage& first = stage(k);
@@ -333,8 +335,8 @@ struct Strips {
             for (; k < end; ++k) stage(k).sought.arrive();
         }
     }
-    CUSCAN_DEVICE void run_spreader(int walker) {
-        const Place place = this->place(walker);
+    CUSCAN_DEVICE void run_spreader(int scan_warp) {
+        const Place place = this->place(scan_warp);
         const int column = place.exists ? place.column : 0;
         Carry prefix;  // of the batch
         Tiles tiles;   // in it
@@ -344,7 +346,7 @@ struct Strips {
             const Turn now = stage.turn;
             if (!now.exists) return stage.prefixed.arrive();
             stage.summed.wait(phase(k));
-            State& unit = of_lane(stage, walker);
+            State& unit = of_lane(stage, scan_warp);
             const Units units(convert<Carry>(unit), place.unit);
             const uint32 part = now.unit % kBatch;
             stage.sought.wait(phase(k));
@@ -360,7 +362,7 @@ struct Strips {
         }
     }
 
-    CUSCAN_DEVICE void run_finisher(int warp) {
+    CUSCAN_DEVICE void run_store(int warp) {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             if (!Config::kHolds) stage.prefixed.wait(phase(k));
@@ -415,32 +417,33 @@ struct Strips {
 template <class Config>
 CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                           const Geometry<Config>& geometry) {
-    static_assert(sizeof(StripsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(StripsShared<Config>) <= Config::kSharedBytes,
+                  "planning/strips.py must ask for more shared memory");
     using Kernel = Strips<Config>;
     Kernel kernel{target::shared_memory<StripsShared<Config>>(), origin, workspace, initial, geometry};
     int warp = target::thread_index() / target::kWarp;
-    if (warp < Kernel::kLoaders) {
-        kernel.run_loader(warp);
-    } else if ((warp -= Kernel::kLoaders) < Kernel::kFolders) {
+    if (warp < Kernel::kProducers) {
+        kernel.run_producer(warp);
+    } else if ((warp -= Kernel::kProducers) < Kernel::kReduceWarps) {
         kernel.make_barriers(warp);
         target::barrier_sync<1>(Kernel::kThreads);
-        kernel.run_folder(warp);
-    } else if ((warp -= Kernel::kFolders) < Kernel::kWarps) {
+        kernel.run_reduce(warp);
+    } else if ((warp -= Kernel::kReduceWarps) < Kernel::kWarps) {
         target::barrier_sync<1>(Kernel::kThreads);
-        kernel.run_finisher(warp);
+        kernel.run_store(warp);
     } else {
         target::barrier_sync<1>(Kernel::kThreads);
         warp -= Kernel::kWarps;
         if constexpr (!Config::kGrid)
-            kernel.run_own_walker(warp);
-        else if (warp < Kernel::kWalkers)
-            kernel.run_summer(warp);
-        else if ((warp -= Kernel::kWalkers) < Kernel::kWalkers)
+            kernel.run_own_scan(warp);
+        else if (warp < Kernel::kScanWarps)
+            kernel.run_scan(warp);
+        else if ((warp -= Kernel::kScanWarps) < Kernel::kScanWarps)
             kernel.run_spreader(warp);
-        else if ((warp -= Kernel::kWalkers) >= 0)
-            kernel.run_seeker(warp % Kernel::kWalkers, warp / Kernel::kWalkers);
+        else if ((warp -= Kernel::kScanWarps) >= 0)
+            kernel.run_look_back(warp % Kernel::kScanWarps, warp / Kernel::kScanWarps);
     }
-    if constexpr (Config::kGrid) workspace->leave(kernel.shared.tag, geometry.workspace_words);
+    if constexpr (Config::kGrid) workspace->leave(kernel.shared.epoch, geometry.workspace_words);
 }
 
 }  // namespace cuscan

@@ -59,9 +59,9 @@ struct ThreadRows : Elements<Config> {
     static constexpr int kLength = Config::kLongest, kItems = Config::kItems;
     static constexpr int kLanes = (kLength + kItems - 1) / kItems;
 
-    UnitReader<Place::ValuePort::kAccess, Config::kValueUnit, Value> value;
+    UnitReader<Place::ValueOperand::kAccess, Config::kValueUnit, Value> value;
     UnitReader<Base::kMasked ? Config::Mask::kAccess : Access::kVector, Config::kMaskUnit, boolean> mask;
-    UnitWriter<Place::ResultPort::kAccess, Config::kResultUnit, Result> result;
+    UnitWriter<Place::ResultOperand::kAccess, Config::kResultUnit, Result> result;
 
     CUSCAN_DEVICE State next(int index) {
         const Value item = value.read(index);
@@ -98,15 +98,15 @@ struct ThreadRows : Elements<Config> {
 template <class Config>
 CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* not shared */,
                                const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     using Rows = DenseRows<Config>;
     const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
     Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
         // A thread's last rows may be beyond the block's last: there is room for them, and nothing takes them away.
         for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
-            // In scan order: mirrored, the last of the rows comes first.
-            const int first = (row + (Rows::kMirrored ? Config::kSide - 1 : 0)) * Config::kLongest;
+            // In scan order: reversed, the last of the rows comes first.
+            const int first = (row + (Rows::kReversed ? Config::kSide - 1 : 0)) * Config::kLongest;
             ThreadRows<Config> rows{{}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
             CUSCAN_UNROLL
             for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);

@@ -1,15 +1,16 @@
 // tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles, which blocks take
 // by ticket: all tiles of a row, then those of the next. Where a row is one small tile, a ticket is for kBatch of them.
 //
-// A block has an SM to itself. Its loader, or two, fills stages of shared memory with tiles, as many ahead as there are.
+// A block has an SM to itself. Its producer, or two, fills stages of shared memory with tiles, as many ahead as there are.
 // kGroups groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for
-// what precedes the tile and stores it. A walker finds out what that is, for one tile after the other. With kScansAhead a
-// group scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes later.
+// what precedes the tile and stores it. A look-back warp finds out what that is, for one tile after the other. With
+// kScansAhead a group scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes
+// later.
 //
 // Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
 // (the mask, and where segments start) are read once and leave room for those of a later tile.
 #pragma once
-#include "../look_ahead.cuh"
+#include "../look_back.cuh"
 #include "../stage.cuh"
 #include "../warp_tile.cuh"
 #include "../workspace.cuh"
@@ -20,9 +21,9 @@ namespace cuscan {
 struct TileSlot {
     uint64 strip;
     uint32 unit;
-    bool exists, sent;
+    bool exists, staged;
 };
-// What precedes a tile, from the walker to its group.
+// What precedes a tile, from the look-back warp to its group.
 template <class Carry>
 struct TilePrefix {
     Carry carry;
@@ -34,10 +35,10 @@ struct TilesShared {
     using Element = Elements<Config>;
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     static constexpr int kElements = Config::kWarps * Tile::kElements;  // of a tile
-    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then loaders, then the walker
-    static constexpr bool kWalks = Config::kLevels > 0;
-    static constexpr int kThreads = (kWorkers + Config::kLoaders + kWalks) * target::kWarp;
-    // Tiles between the loader and the slowest group.
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then producers, then the look-back warp
+    static constexpr bool kLooksBack = Config::kLevels > 0;
+    static constexpr int kThreads = (kWorkers + Config::kProducers + kLooksBack) * target::kWarp;
+    // Tiles between the producer and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
     using ValueStage = Stage<Config, kElements, 0, Config::Values::kCount>;
@@ -50,7 +51,7 @@ struct TilesShared {
     // Of a tile: its slot is filled; it is known what precedes it.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
-    uint32 tag[Config::kLoaders];  // of the launch; known with a loader's first slot
+    uint32 epoch[Config::kProducers];  // of the launch; known with a producer's first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
     // Of a group's warps, in this tile and the one before; aligned, so that no wider load of them takes others' along.
     struct alignas(16) Totals {
@@ -68,25 +69,26 @@ struct Tiles {
     using Carry = typename Element::Carry;
     using Op = typename Element::Op;
     using CarryOp = typename Element::CarryOp;
-    using Chain = LookAhead<State, Carry, CarryOp, Config::kLevels, Config::kSendsAhead>;
+    using Chain = LookBack<State, Carry, CarryOp, Config::kLevels, Config::kPrefetches>;
     using ValueStage = typename Shared::ValueStage;
     using FlagStage = typename Shared::FlagStage;
     static constexpr bool kStaged = ValueStage::kAny || FlagStage::kAny;
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
-    // Where no results are stored, groups wait for the walker in a row's last tile alone. It goes on beside them, and keeps
-    // a tile's stage until it has seen the tile, so that the ring does not lap it.
-    static constexpr bool kWalksBeside = Shared::kWalks && !Element::kStores;
+    // Where no results are stored, groups wait for the look-back warp in a row's last tile alone. It goes on beside them,
+    // and keeps a tile's stage until it has seen the tile, so that the ring does not lap it.
+    static constexpr bool kLooksBackBeside = Shared::kLooksBack && !Element::kStores;
     static constexpr uint32 kSeldom = 8;  // tiles of the block, of which it then looks for what precedes one
     // With kTakesAhead, and from so many tiles a block on, a ticket is taken while there is no stage for its tile yet, which
-    // is sent for as soon as there is one. Of few tiles, other blocks would have to wait for it.
+    // is staged as soon as there is one. Of few tiles, other blocks would have to wait for it.
     static constexpr uint64 kManyTiles = 16;
-    static constexpr uint32 kLoaders = Config::kLoaders;
-    static_assert(kBatch == 1 || !Shared::kWalks, "tiles of a row are not taken together: other blocks wait for them");
-    static_assert(kLoaders == 1 || !Shared::kWalks, "a chain's tickets are taken in its order");
-    static_assert(kGroups % kLoaders == 0 && kStages % kLoaders == 0 && (!FlagStage::kAny || kFlagStages % kLoaders == 0),
-                  "groups and stages are one loader's: others do not wait for it");
+    static constexpr uint32 kProducers = Config::kProducers;
+    static_assert(kBatch == 1 || !Shared::kLooksBack, "tiles of a row are not taken together: other blocks wait for them");
+    static_assert(kProducers == 1 || !Shared::kLooksBack, "a chain's tickets are taken in its order");
+    static_assert(kGroups % kProducers == 0 && kStages % kProducers == 0 &&
+                      (!FlagStage::kAny || kFlagStages % kProducers == 0),
+                  "groups and stages are one producer's: others do not wait for it");
 
     Shared& shared;
     const Row<Config>& origin;
@@ -100,7 +102,7 @@ struct Tiles {
         constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // of a stage
         if (lane == 0) {
             for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
-                if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders + kWalksBeside);
+                if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders + kLooksBackBeside);
                 if (i < kFlagStages) shared.flags_empty[i].init(kReaders);
                 shared.begun[i].init(), shared.prefixed[i].init();
             }
@@ -109,24 +111,24 @@ struct Tiles {
         static_assert(kFlagStages <= kRing, "the loop makes no more of them");
         static_assert(kGroups <= 15, "a barrier for each group; all warps meet at the first one in the beginning");
     }
-    CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.tag[0]); }
+    CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.epoch[0]); }
 
-    // ---- loaders: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
+    // ---- producers: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
 
-    CUSCAN_DEVICE void run_loader(uint32 loader) {
+    CUSCAN_DEVICE void run_producer(uint32 producer) {
         const bool speaks = lane == 0;
         uint64 counts = 0;
         if (speaks) counts = workspace->take_ticket();
         const uint32 share = this->share();
         const bool early = Config::kTakesAhead && tickets() >= kManyTiles * target::block_count();
-        target::await_predecessors();  // for all: they meet these warps at the barrier
+        target::wait_for_previous_kernel();  // for all: they meet these warps at the barrier
         target::barrier_sync<1>(Shared::kThreads);
         uint32 ended = 0;           // groups that have been told so
         uint32 of_ticket = kBatch;  // tiles
         uint32 taken = 0;           // tickets
         Workspace::Ticket ticket{};
         const auto has_all = [&] { return share > 0 ? taken == share : ticket.number >= tickets(); };
-        for (uint32 k = loader; ended < kGroups / kLoaders; k += kLoaders) {
+        for (uint32 k = producer; ended < kGroups / kProducers; k += kProducers) {
             const uint32 s = k % kStages, f = k % kFlagStages;
             // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
             const auto await_stage = [&] {
@@ -136,11 +138,11 @@ struct Tiles {
             };
             if (!early) await_stage();
             if (of_ticket == kBatch && !has_all()) {
-                if (k > loader && speaks) counts = workspace->take_ticket();
+                if (k > producer && speaks) counts = workspace->take_ticket();
                 ticket = Workspace::ticket(target::broadcast(counts, 0));
                 if (speaks) renew_after(ticket, share);
                 ++taken;
-                if (k == loader && speaks) shared.tag[loader] = ticket.tag;
+                if (k == producer && speaks) shared.epoch[producer] = ticket.epoch;
                 of_ticket = 0;
             }
             if (early) await_stage();
@@ -148,54 +150,55 @@ struct Tiles {
             const TileSlot tile = may_exist ? tile_of(uint64(ticket.number) * kBatch + of_ticket++) : TileSlot{};
             const auto row = origin.at(geometry, tile.strip);
             const int64 first = int64(tile.unit) * Shared::kElements;
-            const bool sent = kStaged && tile.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
-                              FlagStage::can_be_filled(origin, row, geometry, first);
+            const bool staged = kStaged && tile.exists && ValueStage::can_be_filled(origin, row, geometry, first) &&
+                                FlagStage::can_be_filled(origin, row, geometry, first);
             auto& full = shared.full[s];
             if (speaks) {
-                if (sent) {
+                if (staged) {
                     target::fence_before_copies();
                     full.expect(ValueStage::bytes(row, geometry, first) + FlagStage::bytes(row, geometry, first));
                     shared.flags[f].fill(full, row, geometry, first);
                     shared.values[s].fill(full, row, geometry, first);
                 }
-                shared.slot[k % kRing] = {tile.strip, tile.unit, tile.exists, sent};
-                if (tile.exists && !sent) full.arrive();
+                shared.slot[k % kRing] = {tile.strip, tile.unit, tile.exists, staged};
+                if (tile.exists && !staged) full.arrive();
                 shared.begun[k % kRing].arrive();
             }
             target::sync_warp();
             ended += !tile.exists;
         }
-        // Tickets are counted: a loader takes those, too, that no tile is left for.
+        // Tickets are counted: a producer takes those, too, that no tile is left for.
         for (; !has_all(); ++taken) {
             if (speaks) counts = workspace->take_ticket();
             ticket = Workspace::ticket(target::broadcast(counts, 0));
             if (speaks) renew_after(ticket, share);
         }
-        target::sync_warp();  // all of them read the tag
-        // The first one of several loaders would not know of the others' tickets.
-        if (kLoaders == 1) workspace->admit_successor(ticket.tag);
+        target::sync_warp();  // all of them read the epoch
+        // The first one of several producers would not know of the others' tickets.
+        if (kProducers == 1) workspace->allow_next_kernel(ticket.epoch);
     }
-    // The tickets that each block takes; 0: every loader takes them until one is too many. Of few tiles, a block that loads
-    // fast would take more than its share, and store them when all others are done.
+    // The tickets that each block takes; 0: every producer takes them until one is too many. Of few tiles, a block that
+    // loads fast would take more than its share, and store them when all others are done.
     CUSCAN_DEVICE uint32 share() const {
         const uint64 blocks = target::block_count();
-        if (kLoaders > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;
+        if (kProducers > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;
         return (uint32(tickets()) + uint32(blocks) - 1) / uint32(blocks);
     }
     CUSCAN_DEVICE TileSlot tile_of(uint64 number) const {
         const uint32 row_tiles = uint32(geometry.units);
-        const uint64 strip = Shared::kWalks ? uint32(number) / row_tiles : number;
-        return {strip, Shared::kWalks ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
+        const uint64 strip = Shared::kLooksBack ? uint32(number) / row_tiles : number;
+        return {strip, Shared::kLooksBack ? uint32(number) % row_tiles : 0, strip < geometry.rows, false};
     }
     CUSCAN_DEVICE void renew_after(Workspace::Ticket ticket, uint32 share) const {
-        const uint64 blocks = target::block_count(), all = share > 0 ? share * blocks : tickets() + blocks * kLoaders;
+        const uint64 blocks = target::block_count(), all = share > 0 ? share * blocks : tickets() + blocks * kProducers;
         workspace->renew_after(ticket, all, geometry.workspace_words);
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
-    // ---- the walker: one warp --------------------------------------------------------------------------------------
+    // ---- the look-back warp: one warp
+    // --------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE void run_walker() {
+    CUSCAN_DEVICE void run_look_back() {
         shared.begun[0].wait_together(0);
         Chain ahead = chain();
         for (uint32 k = 0;; ++k) {
@@ -205,7 +208,7 @@ struct Tiles {
             if (lane == 0) tile = shared.slot[r];  // by the lane that speaks for the warp
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
-            if (kWalksBeside && lane == 0) shared.empty[k % kStages].arrive();
+            if (kLooksBackBeside && lane == 0) shared.empty[k % kStages].arrive();
             Carry carry = start_of(tile.strip);
             const bool has_carry = find_prefix(ahead, tile, k, carry);
             if (lane == 0) {
@@ -236,7 +239,7 @@ struct Tiles {
     };
 
     // A group that scans ahead holds the stage of one tile while it waits for its next.
-    static_assert(!kScansAhead || kStages > kGroups, "or the loader would wait for the group, too");
+    static_assert(!kScansAhead || kStages > kGroups, "or the producer would wait for the group, too");
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
         Scanned now;
         for (uint32 k = group;; k += kGroups) {
@@ -261,7 +264,7 @@ struct Tiles {
         // Only now is the tile before this one gone from the stage, which another group may have had.
         shared.full[k % kStages].wait_together(k / kStages);
         const auto source = this->source(row, k, start);
-        if (kStaged && !target::uniform(slot.sent)) {
+        if (kStaged && !target::uniform(slot.staged)) {
             source.values.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             group_meets(group);
@@ -277,13 +280,13 @@ struct Tiles {
         }
         if (FlagStage::kAny) shared.flags_empty[k % kFlagStages].arrive();
         group_meets(group);
-        if (Shared::kWalks && warp_in_group == 0 && lane == 0 && slot.unit + 1 < geometry.units)
+        if (Shared::kLooksBack && warp_in_group == 0 && lane == 0 && slot.unit + 1 < geometry.units)
             chain().publish(slot.strip, slot.unit, fold_warps<Op>(totals, Config::kWarps));
         if (has_results(first)) part.before = fold_warps<Op>(totals, warp_in_group);
     }
     // Of the warps that have a row's last tile, some may have nothing of it.
     CUSCAN_DEVICE bool has_results(int64 first) const {
-        return !Shared::kWalks || target::uniform(first < geometry.axis.size);
+        return !Shared::kLooksBack || target::uniform(first < geometry.axis.size);
     }
     // Whether a warp has no more use for its stage once it has read it: the one with a row's end reads that again.
     CUSCAN_DEVICE bool leaves_early(int64 first) const {
@@ -298,7 +301,7 @@ struct Tiles {
         if (Element::kStores && has_results(first)) {
             bool has_carry = Config::kHasInitial;
             Carry carry;
-            if constexpr (Shared::kWalks) {
+            if constexpr (Shared::kLooksBack) {
                 shared.prefixed[k % kRing].wait_together(k / kRing);
                 has_carry = shared.prefix[k % kRing].exists;
                 carry = shared.prefix[k % kRing].carry;
@@ -320,12 +323,12 @@ struct Tiles {
         if (!Tile::has_end(geometry, first)) return;
         const auto row = origin.at(geometry, slot.strip);
         auto& known = shared.prefixed[k % kRing];
-        if (Shared::kWalks) known.wait_together(k / kRing);
+        if (Shared::kLooksBack) known.wait_together(k / kRing);
         part.tile.sum_to_end(source(row, k, start), row, geometry, first, lane, [&](const State& of_warp) {
             const auto& before = shared.prefix[k % kRing];
             const State of_tile = join<Op>(warp_in_group > 0, part.before, of_warp);
-            Element::store_carry(geometry, row, 0, Shared::kWalks ? before.exists : Config::kHasInitial,
-                                 Shared::kWalks ? before.carry : start_of(slot.strip), of_tile);
+            Element::store_carry(geometry, row, 0, Shared::kLooksBack ? before.exists : Config::kHasInitial,
+                                 Shared::kLooksBack ? before.carry : start_of(slot.strip), of_tile);
         });
     }
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
@@ -338,24 +341,24 @@ template <class Config>
 CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                          const Geometry<Config>& geometry) {
     using Shared = TilesShared<Config>;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/tiles.py must ask for more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
-    constexpr int kWorkers = Shared::kWorkers, kLoaders = Config::kLoaders;
-    if (warp >= kWorkers && warp < kWorkers + kLoaders) {
-        kernel.run_loader(warp - kWorkers);
+    constexpr int kWorkers = Shared::kWorkers, kProducers = Config::kProducers;
+    if (warp >= kWorkers && warp < kWorkers + kProducers) {
+        kernel.run_producer(warp - kWorkers);
     } else if (warp < kWorkers) {
         kernel.make_barriers();
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
     } else {
         target::barrier_sync<1>(Shared::kThreads);
-        kernel.run_walker();
+        kernel.run_look_back();
     }
-    // Of the loader whose slots the warp has waited for; or its own.
-    const uint32 tag = shared.tag[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kLoaders];
-    workspace->leave(tag, geometry.workspace_words);
+    // Of the producer whose slots the warp has waited for; or its own.
+    const uint32 epoch = shared.epoch[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kProducers];
+    workspace->leave(epoch, geometry.workspace_words);
 }
 
 }  // namespace cuscan

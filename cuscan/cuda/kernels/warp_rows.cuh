@@ -14,7 +14,7 @@ struct WarpRow {
     using Result = typename Place::Result;
     using State = typename Elements<Config>::State;
     using Op = typename Elements<Config>::Op;
-    using Runs = TurnedRuns<Place::ResultPort::kAccess, Config::kItems, Result>;
+    using Runs = TurnedRuns<Place::ResultOperand::kAccess, Config::kItems, Result>;
     static constexpr int kItems = Config::kItems, kVectors = Config::kVectors;
 
     const int length, lane;
@@ -25,13 +25,13 @@ struct WarpRow {
     CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
         int position = r * Tile::kStride + lane * kItems;
         if (r == kVectors - 1) position = clamp(position, (length - 1) / kItems * kItems);
-        if constexpr (kAccess == Access::kMirrored) return read_anywhere<kItems>(row - position - (kItems - 1)).mirrored();
+        if constexpr (kAccess == Access::kReversed) return read_anywhere<kItems>(row - position - (kItems - 1)).reversed();
         return read_anywhere<kItems>(row + position);
     }
     CUSCAN_DEVICE void load(const Place& row) {
         CUSCAN_UNROLL
         for (int r = 0; r < kVectors; ++r)
-            tile.items.raw.at(Number<0>()).vector[r] = read<Place::ValuePort::kAccess>(row.value, r);
+            tile.items.raw.at(Number<0>()).vector[r] = read<Place::ValueOperand::kAccess>(row.value, r);
         tile.items.keep.clear();
         if constexpr (Place::kMasked) {
             CUSCAN_UNROLL
@@ -57,8 +57,8 @@ struct WarpRow {
 template <class Config>
 CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* not shared */,
                              const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     using Rows = DenseRows<Config>;
     using Runs = typename WarpRow<Config>::Runs;
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;

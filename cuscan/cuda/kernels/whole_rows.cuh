@@ -7,11 +7,11 @@
 // unit, or is some units. Tiles go through a ring of kStages stages in shared memory. Every warp has one task, and every
 // stage a barrier for each:
 //
-// * the loader sends for a tile, as soon as its stage is free;
-// * folders add up a tile's columns, and publish what a part adds up to;
+// * the producer loads a tile as soon as its stage is free;
+// * reduce warps add up a tile's columns, and publish what a part adds up to;
 // * gatherers look at the earlier parts of its group, and publish what the group adds up to if the part is its last;
-// * seekers find what precedes the group, from what all earlier ones add up to (GroupWalk), and then the unit;
-// * finishers write the results over the values;
+// * look-back warps find what precedes the group, from what all earlier ones add up to (GroupWalk), and then the unit;
+// * store warps write the results over the values;
 // * the storer stores them.
 //
 // A look at another block's total takes almost as long as a tile takes to pass, while memory is busy: so parts are of
@@ -34,9 +34,9 @@ struct WholeRowsLayout {
     static constexpr int kGroupParts = Config::kGroupParts, kNodes = kGroupParts / kParts;  // of a group: units, or parts
     static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;          // a warp's columns each
     static constexpr int kShareSlices = (kColumns * kShares + target::kWarp - 1) / target::kWarp;  // a warp's shares
-    static constexpr int kSought = target::kWarp / Config::kEntries;     // columns of a warp that seeks
-    static constexpr int kSeekers = (kColumns + kSought - 1) / kSought;  // warps
-    static constexpr int kPiece = 16;                                    // bytes that bulk copies are multiples of
+    static constexpr int kSought = target::kWarp / Config::kEntries;           // columns of a warp that seeks
+    static constexpr int kLookBackWarps = (kColumns + kSought - 1) / kSought;  // warps
+    static constexpr int kPiece = 16;                                          // bytes that bulk copies are multiples of
     // In tables, so that all columns of a part or group begin on a line.
     static constexpr int kChains = (kColumns + kLineWords - 1) / kLineWords * kLineWords;
 
@@ -79,7 +79,7 @@ class GroupWalk {
     using CarryOp = typename Layout::Element::CarryOp;
     static constexpr uint32 kEntries = Config::kEntries, kEach = Config::kEach, kWindow = kEntries * kEach;
     static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // looked at
-    static constexpr int kWords = Tagged<Carry>::kWords, kStep = Layout::kChains * kWords;
+    static constexpr int kWords = Published<Carry>::kWords, kStep = Layout::kChains * kWords;
     using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kNodes * Layout::kPartUnits, Config::kHasInitial>;
     using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;  // of a lane; it may be asked for all
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, Layout::kSought>;
@@ -98,9 +98,9 @@ public:
     };
 
     // `exists`: whether the lane has a column.
-    CUSCAN_DEVICE GroupWalk(Place& place, bool exists, uint32 tag)
+    CUSCAN_DEVICE GroupWalk(Place& place, bool exists, uint32 epoch)
         : place_(place),
-          tag_(tag),
+          epoch_(epoch),
           entry_(target::thread_index() % target::kWarp / Layout::kSought),
           keeps_(exists && entry_ == 0) {}
     // Another strip. `words`: of its first group, in the lane's column.
@@ -124,7 +124,7 @@ public:
             Carry total, one;
             CUSCAN_UNROLL
             for (uint32 i = 0; i < kEach; ++i)
-                if (i < of_lane && Tagged<Carry>::is_there(seen_[0][i], tag_, one)) total = groups.push(i, one);
+                if (i < of_lane && Published<Carry>::is_there(seen_[0][i], epoch_, one)) total = groups.push(i, one);
             const Lanes lanes(total, entry_);
             if (!Config::kLong || ahead < kWindow) {
                 const bool precedes = Windows::precedes(passed_);
@@ -155,7 +155,7 @@ private:
     static CUSCAN_DEVICE void forget(Seen& seen) {
         CUSCAN_UNROLL
         for (auto& words : seen) CUSCAN_UNROLL
-        for (uint64& word : words) word = 0;  // no launch's tag
+        for (uint64& word : words) word = 0;  // no launch's epoch
     }
     // By a warp, until the first `ahead` groups are there, or all that are looked at.
     CUSCAN_DEVICE void await(uint32 ahead) {
@@ -167,7 +167,7 @@ private:
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kEach; ++i) {
                     Carry one;
-                    here[n][i] = i >= of_lane || Tagged<Carry>::is_there(seen_[n][i], tag_, one);
+                    here[n][i] = i >= of_lane || Published<Carry>::is_there(seen_[n][i], epoch_, one);
                     all = all && here[n][i];
                 }
             }
@@ -175,12 +175,12 @@ private:
             CUSCAN_UNROLL
             for (uint32 n = 0; n < kWindows; ++n) CUSCAN_UNROLL
             for (uint32 i = 0; i < kEach; ++i)
-                Tagged<Carry>::look(!here[n][i], words_ + (n * kWindow + i) * kStep, seen_[n][i]);
+                Published<Carry>::look(!here[n][i], words_ + (n * kWindow + i) * kStep, seen_[n][i]);
         }
     }
 
     Place& place_;  // of the column
-    const uint32 tag_, entry_;
+    const uint32 epoch_, entry_;
     const bool keeps_;     // what the column's lanes read
     const uint64* words_;  // the lane's first of the window
     uint32 passed_;        // windows
@@ -196,7 +196,7 @@ struct WholeRowsShared {
     typename Layout::Stage stages[Config::kStages];
     typename Layout::Before before[kPartsHere][Layout::kColumns];                        // of a part
     typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
-    uint32 tag;                                                                          // of the launch
+    uint32 epoch;                                                                        // of the launch
 };
 
 template <class Config>
@@ -216,11 +216,11 @@ struct WholeRows {
     static constexpr int kPiece = Layout::kPiece;
     static constexpr uint32 kTiles = Layout::kTiles, kParts = Layout::kParts, kBatch = Layout::kBatch;
     static constexpr uint32 kPartTiles = Layout::kPartTiles, kGroupParts = Layout::kGroupParts;
-    static constexpr int kFolders = Config::kFolders, kFinishers = Config::kFinishers, kStages = Config::kStages;
+    static constexpr int kReduceWarps = Config::kReduceWarps, kStoreWarps = Config::kStoreWarps, kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
     static constexpr uint32 kPassing = 4;  // parts of the block, one of which walks along where only carries are stored
-    static constexpr int kFolding = 2;     // the number of the folders' own barrier; all warps meet at the first
-    static constexpr int kThreads = (2 + kFolders + kFinishers + kSlices + Layout::kSeekers) * target::kWarp;
+    static constexpr int kFolding = 2;     // the number of the reduce warps' own barrier; all warps meet at the first
+    static constexpr int kThreads = (2 + kReduceWarps + kStoreWarps + kSlices + Layout::kLookBackWarps) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
     const Row<Config>& origin;
@@ -295,36 +295,36 @@ struct WholeRows {
 
     // ---- what blocks publish ---------------------------------------------------------------------------------------
 
-    CUSCAN_DEVICE TotalsTable<Part> of_parts() const { return {workspace->words(), Layout::kChains, shared.tag}; }
+    CUSCAN_DEVICE TotalsTable<Part> of_parts() const { return {workspace->words(), Layout::kChains, shared.epoch}; }
     CUSCAN_DEVICE TotalsTable<Carry> of_groups() const {
-        return {of_parts().end(geometry.rows * parts()), Layout::kChains, shared.tag};
+        return {of_parts().end(geometry.rows * parts()), Layout::kChains, shared.epoch};
     }
 
     // ---- tasks -----------------------------------------------------------------------------------------------------
 
     CUSCAN_DEVICE void make_barriers(int warp) {
         if (lane() != 0) return;
-        for (int i = warp; i < kStages; i += kFolders) {
+        for (int i = warp; i < kStages; i += kReduceWarps) {
             Stage& stage = shared.stages[i];
             stage.arrived.init(target::kWarp);
-            stage.folded.init(kFolders * target::kWarp);
+            stage.folded.init(kReduceWarps * target::kWarp);
             stage.gathered.init(kSlices * target::kWarp);
-            stage.sought.init(Layout::kSeekers * target::kWarp);
-            stage.finished.init(kFinishers * target::kWarp);
+            stage.sought.init(Layout::kLookBackWarps * target::kWarp);
+            stage.finished.init(kStoreWarps * target::kWarp);
             stage.free.init(target::kWarp);
         }
         target::fence_after_init();
     }
 
-    CUSCAN_DEVICE void run_loader() {
+    CUSCAN_DEVICE void run_producer() {
         const uint32 parts = this->parts();
         SharedStrips tickets(workspace, 1, uint32(geometry.rows * parts), geometry.workspace_words);
         Turn ticket{};
         if (lane() == 0) tickets.open();
-        target::await_predecessors();
+        target::wait_for_previous_kernel();
         if (lane() == 0) {
             ticket = tickets.first();
-            shared.tag = tickets.tag();
+            shared.epoch = tickets.epoch();
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, number = 0;; ++k, ++number) {
@@ -337,13 +337,13 @@ struct WholeRows {
             target::sync_warp();
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
-            // A block that sent for tiles far ahead of its work would hold up all others.
+            // A block that staged tiles far ahead of its work would hold up all others.
             if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-            const bool in_bulk = now.exists && send_for(stage, tile);
+            const bool in_bulk = now.exists && load_pieces(stage, tile);
             if (!in_bulk) stage.arrived.arrive();
             if (!now.exists) break;
         }
-        workspace->admit_successor(shared.tag);
+        workspace->allow_next_kernel(shared.epoch);
     }
     // The tile of a part. Of short strips some take turns, part by part: what precedes a part is there when it is.
     CUSCAN_DEVICE Turn turn(const Turn& ticket, uint32 parts, uint32 tile) const {
@@ -354,7 +354,7 @@ struct WholeRows {
         return {true, first + rest % abreast, rest / abreast * kBatch + tile};
     }
     // By a warp. True for the lane that has, with it, arrived at the stage's barrier.
-    CUSCAN_DEVICE bool send_for(Stage& stage, const Tile& tile) const {
+    CUSCAN_DEVICE bool load_pieces(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
         const int64 from = stretch.memory + begin - origin.array[0];
@@ -381,7 +381,7 @@ struct WholeRows {
         const int i = slice * target::kWarp + lane();
         return {i % kColumns, i / kColumns, i < kColumns * kShares};
     }
-    CUSCAN_DEVICE void run_folder(int warp) {
+    CUSCAN_DEVICE void run_reduce(int warp) {
         const TotalsTable<Part> table = of_parts();
         const uint32 parts = this->parts();
         for (uint32 k = 0;; ++k) {
@@ -390,15 +390,16 @@ struct WholeRows {
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
             CUSCAN_NO_UNROLL
-            for (int slice = warp; slice < kShareSlices && now.exists; slice += kFolders) {
+            for (int slice = warp; slice < kShareSlices && now.exists; slice += kReduceWarps) {
                 const Share share = this->share(slice);
                 if (share.exists) stage.before[share.number][share.column] = fold(stage, tile, share);
             }
             const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
             if (now.exists && number == kBatch - 1 && part < parts - 1) {  // nobody asks for a strip's last part
-                if (kShares > 1) target::barrier_sync<kFolding>(kFolders * target::kWarp);  // else shares are the lane's own
+                if (kShares > 1)
+                    target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);  // else shares are the lane's own
                 CUSCAN_NO_UNROLL
-                for (int column = warp * target::kWarp + lane(); column < kColumns; column += kFolders * target::kWarp)
+                for (int column = warp * target::kWarp + lane(); column < kColumns; column += kReduceWarps * target::kWarp)
                     table.publish(now.strip * parts + part, column, total_of_part(k - number, column));
             }
             stage.folded.arrive();
@@ -440,7 +441,7 @@ struct WholeRows {
     }
 
     CUSCAN_DEVICE void run_gatherer(int slice) {
-        constexpr int kTogether = Config::kLooks, kWords = Tagged<Part>::kWords;
+        constexpr int kTogether = Config::kLooks, kWords = Published<Part>::kWords;
         const TotalsTable<Part> of_parts = this->of_parts();
         const TotalsTable<Carry> of_groups = this->of_groups();
         const uint32 parts = this->parts(), groups = this->groups();
@@ -468,7 +469,7 @@ struct WholeRows {
                 if (from >= looked_at) break;
                 Part seen[kTogether];
                 await_all(of_parts.entry(now.strip * parts + part - place + from, exists ? column : 0),
-                          Layout::kChains * kWords, of_parts.tag, exists ? int(looked_at - from) : 0, seen);
+                          Layout::kChains * kWords, of_parts.epoch, exists ? int(looked_at - from) : 0, seen);
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kTogether; ++i)
                     if (from + i < looked_at) pass(from + i, seen[i]);
@@ -516,9 +517,10 @@ struct WholeRows {
         at.advance(geometry.column, column);
         return Element::start(geometry, at, initial);
     }
-    CUSCAN_DEVICE void run_seeker(int seeker) {
-        const int column = seeker * Layout::kSought + lane() % Layout::kSought, existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns, shared.tag);
+    CUSCAN_DEVICE void run_look_back(int look_back_warp) {
+        const int column = look_back_warp * Layout::kSought + lane() % Layout::kSought,
+                  existing = column < kColumns ? column : 0;
+        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns, shared.epoch);
         uint32 strip = ~0u;  // there are not so many
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
@@ -566,7 +568,7 @@ struct WholeRows {
         }
     }
 
-    CUSCAN_DEVICE void run_finisher(int warp) {
+    CUSCAN_DEVICE void run_store(int warp) {
         for (uint32 k = 0;; k += kBatch) {
             int slice = warp;
             CUSCAN_NO_UNROLL
@@ -578,7 +580,7 @@ struct WholeRows {
                 const Tile tile = this->tile(now);
                 stage.sought.wait(phase(k + i));
                 CUSCAN_NO_UNROLL
-                for (; slice < kShareSlices; slice += kFinishers) {
+                for (; slice < kShareSlices; slice += kStoreWarps) {
                     const Share share = this->share(slice);
                     if (share.exists && (Element::kStores || tile.position + tile.rows == geometry.axis.size))
                         finish(stage, tile, now.unit, share, before_part(k)[share.column].last);
@@ -645,7 +647,7 @@ struct WholeRows {
                 stage.finished.wait(phase(k + i));
                 if constexpr (Element::kStores) {
                     store(stage, tile);
-                    target::await_sent();
+                    target::wait_for_bulk_stores();
                 }
                 stage.free.arrive();
             }
@@ -661,35 +663,36 @@ struct WholeRows {
         };
         store_items(stretch.begin, first < stretch.end ? first : stretch.end);
         store_items(last > first ? last : first, stretch.end);
-        if (lane() == 0 && last > first) target::send_in_bulk(stretch.memory + first, stage.data + first, last - first);
+        if (lane() == 0 && last > first) target::store_in_bulk(stretch.memory + first, stage.data + first, last - first);
     }
 };
 
 template <class Config>
 CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                               const Geometry<Config>& geometry) {
-    static_assert(sizeof(WholeRowsShared<Config>) <= Config::kSharedBytes, "plan.py must ask for more shared memory");
+    static_assert(sizeof(WholeRowsShared<Config>) <= Config::kSharedBytes,
+                  "planning/whole_rows.py must ask for more shared memory");
     using Kernel = WholeRows<Config>;
     Kernel kernel{target::shared_memory<WholeRowsShared<Config>>(), origin, workspace, initial, geometry};
     int warp = target::thread_index() / target::kWarp;
     if (warp == 0) {
-        kernel.run_loader();
-    } else if ((warp -= 1) < Kernel::kFolders) {
+        kernel.run_producer();
+    } else if ((warp -= 1) < Kernel::kReduceWarps) {
         kernel.make_barriers(warp);
         target::barrier_sync<1>(Kernel::kThreads);
-        kernel.run_folder(warp);
+        kernel.run_reduce(warp);
     } else {
         target::barrier_sync<1>(Kernel::kThreads);
-        if ((warp -= Kernel::kFolders) < Kernel::kSlices)
+        if ((warp -= Kernel::kReduceWarps) < Kernel::kSlices)
             kernel.run_gatherer(warp);
-        else if ((warp -= Kernel::kSlices) < Kernel::Layout::kSeekers)
-            kernel.run_seeker(warp);
-        else if ((warp -= Kernel::Layout::kSeekers) < Kernel::kFinishers)
-            kernel.run_finisher(warp);
+        else if ((warp -= Kernel::kSlices) < Kernel::Layout::kLookBackWarps)
+            kernel.run_look_back(warp);
+        else if ((warp -= Kernel::Layout::kLookBackWarps) < Kernel::kStoreWarps)
+            kernel.run_store(warp);
         else
             kernel.run_storer();
     }
-    workspace->leave(kernel.shared.tag, geometry.workspace_words);
+    workspace->leave(kernel.shared.epoch, geometry.workspace_words);
 }
 
 }  // namespace cuscan

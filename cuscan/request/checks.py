@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cuscan.call import find_dtype
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import OPERATORS, Monoid
+from cuscan.request.call import find_dtype
 from cuscan.specs import ALIGNMENT, ArraySpec, Segments, spec_of
 
 if TYPE_CHECKING:

@@ -5,44 +5,44 @@
 namespace cuscan {
 
 enum class Access {
-    kNone,      // there is no such array
-    kVector,    // step +1, vectors aligned to their size
-    kMirrored,  // step -1, vectors aligned to their size
-    kUniform,   // step 0: all elements of a vector are one
-    kElement,   // any step and alignment: item by item
+    kNone,       // there is no such array
+    kVector,     // step +1, vectors aligned to their size
+    kReversed,   // step -1, vectors aligned to their size
+    kBroadcast,  // step 0: all elements of a vector are one
+    kStrided,    // any step and alignment: item by item
     // Vectors that need not be aligned, but their elements are: from a stage (stage.cuh), or in pieces (shifted.cuh).
     kShifted,          // step +1
-    kShiftedMirrored,  // step -1
+    kShiftedReversed,  // step -1
 };
-constexpr bool is_shifted(Access access) { return access == Access::kShifted || access == Access::kShiftedMirrored; }
-constexpr bool is_mirrored(Access access) { return access == Access::kMirrored || access == Access::kShiftedMirrored; }
+constexpr bool is_shifted(Access access) { return access == Access::kShifted || access == Access::kShiftedReversed; }
+constexpr bool is_reversed(Access access) { return access == Access::kReversed || access == Access::kShiftedReversed; }
 
-template <class Element, Access kItsAccess, bool kIsSent = false>
-struct Port {
+template <class Element, Access kItsAccess, bool kIsStaged = false>
+struct Operand {
     using Type = Element;
     static constexpr Access kAccess = kItsAccess;
-    static constexpr bool kSent = kIsSent;  // ahead of time, to a stage (stage.cuh)
+    static constexpr bool kStaged = kIsStaged;  // ahead of time, to a stage (stage.cuh)
 };
 
 // Bytes: shifted elements lie as far beyond a multiple of it in a stage as in memory. A sector is faster than 16 (and a line
 // would cost a stage), but of elements of 8 bytes more registers are spilled then.
-template <class Port>
-constexpr int kShiftedFrom = sizeof(typename Port::Type) < 8 ? target::kSector : 16;
+template <class Operand>
+constexpr int kShiftedFrom = sizeof(typename Operand::Type) < 8 ? target::kSector : 16;
 
 template <class... Each>
-struct Ports {
+struct Operands {
     static constexpr int kCount = sizeof...(Each);
 };
 template <int kNumber, class List>
-struct PortOf;
+struct OperandOf;
 template <class First, class... Rest>
-struct PortOf<0, Ports<First, Rest...>> {
+struct OperandOf<0, Operands<First, Rest...>> {
     using Is = First;
 };
 template <int kNumber, class First, class... Rest>
-struct PortOf<kNumber, Ports<First, Rest...>> : PortOf<kNumber - 1, Ports<Rest...>> {};
+struct OperandOf<kNumber, Operands<First, Rest...>> : OperandOf<kNumber - 1, Operands<Rest...>> {};
 
-// One Slot<Port> for each port of a list: pack.at(number).
+// One Slot<Operand> for each operand of a list: pack.at(number).
 template <int kIndex>
 struct Number {
     static constexpr int value = kIndex;
@@ -50,11 +50,11 @@ struct Number {
 template <template <class> class Slot, class List>
 struct Pack;
 template <template <class> class Slot>
-struct Pack<Slot, Ports<>> {};
+struct Pack<Slot, Operands<>> {};
 template <template <class> class Slot, class First, class... Rest>
-struct Pack<Slot, Ports<First, Rest...>> {
+struct Pack<Slot, Operands<First, Rest...>> {
     Slot<First> first;
-    Pack<Slot, Ports<Rest...>> rest;
+    Pack<Slot, Operands<Rest...>> rest;
 
     CUSCAN_DEVICE Slot<First>& at(Number<0>) { return first; }
     CUSCAN_DEVICE const Slot<First>& at(Number<0>) const { return first; }
@@ -68,12 +68,12 @@ struct Pack<Slot, Ports<First, Rest...>> {
     }
 };
 
-// visit(Number<0>()), visit(Number<1>()), ... for each port of a list.
+// visit(Number<0>()), visit(Number<1>()), ... for each operand of a list.
 template <class List, int kFrom = 0, class Visit>
-CUSCAN_DEVICE void for_each_port(Visit&& visit) {
+CUSCAN_DEVICE void for_each_operand(Visit&& visit) {
     if constexpr (kFrom < List::kCount) {
         visit(Number<kFrom>());
-        for_each_port<List, kFrom + 1>(visit);
+        for_each_operand<List, kFrom + 1>(visit);
     }
 }
 
@@ -94,16 +94,16 @@ struct Arrays {
 template <class... Lists>
 struct Joined;
 template <class... Each>
-struct Joined<Ports<Each...>> {
-    using Is = Ports<Each...>;
+struct Joined<Operands<Each...>> {
+    using Is = Operands<Each...>;
 };
 template <class... First, class... Second, class... Rest>
-struct Joined<Ports<First...>, Ports<Second...>, Rest...> : Joined<Ports<First..., Second...>, Rest...> {};
+struct Joined<Operands<First...>, Operands<Second...>, Rest...> : Joined<Operands<First..., Second...>, Rest...> {};
 
-// The port of array kArray.
+// The operand of array kArray.
 template <class Config, int kArray>
-using PortOfArray =
-    typename PortOf<kArray, typename Joined<typename Config::Values, typename Config::Results,
-                                            Ports<typename Config::Mask, typename Config::SegmentPort>>::Is>::Is;
+using OperandOfArray =
+    typename OperandOf<kArray, typename Joined<typename Config::Values, typename Config::Results,
+                                               Operands<typename Config::Mask, typename Config::SegmentOperand>>::Is>::Is;
 
 }  // namespace cuscan

@@ -1,10 +1,11 @@
-"""What kernels are compiled for, and launches made of: frozen values, which plan.py decides on."""
+"""What kernels are compiled for, and launches made of: frozen values, which planning decides on."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import ClassVar, NamedTuple
 
 HEADER_BYTES = 128  # struct Workspace
@@ -23,20 +24,33 @@ class Target:
     cluster: int = 16
 
 
-class Port(NamedTuple):
+class Access(str, Enum):
+    """How vectors of an array's elements are read and written (`Access` in operands.cuh)."""
+
+    NONE = "None"  # there is no such array
+    VECTOR = "Vector"  # neighbours, aligned to the vector's size
+    REVERSED = "Reversed"  # the same, backwards
+    BROADCAST = "Broadcast"  # one element for the whole line
+    NUMBER = "Number"  # the same, and an argument of the kernel
+    STRIDED = "Strided"  # element by element
+    SHIFTED = "Shifted"  # neighbours that begin anywhere
+    SHIFTED_REVERSED = "ShiftedReversed"
+
+
+class Operand(NamedTuple):
     """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
 
     type: str = "boolean"
-    access: str = "None"
+    access: Access = Access.NONE
     by_value: bool = False  # a number that is an argument itself
-    sent: bool = False  # tiles of it are sent for (stage.cuh)
+    staged: bool = False  # tiles of it are staged (stage.cuh)
 
     @property
     def present(self) -> bool:
-        return self.access != "None"
+        return self.access is not Access.NONE
 
     def __str__(self) -> str:
-        return f"Port<{self.type}, Access::k{self.access}{', true' * self.sent}>"
+        return f"Operand<{self.type}, Access::k{self.access.value}{', true' * self.staged}>"
 
 
 @dataclass(frozen=True)
@@ -49,14 +63,14 @@ class Config:
     functor_source: str
     index: str
     indexed: bool
-    values: tuple[Port, ...]
-    results: tuple[Port, ...]
-    mask: Port
-    segment_port: Port
-    row_initial: Port
-    last: Port
-    carry_in: tuple[Port, ...]
-    carry_out: tuple[Port, ...]
+    values: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    mask: Operand
+    segment_operand: Operand
+    row_initial: Operand
+    last: Operand
+    carry_in: tuple[Operand, ...]
+    carry_out: tuple[Operand, ...]
     segments: str
     segments_have_initial: bool
     reverse: bool
@@ -66,7 +80,7 @@ class Config:
     skips_nan: bool
     has_initial: bool
     grid: bool
-    levels: int  # of the chain of units: of tiles, which look ahead
+    levels: int  # of the chain of units: of tiles, which look back
     batch_dims: int
     items: int
     state_bytes: int
@@ -83,15 +97,15 @@ class Config:
         return "PanelGeometry" if self.family == "panels" else "Geometry"
 
     @property
-    def ports(self) -> tuple[Port, ...]:
-        """The arrays of the kernel by number (`Arrays` in ports.cuh); those that are present are its arguments."""
-        beside = (self.mask, self.segment_port, self.row_initial, self.last)
+    def operands(self) -> tuple[Operand, ...]:
+        """The arrays of the kernel by number (`Arrays` in operands.cuh); those that are present are its arguments."""
+        beside = (self.mask, self.segment_operand, self.row_initial, self.last)
         return (*self.values, *self.results, *beside, *self.carry_in, *self.carry_out)
 
     @functools.cached_property
     def present(self) -> tuple[bool, ...]:
-        """Of each port, whether the array is there."""
-        return tuple(port.present for port in self.ports)
+        """Of each operand, whether the array is there."""
+        return tuple(operand.present for operand in self.operands)
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
@@ -111,7 +125,7 @@ class Config:
     @functools.cached_property
     def numbers(self) -> tuple[int, ...]:
         """The places of the values that are numbers, and arguments themselves."""
-        return tuple(place for place, port in enumerate(self.values) if port.by_value)
+        return tuple(place for place, operand in enumerate(self.values) if operand.by_value)
 
     def __hash__(self) -> int:
         return self._hash
@@ -159,7 +173,7 @@ class ScanPlan(NamedTuple):
     def units(self) -> int:
         """The units of a line (struct Geometry: they follow the dimensions and the rows); 1 where none are counted."""
         dimensions = 2 + self.config.batch_dims
-        return self.geometry[dimensions * (1 + len(self.config.ports)) + 1]
+        return self.geometry[dimensions * (1 + len(self.config.operands)) + 1]
 
     @property
     def present_offsets(self) -> tuple[int, ...]:

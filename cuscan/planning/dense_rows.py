@@ -7,11 +7,14 @@ import math
 from typing import NamedTuple
 
 from cuscan.kept import MOST
-from cuscan.layout import Layout
 from cuscan.order import LANES, Order
+from cuscan.planning.assemble import assemble, batch_of, product
+from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.hardware import SHARED_RESERVED, WARP
+from cuscan.planning.tuning import SIDE_BYTES, STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
 from cuscan.request import ScanRequest
+from cuscan.request.layout import Layout
 from cuscan.states import SCALAR
-from cuscan.tuning import SIDE_BYTES, STRETCH_BYTES, VECTOR_BYTES
 
 _REST = 384  # bytes of shared memory beside the elements, at most: margins and barriers of three arrays
 _WARPS = 4  # of a block, at most
@@ -53,7 +56,7 @@ def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
     return plain and request.row_initial is None and (carries or not (request.carry_in or request.carry_out))
 
 
-def stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int) -> Stretches:
+def _stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int) -> Stretches:
     """The family for dense rows, and how many of them a block takes: fewer where else there were not so many blocks."""
     if _is_short(layout.axis.size, order):
         return _thread_rows(request, layout, blocks)
@@ -118,3 +121,32 @@ def _lowest(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
         assert spec is not None
         lowest.append(spec.address + layout.offsets[i] - back * size)
     return lowest
+
+
+def plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
+    """The plan of rows that are dense and not aligned."""
+    batch = batch_of(layout, layout.others)
+    stretches = _stretches_of(request, layout, order, target.sm_count)
+    block = stretches.warps * WARP
+    fitting = target.shared_bytes // (stretches.shared_bytes + SHARED_RESERVED)
+    direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
+    return assemble(
+        request,
+        layout,
+        stretches.family,
+        batch=batch,
+        accesses=(
+            direction,
+            direction,
+            direction if request.mask else Access.NONE,
+            Access.NONE,
+            Access.NONE,
+            Access.NONE,
+        ),
+        items=order.items,
+        constants=stretches.constants,
+        block=block,
+        blocks_per_sm=max(min(blocks_per_sm(stretches.family, max(request.kind.sizes), block), fitting), 1),
+        grid=-(-product(batch) // stretches.rows),
+        shared_bytes=stretches.shared_bytes,
+    )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from cuscan.config import Config, Port, ScanPlan
 from cuscan.dtypes import DTYPES, DType
+from cuscan.errors import ScanValueError
 from cuscan.kept import MOST, Table, keep
-from cuscan.layout import Dimension, Layout, spans_of
-from cuscan.request import CallKind, ScanRequest
+from cuscan.planning.accesses import STILL, spans_of
+from cuscan.planning.config import Access, Config, Operand, ScanPlan
+from cuscan.planning.tuning import LINE_WORDS
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
-from cuscan.tuning import LINE_WORDS
 
-STILL = ("Uniform", "Number")  # accesses to what does not vary along the axis
+MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
 
 
 def assemble(
@@ -23,7 +26,7 @@ def assemble(
     *,
     batch: tuple[Dimension, ...],
     column: Dimension | None = None,
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     items: int,
     constants: dict[str, int],
     block: int,
@@ -39,14 +42,14 @@ def assemble(
     tickets: bool = False,
     aggregates: int = 0,
     words: int = 0,
-    sent: tuple[int, ...] = (),
+    staged: tuple[int, ...] = (),
     beside: tuple[int, ...] = (),
 ) -> ScanPlan:
     """A plan.
 
     Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if they take `tickets`, and
-    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `sent` are sent for. Words of the
-    family's own, `beside`, lie behind struct Geometry.
+    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `staged` come through shared memory.
+    Words of the family's own, `beside`, lie behind struct Geometry.
     """
     kind, index = request.kind, index_dtype(request)
     state, carry = state_bytes(kind, index)
@@ -57,8 +60,8 @@ def assemble(
         *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
         *(block, blocks_per_sm, shared_bytes, cluster),
     )
-    key = kind, accesses, sent, *decided, *constants.values()  # a family has the same constants always
-    config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, sent, constants, decided))
+    key = kind, accesses, staged, *decided, *constants.values()  # a family has the same constants always
+    config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, staged, constants, decided))
     size, strides = layout.axis
     columns, column_strides = column or _unit_dimension(len(layout.arrays))
     geometry, rows = [size, *strides, columns, *column_strides], 1
@@ -82,22 +85,22 @@ _DECIDED = (
 def _configure(
     kind: CallKind,
     layout: Layout,
-    accesses: tuple[str, ...],
-    sent: tuple[int, ...],
+    accesses: tuple[Access, ...],
+    staged: tuple[int, ...],
     constants: dict[str, int],
     decided: tuple[Any, ...],
 ) -> Config:
     """The configuration of a kind of call; `decided`: the values of `_DECIDED`."""
-    ports = [
-        _port(spec.dtype, access, i in sent) if spec else Port()
+    operands = [
+        _operand(spec.dtype, access, i in staged) if spec else Operand()
         for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
     ]
     values = len(kind.values)
     op, number, carry = kind.op, DTYPES[kind.results[0].accumulator], DTYPES[kind.carry]
     behind = values + len(kind.results)
-    results = ports[values:behind]
-    mask, segment_port, row_initial, last = ports[behind : behind + 4]
-    carries = [Port(port.type, "Uniform") for port in ports[behind + 4 :]]
+    results = operands[values:behind]
+    mask, segment_operand, row_initial, last = operands[behind : behind + 4]
+    carries = [Operand(operand.type, Access.BROADCAST) for operand in operands[behind + 4 :]]
     fields = len(kind.carry_fields)
     carry_in = carries[:-fields] if kind.returns_carry else carries
     of = dict(zip(_DECIDED, decided, strict=True))
@@ -112,10 +115,10 @@ def _configure(
         carry_op=carry_functor,
         functor_source=op.source,
         indexed=op.indexed,
-        values=tuple(ports[:values]),
-        results=tuple(Port(port.type) for port in results) if kind.only_carry else tuple(results),
+        values=tuple(operands[:values]),
+        results=tuple(Operand(operand.type) for operand in results) if kind.only_carry else tuple(results),
         mask=mask,
-        segment_port=Port("uint32", "Element") if by_offsets else segment_port,
+        segment_operand=Operand("uint32", Access.STRIDED) if by_offsets else segment_operand,
         row_initial=row_initial,
         last=last,
         carry_in=tuple(carry_in),
@@ -133,8 +136,8 @@ def _configure(
     )
 
 
-def _port(dtype: DType, access: str, sent: bool) -> Port:
-    return Port(dtype.cpp, "Uniform" if access in STILL else access, access == "Number", sent)
+def _operand(dtype: DType, access: Access, staged: bool) -> Operand:
+    return Operand(dtype.cpp, Access.BROADCAST if access in STILL else access, access == Access.NUMBER, staged)
 
 
 @functools.cache
@@ -205,3 +208,11 @@ def power_of_two(number: int, *, down: bool = False) -> int:
 def round_up(number: int, step: int) -> int:
     """The next multiple of `step`."""
     return -(-number // step) * step
+
+
+def check_tickets(tickets: int) -> None:
+    """Raise `ScanValueError` where a launch has more tickets than fit their type."""
+    if tickets > MAX_TICKETS:
+        raise ScanValueError(
+            f"x is too large for one call: it takes {tickets} tiles, and at most {MAX_TICKETS} are possible"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cuscan.config import StartsConfig, Target
+from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import ScanRequest
 
 PIECE = 32 * 32  # positions: a word for each lane of a warp

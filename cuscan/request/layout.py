@@ -1,14 +1,17 @@
-"""Where the elements of a scan lie: axes and strides in scan direction, and how vectors of them are read."""
+"""Where the elements of a request lie: axes and strides in scan direction, and the order that follows from them."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cuscan.order import BYTES_TO_WORDS, COLUMNS, CONTIGUOUS, SECTOR, TILE_BYTES, Order
 from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
 from cuscan.specs import ArraySpec, new_tuple
-from cuscan.tuning import VECTOR_BYTES
 
 
 class Dimension(NamedTuple):
@@ -83,48 +86,34 @@ def _merge(dims: list[Dimension]) -> list[Dimension]:
     return merged
 
 
-def accesses_of(
-    layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
-) -> tuple[str, ...]:
-    """How vectors of `items` neighbours along `along` can be read in every array, wherever `others` lead.
-
-    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
-    """
-    accesses = []
-    steps = along.strides
-    for array, spec in enumerate(layout.arrays):
-        if spec is None:
-            accesses.append("None")
-            continue
-        step, size, access = steps[array], spec.dtype.itemsize, "Element"
-        if step == 0:
-            access = "Number" if spec.is_number else "Uniform"
-        elif abs(step) == size:
-            # A mirrored vector ends with its first item: the byte behind that item is what must be aligned.
-            places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
-            for dim in others:
-                places |= dim.strides[array]
-            if places % max(min(size * items, VECTOR_BYTES), least) == 0:
-                access = "Vector" if step > 0 else "Mirrored"
-        accesses.append(access)
-    return tuple(accesses)
+def order_of(request: ScanRequest) -> Order:
+    """The defined order of a request's scan (order.py)."""
+    layout = layout_of(request)
+    return order_along(request.kind) if runs_along(request, layout) else COLUMNS
 
 
-def shifted_access(spec: ArraySpec | None, step: int) -> str:
-    """The access to vectors of neighbours along `step` that lie anywhere."""
-    if spec is None or abs(step) != spec.dtype.itemsize:
-        return "Element"
-    return "Shifted" if step > 0 else "ShiftedMirrored"
+def order_along(kind: CallKind) -> Order:
+    """The order of a contiguous axis."""
+    sizes = kind.sizes
+    order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
+    element = sum(sizes[: len(kind.values)])
+    while order.unit * element > TILE_BYTES and order.vectors > 1:
+        order = replace(order, vectors=order.vectors // 2)
+    while order.unit * element > TILE_BYTES:  # more than eight fields
+        order = replace(order, warps=order.warps // 2)
+    return order
 
 
-def spans_of(layout: Layout, arrays: int) -> list[int]:
-    """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
-    spans: list[int] = []
-    for spec, offset in zip(layout.arrays[:arrays], layout.offsets):  # noqa: B905  # the first of all
-        if spec is None:
-            spans += 0, 0
-        elif offset:
-            spans += spec.reach[0] - offset, spec.reach[1] - offset
-        else:
-            spans += spec.reach
-    return spans
+def runs_along(request: ScanRequest, layout: Layout) -> bool:
+    """Whether a scan runs along the contiguous axis: that of results and values, or of one of them if lines are few."""
+    if layout.axis.size == 1:
+        return True
+    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
+    if not layout.contiguous:
+        return step == item and _are_few(layout.others, item)
+    return step in (0, item) or all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
+
+
+def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:
+    """Whether memory moves more at a time than an element of each line."""
+    return math.prod([d.size for d in lines]) * item < SECTOR

@@ -1,31 +1,11 @@
-"""The tuning tables. The orders fix the bits of every float scan: changing one changes results."""
+"""The tuning tables: they decide speed, never a result."""
 
 from __future__ import annotations
-
-from cuscan.order import Order
 
 VECTOR_BYTES = 16  # the widest load of one thread
 SECTOR = 32  # bytes that memory moves at a time
 LINE_BYTES = 128  # of memory and caches: what stages that are filled in bulk, and tables of totals, are aligned to
 LINE_WORDS = LINE_BYTES // 8  # of a workspace
-
-TILE_BYTES = 32 * 1024  # of the values of a unit at most; several values an element make for fewer vectors
-
-# A contiguous axis, by the item size of the widest value or result: `items` of that size fill one load.
-CONTIGUOUS = {
-    1: Order(items=16, vectors=8, warps=8),
-    2: Order(items=8, vectors=8, warps=8),
-    4: Order(items=4, vectors=8, warps=8),
-    8: Order(items=2, vectors=8, warps=8),
-    16: Order(items=1, vectors=4, warps=8),
-}
-
-# Bytes that widen to 8: a tile of 4,096 of them moves in less time than it takes to find out what precedes it (0.79 of
-# copy speed; 10, 12, 14, 16 vectors: 0.89, 0.94, 0.89, 0.85).
-BYTES_TO_WORDS = Order(items=2, vectors=12, warps=8)
-
-# Any other axis: one order for all types.
-COLUMNS = Order(items=8, vectors=1, warps=1, paired=True)
 
 # Dense rows: bytes of shared memory that a block fills, bytes of the rows that a thread takes side by side at most.
 STRETCH_BYTES = 32 * 1024
@@ -81,3 +61,8 @@ def idles(strips: int, slots: int) -> bool:
     """Whether blocks with strips of their own idle too long: too few for `slots` blocks, or too uneven."""
     waves = -(-strips // slots)
     return strips < (1 - IDLE) * waves * slots
+
+
+def blocks_per_sm(family: str, nbytes: int, block: int) -> int:
+    """Blocks on an SM, of a family and of elements of so many bytes at most."""
+    return max(THREADS_PER_SM[family, nbytes] // block, 1)

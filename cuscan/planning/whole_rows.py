@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout
-from cuscan.order import LANES, PAIRED_SECTION
-from cuscan.request import CallKind, ScanRequest
-from cuscan.strips import WORD_BYTES
-from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
+from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
+from cuscan.planning.accesses import accesses_of
+from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
+from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.strips import WORD_BYTES
+from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 
 LEAST_UNITS = 2  # of a strip
 ROWS = (16, 128, 256)  # of a tile, at least, at most, and of rows so short that a tile of them has NARROW_BYTES at most
@@ -22,9 +25,9 @@ ABREAST = 32  # strips of one window that take turns
 STAGES = (3, 14)  # tiles that a block holds in shared memory, at least and at most
 AHEAD = (2, 51 * 1024)  # tiles that a block has on their way, at most, or as many as have no more than these bytes
 MOST_WARPS = 32  # of a block
-FOLDERS = 4  # warps, at most
+REDUCE_WARPS = 4  # warps, at most
 SHARE_ROWS = 64  # of a column that a thread has, at most
-FINISHERS = 4  # warps, at most; of elements smaller than a word, for each tile of a part
+STORE_WARPS = 4  # warps, at most; of elements smaller than a word, for each tile of a part
 LOOK_WORDS = 16  # of totals that a lane looks at together, at most
 PART_LOOKS = (4, 16)  # at totals of parts, at most; where there are several windows of groups
 ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, of so many columns at most
@@ -84,11 +87,11 @@ def _block(
     row_bytes = columns * kind.results[0].itemsize
     shares = max(rows // SHARE_ROWS, 1)
     slices, share_slices = -(-columns // LANES), -(-columns * shares // LANES)
-    folders, finishers = min(share_slices, FOLDERS), min(share_slices, FINISHERS)
+    reduce_warps, store_warps = min(share_slices, REDUCE_WARPS), min(share_slices, STORE_WARPS)
     if row_bytes < WORD_BYTES * columns:
-        finishers *= taken
-    seekers = -(-columns // (LANES // chain.entries))
-    warps = 2 + folders + finishers + slices + seekers
+        store_warps *= taken
+    look_back_warps = -(-columns // (LANES // chain.entries))
+    warps = 2 + reduce_warps + store_warps + slices + look_back_warps
 
     totals = (1 + shares) * columns * state
     stage = round_up(rows * row_bytes + totals + LINE_BYTES + _STAGE_REST, LINE_BYTES)
@@ -106,8 +109,8 @@ def _block(
         "GroupParts": chain.group_parts,
         "Long": int(chain.long),
         "Abreast": 1 if chain.long else ABREAST,
-        "Folders": folders,
-        "Finishers": finishers,
+        "ReduceWarps": reduce_warps,
+        "StoreWarps": store_warps,
         "Looks": min(_looks(chain.part_words), PART_LOOKS[chain.long]),
         "Entries": chain.entries,
         "Each": chain.each,
@@ -182,3 +185,24 @@ def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
 def _looks(words: int) -> int:
     """Totals of so many words that a lane looks at together, at most."""
     return power_of_two(max(LOOK_WORDS // words, 2), down=True)
+
+
+def plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:
+    """Their plan."""
+    return assemble(
+        request,
+        layout,
+        "whole_rows",
+        batch=whole.batch,
+        column=whole.column,
+        accesses=accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1),
+        items=1,
+        constants=whole.constants,
+        block=whole.block,
+        blocks_per_sm=1,
+        grid=min(whole.parts, target.sm_count),
+        shared_bytes=whole.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        tickets=True,
+        words=whole.words,
+    )

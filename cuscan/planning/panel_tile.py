@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cuscan.assemble import round_up
-from cuscan.layout import Dimension, Layout
-from cuscan.order import PAIRED_SECTION
+from cuscan.order import COLUMNS, PAIRED_SECTION
+from cuscan.planning.assemble import round_up
+from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS
 from cuscan.request import ScanRequest
+from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
-from cuscan.tuning import COLUMNS, LINE_BYTES, LINE_WORDS
 
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads: the last warp of a block finds the tiles

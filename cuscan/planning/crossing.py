@@ -1,13 +1,13 @@
-"""Results that lie in another order than values: which axes tiles have then."""
+"""The axes of tiles of columns, where results may lie in another order than values."""
 
 from __future__ import annotations
 
 import itertools
 import math
 
-from cuscan.layout import Dimension, Layout
+from cuscan.order import SECTOR
 from cuscan.request import ScanRequest
-from cuscan.tuning import SECTOR
+from cuscan.request.layout import Dimension, Layout
 
 LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
 STEPS = 32

@@ -1,7 +1,7 @@
 // The carry along a chain whose units are handed out among blocks by ticket, for one warp of a block that wants it at ever
 // later units. Every unit but the last publishes its aggregate, nothing else. The warp goes forward over the aggregates of
 // all units since the last one that it asked for, so it waits for their loads alone and never for another block's walk:
-// there is no chain of walks, and a delay does not spread. With kSendsAhead it sends for the next ones before it adds these
+// there is no chain of walks, and a delay does not spread. With kPrefetches it sends for the next ones before it adds these
 // up.
 //
 // The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections before . groups before in the
@@ -9,24 +9,24 @@
 //
 // Progress: a unit waits only for units of lower index in its chain, and tickets hand out units in that order.
 #pragma once
+#include "published.cuh"
 #include "scans.cuh"
-#include "tagged.cuh"
 
 namespace cuscan {
 
-template <class Acc, class Carry, class CarryOp, int kLevels, bool kSendsAhead>
-class LookAhead {
+template <class Acc, class Carry, class CarryOp, int kLevels, bool kPrefetches>
+class LookBack {
     static constexpr int kLanes = target::kWarp;
     // Groups that are looked at together: a power of two, fewer of states that take many registers.
     static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 8 : sizeof(Acc) <= 8 ? 4 : 2;
 
 public:
     // `units` of each chain; their aggregates lie in the workspace, chain by chain.
-    CUSCAN_DEVICE LookAhead(uint64* aggregates, uint64 units, uint32 tag)
-        : aggregates_(aggregates), units_(units), tag_(tag), lane_(target::thread_index() % kLanes) {}
+    CUSCAN_DEVICE LookBack(uint64* aggregates, uint64 units, uint32 epoch)
+        : aggregates_(aggregates), units_(units), epoch_(epoch), lane_(target::thread_index() % kLanes) {}
 
     CUSCAN_DEVICE void publish(uint64 chain, uint32 unit, const Acc& aggregate) const {
-        Tagged<Acc>::publish(slot(chain, unit), aggregate, tag_);
+        Published<Acc>::publish(slot(chain, unit), aggregate, epoch_);
     }
 
     // What precedes `unit`, in every lane: carry, of which nothing exists if the result is false. On entry carry is the
@@ -37,7 +37,7 @@ public:
             next_group_ = 0;
             section_ = carry;
             has_section_ = has_carry;
-            if (kSendsAhead) look(units_);
+            if (kPrefetches) look(units_);
         }
         const uint32 group = unit / kLanes;
         const int place = int(unit % kLanes);
@@ -66,19 +66,19 @@ public:
 
 private:
     CUSCAN_DEVICE uint64* slot(uint64 chain, uint64 unit) const {
-        return aggregates_ + (chain * units_ + unit) * Tagged<Acc>::kWords;
+        return aggregates_ + (chain * units_ + unit) * Published<Acc>::kWords;
     }
 
     // Waits for the units before `end` of the next kAhead groups: seen[j] is that of unit lane of the j-th.
     CUSCAN_DEVICE void wait_for(uint32 end, Acc (&seen)[kAhead]) {
         const uint32 first = next_group_ * kLanes + lane_;
-        if constexpr (kSendsAhead) {
+        if constexpr (kPrefetches) {
             if (next_group_ * kLanes == end) return;
             for (;;) {
                 bool all = true;
                 CUSCAN_UNROLL
                 for (int j = 0; j < kAhead; ++j) {
-                    const bool here = Tagged<Acc>::is_there(sent_for_[j], tag_, seen[j]);
+                    const bool here = Published<Acc>::is_there(prefetched_[j], epoch_, seen[j]);
                     all = all && (here || first + j * kLanes >= end);
                 }
                 if (target::ballot(all) == ~0u) return;
@@ -92,7 +92,7 @@ private:
                 bool all = true;
                 CUSCAN_UNROLL
                 for (int j = 0; j < kAhead; ++j) {
-                    if (!here[j]) here[j] = Tagged<Acc>::ready(slot(chain_, first + j * kLanes), tag_, seen[j]);
+                    if (!here[j]) here[j] = Published<Acc>::ready(slot(chain_, first + j * kLanes), epoch_, seen[j]);
                     all = all && here[j];
                 }
                 if (target::ballot(all) == ~0u) return;
@@ -104,7 +104,7 @@ private:
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) {
             const uint64 unit = uint64(next_group_ + j) * kLanes + lane_;
-            if (unit < end) Tagged<Acc>::look(slot(chain_, unit), sent_for_[j]);
+            if (unit < end) Published<Acc>::look(slot(chain_, unit), prefetched_[j]);
         }
     }
 
@@ -112,7 +112,7 @@ private:
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
         const int place = int(next_group_ % kLanes), room = kLanes - place;
         next_group_ += count;
-        if (kSendsAhead) look(units_);  // on its way while these are added up
+        if (kPrefetches) look(units_);  // on its way while these are added up
         Acc group[kAhead];
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
@@ -140,13 +140,13 @@ private:
 
     uint64* const aggregates_;
     const uint64 units_;
-    const uint32 tag_;
+    const uint32 epoch_;
     const int lane_;
     uint64 chain_ = ~uint64(0);
-    uint32 next_group_;                             // the first that is not in groups_ or section_
-    uint64 sent_for_[kAhead][Tagged<Acc>::kWords];  // kSendsAhead: of the next groups, what the last look found
-    Carry groups_;                                  // lane i: group i of the section
-    Carry section_;                                 // what precedes the section
+    uint32 next_group_;                                  // the first that is not in groups_ or section_
+    uint64 prefetched_[kAhead][Published<Acc>::kWords];  // kPrefetches: of the next groups, what the last look found
+    Carry groups_;                                       // lane i: group i of the section
+    Carry section_;                                      // what precedes the section
     bool has_section_;
 };
 

@@ -1,21 +1,21 @@
-// A kernel that is nothing but the walks of look_ahead.cuh: a block is a warp, a unit is an element, a row is a chain, and
+// A kernel that is nothing but the walks of look_back.cuh: a block is a warp, a unit is an element, a row is a chain, and
 // result[u] is what precedes unit u of its row.
 #pragma once
 #include "../elements.cuh"
-#include "../look_ahead.cuh"
+#include "../look_back.cuh"
 #include "../schedule.cuh"
 #include "../workspace.cuh"
 
 namespace cuscan {
 
 template <class Config>
-void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
-                     const Geometry<Config>& geometry) {
+void look_back_only(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
+                    const Geometry<Config>& geometry) {
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
-    target::await_predecessors();
-    target::admit_successor();
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
     const int lane = target::thread_index();
     const uint32 units = uint32(geometry.units);
     const auto take_ticket = [&] {
@@ -25,8 +25,8 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
         return ticket;
     };
     auto ticket = take_ticket();
-    LookAhead<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(
-        workspace->words(), geometry.units, ticket.tag);
+    LookBack<State, Carry, typename Element::CarryOp, Config::kLevels, (Config::kLevels > 1)> chain(
+        workspace->words(), geometry.units, ticket.epoch);
     for (;; ticket = take_ticket()) {
         const uint32 number = ticket.number;
         const Turn turn{number / units < geometry.rows, number / units, number % units};
@@ -40,7 +40,7 @@ void look_ahead_only(Row<Config> origin, Workspace* workspace, const typename El
         if ((exists ? carry : Element::identity()) == first && lane == turn.unit % target::kWarp)
             ((State*)row.array[1])[turn.unit] = first;
     }
-    workspace->leave(ticket.tag, geometry.workspace_words);
+    workspace->leave(ticket.epoch, geometry.workspace_words);
 }
 
 }  // namespace cuscan

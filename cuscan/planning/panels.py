@@ -5,12 +5,22 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, index_dtype, power_of_two, product, round_up, state_bytes
-from cuscan.config import Target
-from cuscan.crossing import sides, tile_axes
 from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout
-from cuscan.panel_tile import (
+from cuscan.order import COLUMNS, SECTOR
+from cuscan.planning.assemble import (
+    assemble,
+    batch_of,
+    check_tickets,
+    index_dtype,
+    power_of_two,
+    product,
+    round_up,
+    state_bytes,
+)
+from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.crossing import sides, tile_axes
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.planning.panel_tile import (
     FINDERS,
     LANES,
     RUN,
@@ -24,8 +34,10 @@ from cuscan.panel_tile import (
     table_words,
     tile_words,
 )
-from cuscan.request import CallKind, ScanRequest
-from cuscan.tuning import COLUMNS, LINE_BYTES, SECTOR
+from cuscan.planning.tuning import LINE_BYTES
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 
 
 class Blocks(NamedTuple):
@@ -42,7 +54,6 @@ SHARING = Blocks(2, 288, 4)  # where blocks share a panel: while one waits for t
 WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
 REGISTER = 4  # bytes
 LONGEST = 64  # steps of an axis, from which on a thread's share is the same: it has no more elements
-SHARED_RESERVED = 1024  # bytes of shared memory that every block takes beside its own
 LEAST_BYTES = 128  # of a row of a panel that a block has for itself
 SHARED_BYTES = 256  # of a row of one that blocks share
 SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
@@ -68,7 +79,37 @@ class Panels(NamedTuple):
     words: int  # of the workspace, where blocks share panels; else 0
 
 
-def panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
+def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
+    """The plan of columns of any kind."""
+    panels = _panels_of(request, layout, target)
+    batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
+    shared = words > 0
+    turns = number * chunks if shared else number
+    if shared:
+        check_tickets(turns)
+    accesses = [
+        Access.NONE if spec is None else Access.NUMBER if spec.is_number else Access.STRIDED for spec in layout.arrays
+    ]
+    return assemble(
+        request,
+        layout,
+        "panels",
+        batch=batch,
+        column=column,
+        accesses=tuple(accesses),
+        items=1,
+        constants=constants,
+        block=block,
+        blocks_per_sm=blocks_per_sm,
+        grid=min(turns, target.sm_count * blocks_per_sm),
+        shared_bytes=shared_bytes,
+        tickets=shared,
+        words=words,
+        beside=beside,
+    )
+
+
+def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
     kind, index, length = request.kind, index_dtype(request), layout.axis.size
     (column, *others), crosses, along = tile_axes(request, layout)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cuscan.call import BESIDE
 from cuscan.errors import ScanValueError
 from cuscan.interop.view import ArrayKind
+from cuscan.request.call import BESIDE
 
 Place = tuple[ArrayKind, int]  # what an array is, and its address
 

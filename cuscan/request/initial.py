@@ -14,7 +14,8 @@ from cuscan.operators import Monoid
 from cuscan.states import make_states
 
 if TYPE_CHECKING:
-    from cuscan.request import CallKind, ScanRequest
+    from cuscan.request import ScanRequest
+    from cuscan.request.kind import CallKind
 
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:

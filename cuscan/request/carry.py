@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cuscan.checks import Elements, check_address, check_place
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import Monoid
+from cuscan.request.checks import Elements, check_address, check_place
 from cuscan.specs import ArraySpec, dense_strides, spec_of, standing_along
 
 if TYPE_CHECKING:

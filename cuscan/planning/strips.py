@@ -6,13 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuscan.assemble import batch_of, product, round_up, state_bytes
 from cuscan.kept import MOST
-from cuscan.layout import Dimension, Layout, accesses_of
-from cuscan.order import LANES
-from cuscan.request import CallKind, ScanRequest
-from cuscan.tuning import (
-    COLUMNS,
+from cuscan.order import COLUMNS, LANES
+from cuscan.planning.accesses import accesses_of
+from cuscan.planning.assemble import assemble, batch_of, check_tickets, product, round_up, state_bytes
+from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.tuning import (
     LINE_BYTES,
     STRIP_BYTES,
     STRIP_BYTES_OF_TWO,
@@ -21,14 +20,17 @@ from cuscan.tuning import (
     VECTOR_BYTES,
     idles,
 )
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
 
-MOST_WARPS = 24  # of a block with several seekers for a column: registers do not suffice for more
+MOST_WARPS = 24  # of a block with several look-back warps for a column: registers do not suffice for more
 MOST_UNITS = 16  # of a tile
 WARPS = 8  # that finish; and fold, where a block has strips of its own
-LOADERS = 4  # warps; one where a tile is one stretch of memory
-FOLDERS = 4  # warps, where blocks share strips and one loads
-FEW_FOLDERS = 2  # where more do, so that all have registers enough
-SEEKERS = 8  # warps that look at the same columns, at most
+PRODUCERS = 4  # warps; one where a tile is one stretch of memory
+REDUCE_WARPS = 4  # warps, where blocks share strips and one loads
+FEW_REDUCE_WARPS = 2  # where more do, so that all have registers enough
+LOOK_BACK_WARPS = 8  # warps that look at the same columns, at most
 FEW_COLUMNS = 8  # that so many warps look at; of more columns half as many do, with twice the looks
 LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the looks that may travel together
 SECTION_LEVELS = 10  # values that the blocks of a section, and what is before it, take (column_chain.cuh)
@@ -46,7 +48,7 @@ class Strips(NamedTuple):
 
     column: Dimension
     batch: tuple[Dimension, ...]
-    accesses: tuple[str, ...]
+    accesses: tuple[Access, ...]
     own: bool
     columns: int  # of a tile
     rows: int  # of a tile
@@ -77,7 +79,7 @@ def _wide(
         return None
     batch = batch_of(layout, layout.others[1:])
     accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
-    if set(accesses[:arrays]) != {"Vector"}:
+    if set(accesses[:arrays]) != {Access.VECTOR}:
         return None
     rows_of = product(batch)
     for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
@@ -127,7 +129,7 @@ def _make(
     looks: int,
     column: Dimension,
     batch: tuple[Dimension, ...],
-    accesses: tuple[str, ...],
+    accesses: tuple[Access, ...],
     columns: int,
     rows: int,
     *,
@@ -166,11 +168,13 @@ def _block(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     depth, across = _piece(columns, kind.sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    walkers, folders = -(-columns // LANES), WARPS if own else FOLDERS if flat else FEW_FOLDERS
-    loaders = 1 if flat else LOADERS
-    totals += walkers * LANES
-    seekers = 1 if own else _seekers(columns, (MOST_WARPS - loaders - folders - WARPS) // walkers - 2)
-    exchange, prefix = (0, 0) if own else (2 * seekers * columns * carry, columns * carry)
+    scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if flat else FEW_REDUCE_WARPS
+    producers = 1 if flat else PRODUCERS
+    totals += scan_warps * LANES
+    look_back_warps = (
+        1 if own else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2)
+    )
+    exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
@@ -181,7 +185,7 @@ def _block(
         return None
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
-    warps = loaders + folders + WARPS + walkers * (1 if own else 2 + seekers)
+    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -189,10 +193,10 @@ def _block(
         "Depth": depth,
         "Across": across,
         "Warps": WARPS,
-        "Folders": folders,
-        "Loaders": loaders,
-        "Walkers": walkers,
-        "Seekers": seekers,
+        "ReduceWarps": reduce_warps,
+        "Producers": producers,
+        "ScanWarps": scan_warps,
+        "LookBackWarps": look_back_warps,
         "Looks": _looks(looks, -(-carry // WORD_BYTES), warps),
         "Batch": taken,
         "Stages": stages,
@@ -206,9 +210,9 @@ def _block(
     return constants, warps * LANES, stages * stage + rest
 
 
-def _seekers(columns: int, most: int) -> int:
+def _look_back_warps(columns: int, most: int) -> int:
     """Warps that look at the same columns: a power of two, of at most so many."""
-    most = max(min(most, SEEKERS if columns <= FEW_COLUMNS else SEEKERS // 2), 1)
+    most = max(min(most, LOOK_BACK_WARPS if columns <= FEW_COLUMNS else LOOK_BACK_WARPS // 2), 1)
     return 1 << most.bit_length() - 1
 
 
@@ -220,7 +224,7 @@ def _looks(most: int, words: int, warps: int) -> int:
 
 
 def _alike(columns: int, most: int, widest: int) -> int:
-    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a walker."""
+    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a scan warp."""
     step = VECTOR_BYTES // widest * -(-most // LANES)
     return -(-columns // -(-columns // most) // step) * step
 
@@ -235,7 +239,7 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
 
 def _flat_accesses(
     layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
-) -> tuple[str, ...] | None:
+) -> tuple[Access, ...] | None:
     """The access to dense columns in the order of memory; None if the first so many arrays are not aligned."""
     steps, back = column.strides, layout.axis.strides[0] < 0
     if back:
@@ -246,9 +250,9 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, VECTOR_BYTES)
-    if set(found[:arrays]) != {"Mirrored" if back else "Vector"}:
+    if set(found[:arrays]) != {Access.REVERSED if back else Access.VECTOR}:
         return None
-    return ("Vector",) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
+    return (Access.VECTOR,) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
@@ -259,3 +263,27 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
         if column.strides[i] != size or steps[i] != number * size:
             return None
     return column
+
+
+def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: Strips) -> ScanPlan:
+    """Their plan."""
+    if not strips.own:
+        check_tickets(strips.number * strips.batches)
+    return assemble(
+        request,
+        layout,
+        "strips",
+        batch=strips.batch,
+        column=strips.column,
+        accesses=strips.accesses,
+        items=VECTOR_BYTES // request.result.dtype.itemsize,
+        constants=strips.constants,
+        block=strips.block,
+        blocks_per_sm=1,
+        grid=min(strips.number * strips.batches, target.sm_count),
+        shared_bytes=strips.shared_bytes,
+        units=-(-layout.axis.size // COLUMNS.unit),
+        chains=0 if strips.own else strips.number * strips.columns,
+        strips=0 if strips.own else strips.number,
+        batches=0 if strips.own else strips.batches,
+    )

@@ -1,0 +1,55 @@
+"""From a request to a launch: kernel family, configuration, grid. Pure functions of frozen values."""
+
+from __future__ import annotations
+
+from cuscan.planning.accesses import accesses_of, in_pieces
+from cuscan.planning.assemble import MAX_TICKETS
+from cuscan.planning.cluster import plan_cluster
+from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.dense_rows import lies_dense, plan_dense_rows
+from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
+from cuscan.planning.panels import plan_panels
+from cuscan.planning.rows import plan_rows
+from cuscan.planning.strips import dense_columns, plan_strips, strips_of
+from cuscan.planning.tiles import plan_tiles
+from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
+from cuscan.request import ScanRequest
+from cuscan.request.layout import Layout, layout_of, order_along, runs_along
+
+LOOKS = 8  # of a lane that seeks, which travel together at most, on these architectures; on others half as many
+
+
+def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
+    """The plan for a request with at least one element."""
+    layout = layout_of(request)
+    if not runs_along(request, layout):
+        return _plan_across(request, layout, target)
+    order = order_along(request.kind)
+    accesses = accesses_of(layout, layout.axis, layout.others, order.items)
+    if layout.axis.size <= order.warp_tile:
+        if target.arch >= BULK_ARCH and Access.STRIDED in accesses and lies_dense(request, layout, order):
+            return plan_dense_rows(request, layout, order, target)
+        return plan_rows(request, layout, order, in_pieces(request, layout, accesses, order.items))
+    clusters = plan_cluster(request, layout, order, accesses, target)
+    return clusters or plan_tiles(request, layout, order, accesses, target)
+
+
+def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
+    """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
+    if layout.contiguous:
+        return plan_panels(request, layout, target)
+    if target.arch < BULK_ARCH:
+        return plan_panels(request, layout, target)
+    room, dense = target.shared_bytes - SHARED_RESERVED, dense_columns(layout, request.kind.sizes)
+    whole = whole_rows_of(request, layout, dense, room, target.sm_count) if dense else None
+    if whole and whole.parts > MAX_TICKETS:
+        whole = None
+    if whole and whole.quick:
+        return plan_whole_rows(request, layout, target, whole)
+    looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
+    strips = strips_of(request, layout, dense, room, target.sm_count, looks)
+    if strips:
+        return plan_strips(request, layout, target, strips)
+    if whole:
+        return plan_whole_rows(request, layout, target, whole)
+    return plan_panels(request, layout, target)

@@ -1,0 +1,83 @@
+"""How vectors of the elements of each array are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cuscan.planning.config import Access
+from cuscan.planning.tuning import VECTOR_BYTES
+from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension, Layout
+from cuscan.specs import ArraySpec
+
+STILL = (Access.BROADCAST, Access.NUMBER)  # to what does not vary along the axis
+SHIFTED = (Access.SHIFTED, Access.SHIFTED_REVERSED)
+WORD = 4  # bytes
+
+
+def accesses_of(
+    layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
+) -> tuple[Access, ...]:
+    """How vectors of `items` neighbours along `along` can be read in every array, wherever `others` lead.
+
+    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
+    """
+    accesses: list[Access] = []
+    steps = along.strides
+    for array, spec in enumerate(layout.arrays):
+        if spec is None:
+            accesses.append(Access.NONE)
+            continue
+        step, size, access = steps[array], spec.dtype.itemsize, Access.STRIDED
+        if step == 0:
+            access = Access.NUMBER if spec.is_number else Access.BROADCAST
+        elif abs(step) == size:
+            # A reversed vector ends with its first item: the byte behind that item is what must be aligned.
+            places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
+            for dim in others:
+                places |= dim.strides[array]
+            if places % max(min(size * items, VECTOR_BYTES), least) == 0:
+                access = Access.VECTOR if step > 0 else Access.REVERSED
+        accesses.append(access)
+    return tuple(accesses)
+
+
+def shifted_access(spec: ArraySpec | None, step: int) -> Access:
+    """The access to vectors of neighbours along `step` that lie anywhere."""
+    if spec is None or abs(step) != spec.dtype.itemsize:
+        return Access.STRIDED
+    return Access.SHIFTED if step > 0 else Access.SHIFTED_REVERSED
+
+
+def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[Access, ...], items: int) -> tuple[Access, ...]:
+    """The same, but dense arrays that are not aligned are shifted: results, and elements smaller than words."""
+    values, results = len(request.values), len(request.results)
+    beside = [i for i in flags(request.kind) if request.segments is None or request.segments.kind != "offsets"]
+    found = list(accesses)
+    for i in (*range(values + results), *beside):
+        spec = layout.arrays[i]
+        if not spec or accesses[i] != Access.STRIDED or items == 1 or items * spec.dtype.itemsize < WORD:
+            continue
+        if values <= i < values + results or spec.dtype.itemsize < WORD:
+            found[i] = shifted_access(spec, layout.axis.strides[i])
+    return tuple(found)
+
+
+def flags(kind: CallKind) -> range:
+    """The numbers of the arrays that say which elements count, and where segments start."""
+    first = len(kind.values) + len(kind.results)
+    return range(first, first + 2)
+
+
+def spans_of(layout: Layout, arrays: int) -> list[int]:
+    """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
+    spans: list[int] = []
+    for spec, offset in zip(layout.arrays[:arrays], layout.offsets):  # noqa: B905  # the first of all
+        if spec is None:
+            spans += 0, 0
+        elif offset:
+            spans += spec.reach[0] - offset, spec.reach[1] - offset
+        else:
+            spans += spec.reach
+    return spans
