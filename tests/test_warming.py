@@ -111,7 +111,12 @@ X = np.ones((40, 900), np.float32)
 BESIDE = {
     "a mask for each row": (cuscan.cumsum, (X,), {"mask": np.ones((40, 1), bool)}),
     "a mask for all rows": (cuscan.cumsum, (X,), {"mask": np.ones(900, bool)}),
-    "a mask anywhere": (cuscan.cumprod, (X[:, :24].astype("int8"),), {"mask": np.ones((40, 32), bool)[:, 4:28]}),
+    "a mask anywhere": (
+        cuscan.cumprod,
+        (X[:, :24].astype("int8"),),
+        {"mask": np.ones(40 * 24 + 4, bool)[4:].reshape(40, 24), "dtype": "int8"},
+    ),
+    "rows apart, twice": (cuscan.cumsum, (X.reshape(20, 50, 36)[:, :5, :30],), {"axis": 2}),
     "one value": (cuscan.cumsum, (np.broadcast_to(X[:, :1], X.shape),), {}),
     "a number": (cuscan.linear_recurrence, (0.5, X.astype("float16")), {}),
     "a decay for each row": (cuscan.linear_recurrence, (X[:, :1], X), {}),
@@ -127,7 +132,7 @@ BESIDE = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_the_kernels_of_a_shape_are_those_of_what_is_beside_it(name):
     function, arrays, keywords = BESIDE[name]
-    made = cuscan.explain(function, *arrays, axis=1, arch=90, **keywords)
+    made = cuscan.explain(function, *arrays, **{"axis": 1, "arch": 90, **keywords})
     found = warmed(made)
     assert made.plan.config in found and (made.starts is None or made.starts.config in found)
 

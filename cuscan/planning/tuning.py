@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 VECTOR_BYTES = 16  # the widest load of one thread
-SECTOR = 32  # bytes that memory moves at a time
 LINE_BYTES = 128  # of memory and caches: what stages that are filled in bulk, and tables of totals, are aligned to
 LINE_WORDS = LINE_BYTES // 8  # of a workspace
 
