@@ -63,8 +63,9 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
     for order in _orders(axes):
         between = order[1:-1]  # a row has gaps of its own, and nothing lies behind the slowest axis
         for apart in itertools.chain(*(itertools.combinations(between, n) for n in range(len(between) + 1))):
-            for place in places_of_rows(shape[order[-1]], arrays):
-                for still in (None, *range(arrays.read)):
+            for still in (None, *range(arrays.read)):
+                few = bool(apart) or still is not None  # then rows are not dense, and vectors aligned or not
+                for place in places_of_rows(shape[order[-1]], arrays, few=few):
                     yield place._replace(order=order, result_order=order, apart=apart, still=still)
             for result_order, value, result, every in itertools.product(_orders(axes), (0, 1), (0, 1), (1, -1)):
                 yield Place(value, result, every=every, order=order, result_order=result_order, apart=apart)
