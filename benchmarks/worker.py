@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
-from cuscan.bench.machine import find_machine
+from cuscan.bench.find import find_machine
 from cuscan.bench.measure import Record, describe, measure
 from cuscan.bench.peer_times import one_line
 from cuscan.bench.providers import COMPILING, PEERS

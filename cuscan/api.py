@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from cuscan import autograd, backends
+from cuscan import autograd
+from cuscan.backends import repeats
 from cuscan.custom import Operator
 from cuscan.dtypes import DTYPES, INEXACT, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -374,7 +375,7 @@ _X = ("x",)  # what errors call a single array of elements
 def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial: Any) -> tuple[Any, ...]:
     """Run a call on arrays in their roles; those that no like call ran on are adopted first."""
     outs = out if out is None or isinstance(out, tuple) else (out,)
-    key, results = backends.repeat(flags, roles, arrays, outs, initial)
+    key, results = repeats.repeat(flags, roles, arrays, outs, initial)
     if results is not None:
         return results
     return autograd.run(flags, _adopt(roles, arrays, out, key), initial)

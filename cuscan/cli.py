@@ -87,6 +87,7 @@ def _add_warm(one: argparse.ArgumentParser) -> None:
     one.add_argument("--axis", type=int, default=-1, help="of these shapes")
     one.add_argument("--result", choices=DTYPES, metavar="DTYPE", help="dtype of the result")
     one.add_argument("--segments", choices=SEGMENTS)
+    one.add_argument("--segment-dtype", choices=DTYPES, metavar="DTYPE", help="of keys or offsets")
     one.add_argument("--ties", choices=("first", "last"), default="first")
     for field in dataclasses.fields(Call):
         if field.default is False:
@@ -149,7 +150,7 @@ def bench(options: argparse.Namespace) -> int:
     for package in needed:
         if importlib.util.find_spec(package) is None:
             return fail(f"bench needs the package {package}: pip install 'cuscan[bench]'")
-    from cuscan.bench.machine import find_machine
+    from cuscan.bench.find import find_machine
 
     machine = find_machine()
     if machine.target is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuscan import backends
+from cuscan.backends import repeats
 from cuscan.compile.source import entry_name
 from cuscan.errors import ScanTypeError
 from cuscan.planning import make_plan
@@ -52,17 +53,14 @@ class Explanation:
 
     @property
     def expected_share(self) -> float:
-        """Of a copy's speed, at most, from two things: SMs without work, and blocks that wait for the last wave.
+        """Of a copy's speed, at most, where there are so few blocks that SMs have no work.
 
-        It is a model, not a measurement: memory is kept busy by half of the SMs, and what a tile waits for is left out.
+        It is a model, not a measurement: memory is kept busy by half of the SMs, so that a last wave of few blocks is
+        soon over; and what a tile waits for is left out.
         """
         if self.plan is None:
             return 1.0
-        sms, config = self.target.sm_count, self.plan.config
-        slots = sms * max(config.blocks_per_sm, 1)
-        waves = -(-self.plan.grid // slots)
-        busy = min(self.plan.grid / sms, 1.0) if waves == 1 else self.plan.grid / (waves * slots)
-        return min(busy / _SATURATING, 1.0)
+        return min(self.plan.grid / self.target.sm_count / _SATURATING, 1.0)
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {text}" for name, text in self._lines())
@@ -124,7 +122,7 @@ class _Asked(Exception):
 def _asked() -> Iterator[list[ScanRequest]]:
     """Collect the request of this thread's call, and stop it; those of other threads run."""
     requests: list[ScanRequest] = []
-    thread, run, repeat = threading.get_ident(), backends.run, backends.repeat
+    thread, run, repeat = threading.get_ident(), backends.run, repeats.repeat
 
     def take(flags: Flags, operands: Operands, initial: Any) -> Any:
         if threading.get_ident() != thread:
@@ -136,21 +134,29 @@ def _asked() -> Iterator[list[ScanRequest]]:
         return (None, None) if threading.get_ident() == thread else repeat(*call)
 
     with _one_at_a_time:
-        backends.run, backends.repeat = take, look  # type: ignore[assignment]
+        backends.run, repeats.repeat = take, look  # type: ignore[assignment]
         try:
             yield requests
         finally:
-            backends.run, backends.repeat = run, repeat
+            backends.run, repeats.repeat = run, repeat
 
 
 _one_at_a_time = threading.Lock()
 
 
 def _carry(request: ScanRequest, plan: ScanPlan) -> str:
-    kept = dict(plan.config.constants).get("Kept", 0)  # panels count no units
-    if plan.units == 1 and not kept and not plan.config.grid:
+    """What precedes a tile in its line, and where a block has that from."""
+    config = plan.config
+    kept = dict(config.constants).get("Kept", 0)  # panels count no units
+    chained = plan.units > 1 or kept or (config.family == "panels" and config.grid)
+    if not chained:
         return "none: a line ends in its tile"
-    way = "looked up in the workspace" if plan.config.grid else "kept by the blocks that have the line"
+    if config.grid:
+        way = "looked up in the workspace: blocks share a line"
+    elif config.cluster > 1:
+        way = "handed on in the cluster that has the line"
+    else:
+        way = "kept by the block that has the line"
     return f"{request.carry}, {way}"
 
 

@@ -11,8 +11,6 @@ from cuscan.errors import CompileError, MissingDependencyError, ScanTypeError, S
 from cuscan.interop import adopt, find_library
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.operators import Monoid
-from cuscan.planning import make_plan
-from cuscan.planning.config import Target
 from cuscan.request import make_request
 from cuscan.request.call import Flags, Operands, find_dtype
 from cuscan.states import make_states
@@ -34,6 +32,9 @@ def compile_operator(op: Monoid, arch: int, dtype: Any) -> None:
     names = op.dtypes or (find_dtype(dtype).name,)
     values = tuple(adopt(np.empty(_ELEMENTS, numpy_dtype(DTYPES[name])), "x") for name in names)
     request = make_request(Flags(op), Operands(values, op.inputs), has_initial=False)
+    from cuscan.planning import make_plan
+    from cuscan.planning.config import Target
+
     config = make_plan(request, Target(arch=arch, sm_count=132)).config
     try:
         from cuscan.compile.module import compile_source

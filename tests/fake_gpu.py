@@ -11,8 +11,8 @@ import simulator
 from views import of_another_kind
 
 import cuscan
-from cuscan import backends, interop
-from cuscan.backends import cuda, graphs, kernel, workspace
+from cuscan import interop
+from cuscan.backends import cuda, graphs, kernel, repeats, workspace
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
 from cuscan.kept import Table
@@ -192,8 +192,8 @@ def fake_gpu(monkeypatch):
     """A GPU in the place of the real ones, as long as the generator lives."""
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
-    monkeypatch.setattr(backends, "launches", Table())
-    monkeypatch.setattr(backends, "latest", Table())
+    monkeypatch.setattr(repeats, "launches", Table())
+    monkeypatch.setattr(repeats, "latest", Table())
     monkeypatch.setattr(kernel, "_kernels", Table())
     monkeypatch.setattr(workspace, "_workspaces", {})
     for name, empty in (("_reserves", {}), ("clearing", []), ("wanted", set()), ("_idle", {}), ("_lent", [])):

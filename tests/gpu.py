@@ -24,7 +24,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="bfloat16 arrays of NumPy co
 
 import cuscan  # noqa: E402
 from cuscan import backends, kept  # noqa: E402
-from cuscan.backends import cuda  # noqa: E402
+from cuscan.backends import cuda, repeats  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.order import COLUMNS, CONTIGUOUS, Order  # noqa: E402
 from cuscan.planning import make_plan  # noqa: E402
@@ -338,7 +338,7 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
         raise _Asked
 
     # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
-    patches = mock.patch.object(backends, "run", run), mock.patch.object(backends, "launches", kept.Table())
+    patches = mock.patch.object(backends, "run", run), mock.patch.object(repeats, "launches", kept.Table())
     with patches[0], patches[1], contextlib.suppress(_Asked):
         function(*arguments, **keywords)
     (request,) = asked
@@ -473,11 +473,11 @@ def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
     with mock.patch.dict(CONTIGUOUS, smaller), mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]):
-        backends.launches.clear()  # made for other orders
+        repeats.launches.clear()  # made for other orders
         try:
             yield
         finally:
-            backends.launches.clear()
+            repeats.launches.clear()
 
 
 # ---- scans of both ---------------------------------------------------------------------------------------

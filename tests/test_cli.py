@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cuscan
-from cuscan import cli
-from cuscan.bench import environment, machine
+from cuscan import cli, warming
+from cuscan.bench import environment, find
+from cuscan.bench.machine import Host
 from cuscan.bench.providers import PEERS
+from cuscan.planning.config import Target
+from cuscan.words import Call
 
 ONE = ["bench", "--shape", "40x30"]
 
@@ -22,7 +27,7 @@ ONE = ["bench", "--shape", "40x30"]
 def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure on the CPU, whatever the machine has."""
     pytest.importorskip("rich", reason="rich is not installed")
-    monkeypatch.setattr(machine, "find_machine", machine.Host)
+    monkeypatch.setattr(find, "find_machine", Host)
     monkeypatch.setattr(environment, "devices", list)
 
 
@@ -176,6 +181,58 @@ def test_bench_on_the_gpu(tmp_path: Path) -> None:
     (record,) = loaded["records"]
     assert record["family"] in ("rows", "cluster", "tiles", "panels", "strips")
     assert "time" in record["peers"]["cupy"]
+
+
+class TestWarm:
+    WORDS = ("warm", "--op", "max", "--dtype", "int16", "--shape", "9x7", "--axis", "0", "--arch", "90")
+
+    @pytest.fixture(autouse=True)
+    def compiled(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """The kernels that are compiled, and what tells of them."""
+        calls: list[Any] = []
+
+        def compile_all(wanted: Iterable[Any], arch: int, progress: Callable[[int, int], None]) -> warming.Warmed:
+            calls.append((set(wanted), arch, progress))
+            progress(0, 2)
+            progress(2, 2)
+            return warming.Warmed(2, 1, 3 << 20)
+
+        monkeypatch.setattr(warming, "compile_all", compile_all)
+        return calls
+
+    def test_kernels_are_those_of_the_shape(self, compiled: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(self.WORDS) == 0
+        [(wanted, arch, _)] = compiled
+        assert wanted == set(warming.kernels(Call("max", "int16"), Target(90, 132), [((9, 7), 0)])) and arch == 90
+        assert capsys.readouterr().out == "2 kernels of 3.0 MiB, 1 of them compiled now\n"
+
+    def test_a_bar_shows_how_many_are_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rich = pytest.importorskip("rich.progress", reason="rich is not installed")
+        update, steps = rich.Progress.update, []
+        monkeypatch.setattr(
+            rich.Progress, "update", lambda bar, task, **to: steps.append(to) or update(bar, task, **to)
+        )
+        assert cli.main(self.WORDS) == 0
+        assert steps == [{"completed": done, "total": 2} for done in (0, 2)]
+
+    def test_without_rich_lines_show_it(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+        assert cli.main(self.WORDS) == 0
+        assert capsys.readouterr().err == "0 of 2 kernels\n2 of 2 kernels\n"
+
+    def test_what_is_wrong_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["warm", "--op", "and", "--arch", "90", "--shape", "9"]) == 1
+        [line] = capsys.readouterr().err.split("\n")[-2:-1]
+        assert line.startswith("cuscan warm: ") and "op='and' is defined on" in line
+
+    def test_without_a_gpu_an_architecture_is_needed(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "cuscan.backends.cuda", None)
+        assert cli.main(["warm", "--shape", "9"]) == 1
+        assert "there is no GPU to ask for its architecture: pass arch=, 90 for sm_90" in capsys.readouterr().err
 
 
 class TestCache:

@@ -35,8 +35,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import cuscan
-from cuscan import ScanTypeError, ScanValueError, backends
-from cuscan.backends import cuda, kernel, workspace
+from cuscan import ScanTypeError, ScanValueError
+from cuscan.backends import cuda, kernel, repeats, workspace
 from cuscan.dtypes import DTYPES
 from cuscan.interop import adopt
 from cuscan.kept import Table
@@ -541,8 +541,8 @@ def test_a_failed_allocation_leaves_the_next_call_right(name, step, monkeypatch)
     x = need(name).device(numbers((300_000,)))
     with monkeypatch.context() as patch:
         patch.setattr(workspace, "_workspaces", {})
-        patch.setattr(backends, "launches", Table())
-        patch.setattr(backends, "latest", Table())
+        patch.setattr(repeats, "launches", Table())
+        patch.setattr(repeats, "latest", Table())
         if step == "scratch":
             patch.setattr(workspace.cupy.cuda.runtime, "mallocAsync", full)
         for method, broken in failing.items():

@@ -15,8 +15,8 @@ from features import offsets_for
 from gpu import LIBRARIES, assert_same, check, config_of, cupy, hold, need, numbers, to_numpy
 
 import cuscan
-from cuscan import ScanValueError, backends
-from cuscan.backends import workspace
+from cuscan import ScanValueError
+from cuscan.backends import repeats, workspace
 from cuscan.kept import Table
 
 pytestmark = pytest.mark.gpu
@@ -177,8 +177,8 @@ def run_threads(library: Any, streams: list[list[Any]], cold: bool, monkeypatch:
     """A thread for each list of streams; each queues many scans, on its streams in turn."""
     work = some_work(library, seeds=5)
     if cold:  # all threads prepare the same calls at once
-        monkeypatch.setattr(backends, "launches", Table())
-        monkeypatch.setattr(backends, "latest", Table())
+        monkeypatch.setattr(repeats, "launches", Table())
+        monkeypatch.setattr(repeats, "latest", Table())
         monkeypatch.setattr(workspace, "_workspaces", {})
     start = threading.Barrier(len(streams))
 
@@ -400,10 +400,10 @@ def test_a_thousand_calls_keep_no_memory(name):
         gc.collect()
 
     calls(100)
-    before, launches = library.memory(), len(backends.launches)
+    before, launches = library.memory(), len(repeats.launches)
     calls(1000)
     assert library.memory() == before
-    assert len(backends.launches) == launches
+    assert len(repeats.launches) == launches
 
 
 def free_bytes() -> int:

@@ -24,7 +24,7 @@ if not simulator.HAS_COMPILER:
     pytest.skip("g++ is not installed", allow_module_level=True)
 from fake_gpu import Gpu, GpuArray, check, on_gpu, values  # noqa: E402
 
-from cuscan.backends import cuda, graphs, kernel, workspace  # noqa: E402
+from cuscan.backends import cuda, graphs, kernel, repeats, workspace  # noqa: E402
 
 CALLS = {
     "rows": (values((50, 20)), {}),
@@ -174,7 +174,7 @@ def test_numbers_are_those_of_the_call(gpu):
         )
     check(gpu, x)
     assert len(gpu.loads) == 3
-    assert all(len(launch.kernel.idle) == 1 for launch in backends.launches.values())
+    assert all(len(launch.kernel.idle) == 1 for launch in repeats.launches.values())
 
 
 def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypatch):
@@ -183,7 +183,7 @@ def test_launches_overlap_where_kernels_wait_for_those_before_them(gpu, monkeypa
         monkeypatch.setattr(
             cuda, "_target", lambda index, arch=arch: dataclasses.replace(simulator.SMALL_GPU, arch=arch)
         )
-        backends.launches.clear()
+        repeats.launches.clear()
         kernel._kernels.clear()
         check(gpu, x, offsets=offsets_of(x))
         assert gpu.attributes[-2:] == [attributes] * 2
@@ -199,7 +199,7 @@ def test_a_kernel_that_may_not_be_compiled_is_named_by_its_command(gpu, monkeypa
         cuscan.cummax(x, mask=on_gpu(np.ones(30, bool)), return_indices=True, exclusive=True)
     assert str(caught.value) == (
         "no kernel; compile it ahead of time: cuscan warm --op max --dtype float32 --exclusive --mask "
-        f"--return-indices --arch {simulator.SMALL_GPU.arch}"
+        f"--return-indices --shape 20x30 --axis 1 --arch {simulator.SMALL_GPU.arch}"
     )
 
 
@@ -216,7 +216,7 @@ def test_what_the_driver_refuses_is_its_error(gpu, monkeypatch):
     gpu.status = 0
     check(gpu, x)
     check(gpu, x)
-    [launch] = backends.launches.values()
+    [launch] = repeats.launches.values()
     assert len(launch.kernel.idle) == 1
 
 
@@ -247,7 +247,7 @@ def test_kept_launches_are_bounded(gpu, monkeypatch):
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         check(gpu, values(n))
-        assert len(backends.launches) == min(n, 3)
+        assert len(repeats.launches) == min(n, 3)
     monkeypatch.setattr(cuda, "make_plan", None)
     for n in (6, 7, 8):
         check(gpu, values(n))
@@ -258,7 +258,7 @@ def test_kept_launches_are_bounded(gpu, monkeypatch):
 def test_a_kept_launch_has_no_request(gpu):
     """A program of ever new shapes keeps thousands of launches: each is few objects for the garbage collector."""
     check(gpu, values(9))
-    [launch] = backends.launches.values()
+    [launch] = repeats.launches.values()
     assert launch.unscanned is None and not any(isinstance(each, ScanRequest) for each in vars(launch).values())
 
 
@@ -435,7 +435,7 @@ def test_threads_on_one_stream(gpu):
 def test_threads_never_share_the_memory_of_arguments(gpu):
     arrays = [values(3000, seed=i) for i in range(4)]
     check(gpu, arrays[0])
-    [kept] = backends.launches.values()
+    [kept] = repeats.launches.values()
     together, used = threading.Barrier(len(arrays), timeout=60), []
 
     def launch(*arguments):
@@ -479,7 +479,7 @@ def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
     check(gpu, x, offsets=offsets_of(x, 2))
     check(gpu, x, offsets=offsets_of(x, 1))
     assert len(gpu.starts) == len(gpu.launches) == 3
-    assert all(len(kept.kernel.idle) == 1 for launch in backends.launches.values() for kept in (launch, launch.starts))
+    assert all(len(kept.kernel.idle) == 1 for launch in repeats.launches.values() for kept in (launch, launch.starts))
 
 
 def test_memory_for_bits_grows(gpu, monkeypatch):

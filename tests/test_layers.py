@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ import cuscan
 PACKAGE = Path(cuscan.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
+# What only arrays on a GPU need.
+PLANNING = ("planning", "compile")
+
 # Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "specs", "interop", "request",
-    "planning", "compile", "trials", "custom", "words", "backends", "warming", "linearised", "steps", "carried",
-    "derivatives", "autograd", "api", "functions", "transfers", "chunks", "explaining", "cuscan", "distributed", "dask",
-    "bench", "cli", "__main__",
+    "planning", "compile", "trials", "custom", "words", "places", "imagined", "backends", "warming", "linearised",
+    "steps", "carried", "derivatives", "autograd", "api", "functions", "transfers", "chunks", "explaining", "cuscan",
+    "distributed", "dask", "bench", "cli", "__main__",
 ]  # fmt: skip
 
 GUESTS = {
@@ -90,6 +94,49 @@ def test_the_wrong_way_is_noticed() -> None:
     assert wrong_ways("request/call.py", "if TYPE_CHECKING:\n    from cuscan.planning import Target") == []
 
 
+def module_of(name: str, modules: Collection[str]) -> str:
+    """The file that has what a dotted name means: a module, or something in one."""
+    parts = name.split(".")[1:]
+    for end in range(len(parts), -1, -1):
+        stem = "/".join(parts[:end])
+        for file in (f"{stem}.py", f"{stem}/__init__.py".lstrip("/")):
+            if file in modules:
+                return file
+    raise AssertionError(f"{name} is in no module")
+
+
+def circle_among(sources: Mapping[str, str]) -> list[str]:
+    """Modules each of which imports the next one, from one back to itself; none, if there is no such circle.
+
+    That a module's package comes with it does not count.
+    """
+    graph = {
+        module: {module_of(name, sources) for name in imports(source) if name.split(".")[0] == "cuscan"} - {module}
+        for module, source in sources.items()
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle_among({module: (PACKAGE / module).read_text() for module in MODULES}) == []
+
+
+def test_a_circle_is_noticed() -> None:
+    sources = {
+        "__init__.py": "from cuscan.a import f",
+        "a.py": "from cuscan import b",
+        "b/__init__.py": "def g():\n    from cuscan.b.c import h",
+        "b/c.py": "from cuscan.a import f",
+    }
+    assert set(circle_among(sources)) == {"a.py", "b/__init__.py", "b/c.py"}
+    assert circle_among({**sources, "b/c.py": "if TYPE_CHECKING:\n    from cuscan.a import f"}) == []
+    assert set(circle_among({**sources, "b/c.py": "import cuscan"})) == {*sources}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_guests_stay_in_their_rooms(module: str) -> None:
     for name in imports((PACKAGE / module).read_text()):
@@ -97,10 +144,32 @@ def test_guests_stay_in_their_rooms(module: str) -> None:
         assert rooms is None or module.startswith(rooms), f"{module} imports {name}"
 
 
-def test_import_brings_no_framework() -> None:
-    code = (
-        "import sys, cuscan, numpy; cuscan.cumsum(numpy.ones(3));"
-        "print(*{name.split('.')[0] for name in sys.modules} & {'cupy', 'dask', 'torch', 'jax', 'rich', 'matplotlib'})"
-    )
+def imported_by(code: str) -> list[str]:
+    """The names of all modules that a new process has behind some lines of code."""
+    code += "\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    return done.stdout.split()
+
+
+ON_THE_CPU = """
+import cuscan, numpy
+x, ends = numpy.ones((3, 40), numpy.float32), numpy.array([0, 7, 40])
+cuscan.cumsum(x, axis=0, out=numpy.empty((40, 3), numpy.float32).T)
+cuscan.scan(x, cuscan.Operator("larger", "max(earlier, later)", 0, numpy=numpy.maximum), offsets=ends)
+cuscan.linear_recurrence(x, x, reverse=True)
+cuscan.cummax(x.astype("int8"), return_indices=True, mask=x > 0)
+"""
+
+
+def test_arrays_on_the_cpu_bring_no_framework_and_no_planner() -> None:
+    found = imported_by(ON_THE_CPU)
+    assert "cuscan.backends.host" in found
+    assert {name.split(".")[0] for name in found} & {"cupy", "dask", "torch", "jax", "rich", "matplotlib"} == set()
+    assert [name for name in found if name.startswith("cuscan.") and name.split(".")[1] in PLANNING] == []
+
+
+def test_what_plans_is_imported_when_it_is_used() -> None:
+    assert "cuscan.planning" in imported_by("from cuscan import explain, warm; assert explain.__name__ == 'explain'")
+    assert {"explain", "warm"} <= set(dir(cuscan)) and set(cuscan.__all__) <= set(dir(cuscan))
+    with pytest.raises(AttributeError, match="module 'cuscan' has no attribute 'plans'"):
+        _ = cuscan.plans  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed, and with it th
 from nvrtc_plans import plan  # noqa: E402
 
 from cuscan.compile import module  # noqa: E402
-from cuscan.compile.cache import cache_dir, entries, shrink  # noqa: E402
+from cuscan.compile.cache import cache_dir, entries, read, shrink  # noqa: E402
 from cuscan.errors import MissingDependencyError, MissingKernelError  # noqa: E402
 
 CONFIG = plan("rows-short").config
@@ -71,9 +71,12 @@ module.load_kernel(test_module.CONFIG, 90)
     assert run.stdout.strip() == hash_of(loaded[0])
 
 
-def test_edited_headers_are_noticed(cache, loaded, compiled, monkeypatch):
+@pytest.mark.parametrize(
+    "what", [("source.headers_digest", lambda: "other headers"), ("module._OPTIONS", (*module._OPTIONS, "-lineinfo"))]
+)
+def test_edited_headers_and_other_options_are_noticed(cache, loaded, compiled, monkeypatch, what):
     module.load_kernel(CONFIG, 90)
-    monkeypatch.setattr("cuscan.compile.source.headers_digest", lambda: "other headers")
+    monkeypatch.setattr(f"cuscan.compile.{what[0]}", what[1])
     module.load_kernel(CONFIG, 90)
     assert compiled == [90, 90] and len(list(cache.iterdir())) == 2
 
@@ -97,11 +100,42 @@ def test_a_damaged_file_is_compiled_again(cache, loaded, compiled, monkeypatch):
     assert compiled == [90, 90] and len(loaded) == 2
 
 
-def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path):
+def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path, caplog):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path / "file" / "kernels"))
     module.load_kernel(CONFIG, 90)
     assert compiled == [90] and loaded[0][:4] == b"\x7fELF"
+    [record] = caplog.records
+    assert record.levelname == "WARNING" and "cuscan_rows" in record.getMessage() and "kept" in record.getMessage()
+
+
+def test_a_file_appears_whole(cache, loaded, compiled, monkeypatch):
+    """Other processes may look at any time: before the file has its name, all of it is written."""
+    replace, seen = os.replace, []
+
+    def watched(source, target):
+        seen.append((os.path.getsize(source), stat.S_IMODE(os.stat(source).st_mode), target.exists()))
+        replace(source, target)
+
+    monkeypatch.setattr("cuscan.compile.cache.os.replace", watched)
+    module.load_kernel(CONFIG, 90)
+    assert seen == [(len(loaded[0]), 0o644, False)]
+
+
+def test_processes_that_compile_the_same_do_no_harm(cache, loaded, compiled, monkeypatch):
+    """The file of the one that is slower takes the other's place."""
+    compile_source = module.compile_source
+
+    def slower(*call):
+        found = compile_source(*call)
+        cache_file.parent.mkdir()
+        cache_file.write_bytes(b"of the other process")
+        return found
+
+    cache_file = module.kernel_path(CONFIG, 90)
+    monkeypatch.setattr(module, "compile_source", slower)
+    module.load_kernel(CONFIG, 90)
+    assert list(cache.iterdir()) == [cache_file] and cache_file.read_bytes() == loaded[0]
 
 
 def test_a_launch_has_all_that_its_kernel_needs(monkeypatch):
@@ -146,6 +180,9 @@ def test_the_code_of_another_user_is_never_run(cache, loaded, compiled, monkeypa
     monkeypatch.setattr("cuscan.compile.cache._ROOT", -1)
     module.load_kernel(CONFIG, 90)
     assert compiled == [90, 90]
+    monkeypatch.setattr("cuscan.compile.cache._ROOT", path.stat().st_uid)  # whose files all may run
+    module.load_kernel(CONFIG, 90)
+    assert compiled == [90, 90]
 
 
 def test_compiling_can_be_forbidden(cache, loaded, compiled, monkeypatch):
@@ -170,6 +207,19 @@ def test_a_machine_without_a_compiler_runs_what_the_cache_has(cache, loaded, com
     assert compiled == [90] and loaded[0] == loaded[1]
 
 
+def test_without_a_compiler_the_files_of_other_users_do_not_count(cache, loaded, compiled, monkeypatch):
+    """Neither their names: another version of NVRTC may have compiled a file of one's own."""
+    module.load_kernel(CONFIG, 90)
+    [path] = cache.iterdir()
+    other = path.with_name(path.name.replace(module.nvrtc_version(), "99.9"))
+    other.write_bytes(b"another user's")
+    is_trusted = module.cache.is_trusted
+    monkeypatch.setattr(module.cache, "is_trusted", lambda facts: facts.st_size > 100 and is_trusted(facts))
+    monkeypatch.setattr(module, "nvrtc_version", lambda: None)
+    module.load_kernel(CONFIG, 90)
+    assert compiled == [90] and loaded[0] == loaded[1]
+
+
 def failing():
     raise RuntimeError("CuPy failed to load libnvrtc.so.12")
 
@@ -188,7 +238,7 @@ def test_the_folder_is_limited_to_what_was_used_last(cache):
         path = cache / f"{i}.cubin"
         path.write_bytes(bytes(100))
         os.utime(path, (i, i))
-    os.utime(cache / "0.cubin")  # used now
+    assert read(cache / "0.cubin") == bytes(100)  # used now
     assert [entry.path.name for entry in entries()] == [f"{i}.cubin" for i in (0, 4, 3, 2, 1)]
     assert [entry.path.name for entry in shrink(250)] == ["3.cubin", "2.cubin", "1.cubin"]
     assert len(entries()) == 2 and len(shrink(0)) == 2 and not entries()

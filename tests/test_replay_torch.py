@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from fake_gpu import fake_gpu_of_torch  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from cuscan import backends  # noqa: E402
 from cuscan.autograd import tape, torch_recording  # noqa: E402
 from cuscan.autograd.torch_lines import Move, write  # noqa: E402
+from cuscan.backends import repeats  # noqa: E402
 from cuscan.interop import torch_internals  # noqa: E402
 from cuscan.interop.torch import LIBRARY  # noqa: E402
 from cuscan.interop.view import Device  # noqa: E402
@@ -331,4 +331,4 @@ def test_latest_launches_are_bounded(gpu: Any, monkeypatch: pytest.MonkeyPatch) 
     for n in range(10, 16):
         for _ in range(KEEPS):
             cuscan.cumsum(numbers(n))
-    assert len(backends.latest) == 3
+    assert len(repeats.latest) == 3

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+import threading
 from itertools import islice
 
 import numpy as np
@@ -21,7 +24,7 @@ from cuscan.words import Call, command_of
 @pytest.mark.parametrize("kind", new_shapes.KINDS)
 def test_the_kernels_of_shapes_are_those_of_all_their_views(kind):
     """The views of the benchmark lie anywhere: gaps between rows, any alignment."""
-    cases = list(islice(new_shapes.draw(kind), 60))
+    cases = list(islice(new_shapes.draw(kind), 20))
     found = kernels(Call(), H200, [(case.shape, case.axis) for case in cases])
     assert [case for case in cases if plan_of(case, H200).config not in found] == []
     alone = kernels(Call(), H200, [(cases[0].shape, cases[0].axis)])
@@ -43,6 +46,9 @@ CALLS = {
     "offsets": Call("logaddexp", segments="offsets", include_initial=True, return_carry=True),
     "carried": Call("add", "float16", carry=True, return_carry=True, skipna=True),
     "recurrence": Call("linear_recurrence", "float32", segments="reset"),
+    "decay": Call("linear_recurrence", "float16", number=True, initial_array=True, return_last=True),
+    "totals": Call("add", "uint8", "uint8", total=True, segments="keys", segment_dtype="float64"),
+    "bytes": Call("add", "int8", "int8"),
     "a user's": Call(cuscan.Operator("pick", "later", 0), "int32"),
 }
 
@@ -58,22 +64,84 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
         assert found.keys() >= set(configs)
         command = command_of(request, 90)
     if name == "a user's":
-        assert command == "cuscan.warm(pick, ..., arch=90)"
+        assert command == "cuscan.warm(pick, ..., shapes=[((40, 900), 1)], arch=90)"
         return
     words = {}
     monkeypatch.setattr(cuscan, "warm", lambda **given: words.update(given))
     assert command.startswith("cuscan ") and cli.main(command.split()[1:]) == 0
-    assert (words.pop("arch"), words.pop("shapes")) == (90, None) and words.pop("progress")
-    again = Call(**words)
-    # The dtype of the result is spelled out where it is another one than that of x.
-    assert kernels(again, H200, shapes).keys() == found.keys()
+    assert (words.pop("arch"), words.pop("shapes")) == (90, [(request.shape, request.axis)]) and words.pop("progress")
+    assert kernels(Call(**words), H200, shapes).keys() == found.keys()
+
+
+def any_view(draw, dtype=np.float32, most=3):
+    """An array of some axes in any order, with gaps behind any of them, that begins anywhere; axes have any steps."""
+    shape = [int(2 ** draw.uniform(0, 18 / most)) for _ in range(draw.randint(1, most))]
+    order = draw.sample(range(len(shape)), len(shape))
+    steps = [draw.choice((1, 1, 1, 1, -1, 2)) for _ in order]
+    taken = [shape[axis] * abs(step) for axis, step in zip(order, steps, strict=True)]
+    padded = [size + draw.choice((0, 0, 1, 4)) for size in taken]
+    count = math.prod(padded)
+    base = np.zeros(count + 16, dtype)[draw.randrange(16) :][:count].reshape(padded)
+    cut = base[tuple(map(slice, taken))][tuple(slice(None, None, step) for step in steps)]
+    return cut.transpose(np.argsort(order))
+
+
+def warmed(made):
+    """The kernels of the command that a call's error names."""
+    words = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuscan, "warm", lambda **given: words.update(given))
+        assert cli.main(command_of(made.request, 90).split()[1:]) == 0
+    shapes = words.pop("shapes")
+    del words["arch"], words["progress"]
+    return kernels(Call(**words), made.target, shapes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+def test_the_kernels_of_a_shape_are_those_of_any_strides(dtype):
+    draw = random.Random(dtype)
+    for _ in range(12):
+        x = any_view(draw, dtype)
+        out = draw.choice((None, np.empty(x.size + 4, x.dtype)[draw.randrange(4) :][: x.size].reshape(x.shape)))
+        made = cuscan.explain(cuscan.cumsum, x, axis=draw.randrange(x.ndim), out=out, dtype=dtype, arch=90)
+        assert made.plan.config in warmed(made), f"{x.shape} {x.strides} {made}"
+
+
+X = np.ones((40, 900), np.float32)
+BESIDE = {
+    "a mask for each row": (cuscan.cumsum, (X,), {"mask": np.ones((40, 1), bool)}),
+    "a mask for all rows": (cuscan.cumsum, (X,), {"mask": np.ones(900, bool)}),
+    "a mask anywhere": (
+        cuscan.cumprod,
+        (X[:, :24].astype("int8"),),
+        {"mask": np.ones(40 * 24 + 4, bool)[4:].reshape(40, 24), "dtype": "int8"},
+    ),
+    "rows apart, twice": (cuscan.cumsum, (X.reshape(20, 50, 36)[:, :5, :30],), {"axis": 2}),
+    "one value": (cuscan.cumsum, (np.broadcast_to(X[:, :1], X.shape),), {}),
+    "a number": (cuscan.linear_recurrence, (0.5, X.astype("float16")), {}),
+    "a decay for each row": (cuscan.linear_recurrence, (X[:, :1], X), {}),
+    "a first value for each row": (cuscan.linear_recurrence, (X, X), {"initial": X[:, 0], "return_last": True}),
+    "a number before it": (cuscan.cumsum, (X,), {"initial": 3, "exclusive": True, "reverse": True}),
+    "a sum more": (cuscan.cumulative_sum, (X,), {"include_initial": True}),
+    "a carry": (cuscan.scan, (X,), {"carry": X[:, 0].astype("float64"), "return_carry": True, "skipna": True}),
+    "keys": (cuscan.scan, (X,), {"keys": np.ones(900, np.int64)}),
+    "a total": (cuscan.total, (X,), {"offsets": np.array([0, 5, 900], np.int32)}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_kernels_of_a_shape_are_those_of_what_is_beside_it(name):
+    function, arrays, keywords = BESIDE[name]
+    made = cuscan.explain(function, *arrays, **{"axis": 1, "arch": 90, **keywords})
+    found = warmed(made)
+    assert made.plan.config in found and (made.starts is None or made.starts.config in found)
 
 
 def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
     pytest.importorskip("cupy", reason="CuPy is not installed, and with it the bindings of NVRTC")
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path))
     steps = []
-    call = dict(shapes=[((100, 6), 0)], arch=90, reverse=True, mask=True)
+    call = dict(shapes=[((100,), 0)], arch=90, reverse=True)
     first = cuscan.warm("max", np.int16, progress=lambda *step: steps.append(step), **call)
     files = list(tmp_path.iterdir())
     assert first.kernels == first.compiled == len(files) > 0
@@ -92,6 +160,7 @@ def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
         ({"op": "and"}, "op='and' is defined on"),
         ({"shapes": [((3, 4), 2)]}, "axis=2 is out of range"),
         ({"return_indices": True}, "return_indices is for"),
+        ({"number": True}, "number, initial_array and return_last are for linear_recurrence"),
     ],
 )
 def test_a_wrong_call_is_an_error_of_a_scan(call, message):
@@ -116,15 +185,83 @@ def test_a_plan_in_words():
     assert "none: a line ends in its tile" in str(small) and small.expected_share < 0.1 < made.expected_share <= 1
 
 
-@pytest.mark.parametrize(
-    ("shape", "carry"),
-    [((1000, 7, 64), "none"), ((32768, 32767), "kept by the blocks"), ((2**18, 641), "looked up in the workspace")],
-)
-def test_how_tiles_of_panels_learn_what_precedes_them(shape, carry):
+def explained(*shape, axis):
+    """What a sum of such a shape would do; there is memory for one element only."""
     x = np.ones(1, np.float32)
     x = np.lib.stride_tricks.as_strided(x, shape, [4 * int(np.prod(shape[d + 1 :])) for d in range(len(shape))])
-    made = cuscan.explain(cuscan.cumsum, x, axis=len(shape) - 2, arch=90)
-    assert made.plan.config.family == "panels" and carry in str(made)
+    return cuscan.explain(cuscan.cumsum, x, axis=axis, arch=90)
+
+
+CARRIES = {
+    "none": "none: a line ends in its tile",
+    "kept": "float64, kept by the block that has the line",
+    "cluster": "float64, handed on in the cluster that has the line",
+    "shared": "float64, looked up in the workspace: blocks share a line",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "axis", "carry"),
+    [
+        ("rows", (1000, 1000), 1, "none"),
+        ("thread_rows", (4096, 37), 1, "none"),
+        ("warp_rows", (4096, 157), 1, "none"),
+        ("cluster", (10, 5000), 1, "none"),
+        ("cluster", (2, 20_000), 1, "cluster"),
+        ("tiles", (300, 5000), 1, "none"),
+        ("tiles", (2**28,), 0, "shared"),
+        ("panels", (1000, 7, 64), 1, "none"),
+        ("panels", (32768, 32767), 0, "kept"),
+        ("panels", (2**18, 641), 0, "shared"),
+        ("strips", (4096, 4096), 0, "kept"),
+        ("strips", (2**20, 8), 0, "shared"),
+        ("whole_rows", (2**20, 100), 0, "shared"),
+    ],
+)
+def test_how_tiles_learn_what_precedes_them(family, shape, axis, carry):
+    made = explained(*shape, axis=axis)
+    assert made.plan.config.family == family
+    assert dict(made._lines())["carry"] == CARRIES[carry]
+
+
+def test_few_blocks_leave_memory_idle():
+    """Half of the 132 SMs keep it busy."""
+    for rows, blocks in ((4, 1), (132, 33), (264, 66), (268, 67), (100_000, 25_000)):
+        made = explained(rows, 1000, axis=1)
+        assert made.plan.grid == blocks
+        assert made.expected_share == min(blocks / 66, 1)
+        assert f"at most {made.expected_share:.2f} of a copy's speed on 132 SMs" in str(made)
+
+
+def test_bytes_are_those_of_the_arrays_that_move():
+    x, first = np.ones((100, 30), np.float32), np.ones(100, np.float32)
+    made = cuscan.explain(cuscan.linear_recurrence, x, x, axis=1, initial=first, return_last=True, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (2 * x.nbytes + first.nbytes, x.nbytes + first.nbytes)
+    made = cuscan.explain(cuscan.linear_recurrence, 0.5, x, axis=1, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes, x.nbytes)
+    carry = np.ones(100)
+    made = cuscan.explain(cuscan.scan, x, axis=1, carry=carry, return_carry=True, arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes + carry.nbytes, x.nbytes + carry.nbytes)
+    made = cuscan.explain(cuscan.total, x, axis=1, offsets=np.array([0, 7, 30]), arch=90)
+    assert (made.read_bytes, made.written_bytes) == (x.nbytes + 24, carry.nbytes)
+    assert made.workspace_bytes == made.starts.nbytes > 0
+
+
+def test_what_no_launch_can_take_has_no_kernel():
+    assert kernels(Call(), H200, [((2**46,), 0)]).keys() == set()
+
+
+def test_other_threads_run_while_a_call_is_explained():
+    results = []
+
+    def elsewhere(x):
+        other = threading.Thread(target=lambda: results.append(cuscan.cumsum(x)))
+        other.start()
+        other.join()
+        return cuscan.cumprod(x)
+
+    made = cuscan.explain(elsewhere, np.ones(3), arch=90)
+    assert made.request.op.name == "mul" and [list(result) for result in results] == [[1, 2, 3]]
 
 
 def test_offsets_are_a_kernel_more_and_no_elements_none():

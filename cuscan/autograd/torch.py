@@ -18,9 +18,11 @@ from torch.autograd import forward_ad
 from cuscan import backends
 from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
+from cuscan.autograd.torch_numbers import to_number, with_view
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.autograd.torch_recording import Recording, find_recording, to_number, with_view
-from cuscan.backends import Repeatable
+from cuscan.autograd.torch_recording import Recording, find_recording
+from cuscan.backends import repeats
+from cuscan.backends.repeats import Repeatable
 from cuscan.derivatives import Call, pushforward
 from cuscan.dtypes import DType
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -92,7 +94,7 @@ def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
     if (
         type(arrays[0]) in _KNOWN
     ):  # the compiler looks at the table of libraries, into which no tensors of its own may come
-        key, results = backends.repeat(flags, roles, arrays, None, initial)
+        key, results = repeats.repeat(flags, roles, arrays, None, initial)
         if results is not None:
             return _flat(flags, results)
     return _follow(call, arrays, functools.partial(_run_plain, key=_unrecorded(key)), key)
@@ -128,9 +130,9 @@ def _record_alike(
     """Run a call that autograd records, and keep what like ones have in common."""
     recording = find_recording(call, arrays)
     results = (apply or _apply)(recording, functools.partial(run, call), call.initial, *arrays)
-    launch = backends.launches.get(_unrecorded(key))
+    launch = repeats.launches.get(_unrecorded(key))
     if launch is not None:
-        keep(backends.launches, key, _Launch(recording, launch))
+        keep(repeats.launches, key, _Launch(recording, launch))
     return results
 
 
@@ -165,7 +167,7 @@ def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Result
 
 
 def _unrecorded(key: Any) -> Any:
-    """What `backends.repeat` keeps the same call by if autograd records nothing (see `TorchLibrary.look`)."""
+    """What `repeats.repeat` keeps the same call by if autograd records nothing (see `TorchLibrary.look`)."""
     return key and (*key[:-1], 0)
 
 
@@ -252,7 +254,7 @@ _apply = super(torch.autograd.Function, _Recorded).apply
 
 
 class _Launch:
-    """Like calls on a GPU that autograd records, see `backends.Repeatable`; `launch`: the same without autograd."""
+    """Like calls on a GPU that autograd records, see `repeats.Repeatable`; `launch`: the same without autograd."""
 
     like: Like | None = None
 

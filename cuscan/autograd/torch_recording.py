@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from cuscan.autograd.tape import Recorder, Tape
+from cuscan.autograd.torch_numbers import to_number
 from cuscan.derivatives import Call, check_differentiable, kept, pullback
-from cuscan.dtypes import DTYPES, INEXACT, DType
-from cuscan.interop.torch import LIBRARY, from_torch, is_followed
-from cuscan.interop.view import ArrayView, number_like
+from cuscan.dtypes import INEXACT, DType
+from cuscan.interop.torch import from_torch, is_followed
 from cuscan.kept import Table, keep
 from cuscan.request.call import BESIDE, find_dtype, find_operator
 
@@ -192,18 +192,3 @@ def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
 
 
 _recordings: Table[Any, Recording] = Table()
-
-
-def to_number(array: Any) -> complex:
-    """A number in the place of an array, that may be in a view."""
-    number: complex = array.owner.item() if isinstance(array, ArrayView) else array
-    return number
-
-
-def with_view(call: Call, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arrays with a decay that is a number as kernels take it."""
-    if isinstance(arrays[0], torch.Tensor | ArrayView):
-        return arrays
-    dtype = find_dtype(call.flags.dtype or arrays[1].dtype)
-    device = LIBRARY.device_of(arrays[1], call.roles[1])
-    return (number_like(arrays[0], DTYPES[dtype.accumulator], LIBRARY, device), *arrays[1:])

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from cuscan import backends
 from cuscan.autograd.tape import Gathering, Step, Tape
 from cuscan.autograd.torch_lines import Move, Replay, write
-from cuscan.autograd.torch_recording import with_view
+from cuscan.autograd.torch_numbers import with_view
+from cuscan.backends import repeats
 from cuscan.backends.cuda import CallLaunch, Place
 from cuscan.derivatives import Call
 from cuscan.interop.torch import LIBRARY
@@ -75,7 +75,7 @@ class _Watcher:
 
     def _with_launch(self, move: Move, call: Call, arguments: tuple[Any, ...]) -> Move | None:
         arrays = with_view(call, arguments)
-        launch = backends.find(call.flags, call.roles, arrays, call.initial)
+        launch = repeats.find(call.flags, call.roles, arrays, call.initial)
         if not isinstance(launch, CallLaunch) or not launch.only_queues:
             return None
         start, numbers = launch.passed(arrays, call.initial)

@@ -1,87 +1,16 @@
-"""Where a request runs: on the array's GPU, or in NumPy for arrays on the CPU. A like call on a GPU is a lookup."""
+"""Where a request runs: on the array's GPU, or in NumPy for arrays on the CPU."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from cuscan.errors import MissingDependencyError
-from cuscan.interop import CUPY_MISSING, ArrayView, Library, find_library, hand_back
-from cuscan.interop.view import Like
-from cuscan.kept import Table, keep
+from cuscan.interop import CUPY_MISSING, hand_back
 from cuscan.request.call import Flags, Operands, find_dtype
 
 Results = tuple[Any, ...]
-
-
-class Repeatable(Protocol):
-    """Everything about a call on a GPU that the addresses and values of its arguments do not change.
-
-    `like`: what tells its arrays from others, see `Library.liken`, once a like call came.
-    """
-
-    like: Like | None
-
-    def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> Results:
-        """Run a call on the arrays that it reads and those that it writes, with the addresses of both."""
-
-
-launches: Table[Any, Repeatable] = Table()  # those of earlier calls
-latest: Table[Any, tuple[Like, Repeatable]] = Table()  # of those that differ in little, the one that ran last
-
-
-def repeat(
-    flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], outs: tuple[Any, ...] | None, initial: Any
-) -> tuple[Any, Results | None]:
-    """Run a call if a like one ran before; else what like calls are to be kept by, None where they are not."""
-    first = arrays[0]
-    every = arrays if outs is None else arrays + outs
-    library = first.library if type(first) is ArrayView else find_library(first, roles[0])
-    if library is None:
-        return None, None
-    short, before = None, None
-    mode = library.mode(first)
-    if mode is not None:
-        short = flags, roles, initial is None, len(every), first.shape, first.dtype, mode
-        try:
-            before = latest.get(short)
-        except TypeError:  # an argument that cannot be hashed
-            return None, None
-        if before is not None:
-            pointers = before[0](every)
-            if pointers is not None:
-                return None, before[1].run(arrays, outs or (), pointers, initial)
-    found = library.look(every)
-    if found is None:
-        return None, None
-    facts, pointers = found
-    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time.
-    key = *flags, roles, initial is None, outs is None, *facts
-    try:
-        launch = launches.get(key)
-    except TypeError:  # an argument that cannot be hashed
-        return None, None
-    if launch is None:
-        return key, None
-    if short is not None:
-        _put_first(launch, library, every, short, before)
-    return key, launch.run(arrays, outs or (), pointers, initial)
-
-
-def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial: Any) -> Repeatable | None:
-    """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
-    library = find_library(arrays[-1], roles[-1])
-    found = library.look(arrays) if library else None
-    return None if found is None else launches.get((*flags, roles, initial is None, True, *found[0]))
-
-
-def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:
-    """Have `latest` show the launch of a call that is found by its facts."""
-    if launch.like is None or (before is not None and launch.like is before[0]):  # that is of other modes
-        launch.like = library.liken(arrays)
-    if launch.like is not None:
-        keep(latest, short, (launch.like, launch))
 
 
 def release_memory() -> int:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import cupy
 
-from cuscan import backends
-from cuscan.backends import Repeatable, workspace
+from cuscan.backends import repeats, workspace
 from cuscan.backends.kernel import Argument, find_kernel
+from cuscan.backends.repeats import Repeatable
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.interop.view import ArrayKind, Device, DeviceLibrary, Like
@@ -157,7 +157,7 @@ class CallLaunch(Launch):
     """The same of a call of the public functions.
 
     Attributes:
-        like: see `backends.Repeatable`.
+        like: see `repeats.Repeatable`.
         kinds: of the arrays that are read, and of those of `out`, if there is one.
         near: see `overlap.find_near`.
         length: of a line.
@@ -324,12 +324,12 @@ def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[R
         places = [(view.kind, view.pointer % ALIGNMENT) for view in views]
         key = flags, operands.roles, has_initial, *places
         try:
-            found = backends.launches.get(key)
+            found = repeats.launches.get(key)
         except TypeError:  # an argument that cannot be hashed
             return _prepare(flags, operands, has_initial), pointers
         if found is not None:
             return found, pointers
-    return keep(backends.launches, key, _prepare(flags, operands, has_initial)), pointers
+    return keep(repeats.launches, key, _prepare(flags, operands, has_initial)), pointers
 
 
 def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> CallLaunch:

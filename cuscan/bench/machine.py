@@ -132,18 +132,3 @@ class Host:
 
     def free_bytes(self) -> int:
         return 1 << 30
-
-
-def find_machine() -> Machine:
-    """The current GPU where CuPy finds one, else the CPU."""
-    try:
-        import cupy
-
-        found = bool(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # a missing package, driver or device: each says so in its own way
-        found = False
-    if not found:
-        return Host()
-    from cuscan.bench.gpu import Gpu
-
-    return Gpu()

@@ -29,10 +29,22 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuscan"
 
 
+def is_trusted(facts: os.stat_result) -> bool:
+    """Whether a file is this user's or root's: another user's code is never run."""
+    return not hasattr(os, "getuid") or facts.st_uid in (os.getuid(), _ROOT)
+
+
+def find(pattern: str) -> Path | None:
+    """The last file by name that is trusted, of those in the folder whose names match."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(path for path in cache_dir().glob(pattern) if is_trusted(path.stat()))
+    return None
+
+
 def read(path: Path) -> bytes | None:
-    """What is in a file of this user or of root; None where there is none: another user's code is never run."""
+    """What is in a file that is trusted; None where there is none."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid not in (os.getuid(), _ROOT):
+        if not is_trusted(os.fstat(file.fileno())):
             return None
         code = file.read()
         with contextlib.suppress(OSError):  # read-only

@@ -69,11 +69,9 @@ def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
     Without NVRTC: where any version of it has left the kernel.
     """
     key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS)).encode()).hexdigest()[:32]
-    stem, folder, version = f"{entry_name(config)}-{key}", cache.cache_dir(), nvrtc_version()
-    if version is None:
-        with contextlib.suppress(OSError, ValueError):
-            return max(folder.glob(f"{stem}-*{cache.SUFFIX}"))
-    return folder / f"{stem}-{version}{cache.SUFFIX}"
+    stem, version = f"{entry_name(config)}-{key}", nvrtc_version()
+    found = cache.find(f"{stem}-*{cache.SUFFIX}") if version is None else None
+    return found or cache.cache_dir() / f"{stem}-{version}{cache.SUFFIX}"
 
 
 def load_kernel(config: Config | StartsConfig, arch: int) -> Any:

@@ -1,0 +1,20 @@
+"""The machine that a benchmark runs on."""
+
+from __future__ import annotations
+
+from cuscan.bench.machine import Host, Machine
+
+
+def find_machine() -> Machine:
+    """The current GPU where CuPy finds one, else the CPU."""
+    try:
+        import cupy
+
+        found = bool(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # a missing package, driver or device: each says so in its own way
+        found = False
+    if not found:
+        return Host()
+    from cuscan.bench.gpu import Gpu
+
+    return Gpu()

@@ -1,0 +1,97 @@
+"""Where the arrays of a call can lie in memory: all that tells its kernels apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cuscan.dtypes import DType
+from cuscan.interop.numpy import LIBRARY
+from cuscan.interop.view import ArrayKind, ArrayView, Device
+from cuscan.planning.tuning import VECTOR_BYTES
+
+GPU = Device("cuda", 0)
+_MOST_SORTED = 4  # axes that are tried in all orders; of more, each is the fastest once
+
+
+class Place(NamedTuple):
+    """Where arrays lie, counted in their elements."""
+
+    value: int = 0  # from a boundary of 16 bytes to the first element of x
+    result: int = 0  # the same of the result
+    beside: int = 0  # the same of a mask, and of what says where segments start
+    gap: int = 0  # behind each row
+    every: int = 1  # from an element of x to its neighbour
+    order: tuple[int, ...] | None = None  # the axes, the slowest first; None: as they come
+    result_order: tuple[int, ...] | None = None  # the same of the result
+    apart: tuple[int, ...] = ()  # axes that no stride walks together with the next slower one
+    still: int | None = None  # the number of an array that is the same all along the scanned axis
+
+
+# For shapes that are tried with many others.
+FEW = (Place(), Place(1, 1, 1), Place(0, 1), Place(gap=1), Place(gap=4), Place(every=2))
+
+
+class Arrays(NamedTuple):
+    """The arrays of a call: how many are read; bytes of an element of x, of the result, and of what lies beside x.
+
+    None of what is not there.
+    """
+
+    read: int
+    value: int
+    result: int
+    beside: int
+
+
+def places_of_rows(length: int, arrays: Arrays, *, few: bool = False) -> Iterator[Place]:
+    """All ways in which rows of a length can lie: any alignment of the first one and of the others.
+
+    `few`: what lies beside x is aligned, or not at all.
+    """
+    gaps = {0, 1, 2, 4, *(-length % multiple for multiple in (2, 4, 8, 16))}
+    besides = _shifts(arrays.beside)[: 2 if few else None]
+    shifts = _shifts(arrays.value), _shifts(arrays.result), besides
+    yield from itertools.starmap(Place, itertools.product(*shifts, sorted(gaps), (1, -1)))
+    yield Place(every=2)
+
+
+def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
+    """All ways in which arrays of a shape can lie: in any order of axes, with gaps behind any of them."""
+    axes = tuple(range(len(shape)))
+    for order in _orders(axes):
+        between = order[1:-1]  # a row has gaps of its own, and nothing lies behind the slowest axis
+        for apart in itertools.chain(*(itertools.combinations(between, n) for n in range(len(between) + 1))):
+            for still in (None, *range(arrays.read)):
+                few = bool(apart) or still is not None  # then rows are not dense, and vectors aligned or not
+                for place in places_of_rows(shape[order[-1]], arrays, few=few):
+                    yield place._replace(order=order, result_order=order, apart=apart, still=still)
+            for result_order, value, result, every in itertools.product(_orders(axes), (0, 1), (0, 1), (1, -1)):
+                yield Place(value, result, every=every, order=order, result_order=result_order, apart=apart)
+
+
+def _orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if len(axes) <= _MOST_SORTED:
+        return itertools.permutations(axes)
+    return ((*axes[:a], *axes[a + 1 :], axes[a]) for a in axes)
+
+
+def _shifts(itemsize: int) -> list[int]:
+    """Elements from a boundary of 16 bytes: two, if possible, for each power of two that divides their bytes."""
+    room = VECTOR_BYTES // (itemsize or VECTOR_BYTES)
+    steps = [step for step in (1, 2, 4, 8) if step < room]
+    return sorted({0, *steps, *(room - step for step in steps)})
+
+
+def view_at(
+    shape: tuple[int, ...], dtype: DType, shift: int = 0, place: Place = FEW[0], still: int | None = None
+) -> ArrayView:
+    """An array without memory, so many elements from a boundary of 16 bytes; it stands still along an axis, if any."""
+    strides, step, gap = [0] * len(shape), place.every, place.gap
+    for axis in reversed(range(len(shape)) if place.order is None else place.order):
+        strides[axis] = step
+        step, gap = abs(step) * (shape[axis] + (axis in place.apart)) + gap, 0
+    if still is not None:
+        strides[still] = 0
+    return ArrayView(None, ArrayKind(LIBRARY, dtype, shape, tuple(strides), GPU), shift * dtype.itemsize)
