@@ -135,7 +135,7 @@ struct Tiles {
         const auto has_all = [&] { return share > 0 ? taken == share : ticket.number >= tickets(); };
         for (uint32 k = producer; ended < kGroups / kProducers; k += kProducers) {
             const uint32 s = k % kStages, f = k % kFlagStages;
-            // A slot without a tile needs no stage: with fewer stages than groups, it would wait for one forever.
+            // A slot without a tile needs no stage: with fewer stages than groups, it would wait forever.
             const auto await_stage = [&] {
                 if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
                 if (FlagStage::kAny && k >= kFlagStages && ended == 0)
