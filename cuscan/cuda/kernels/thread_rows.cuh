@@ -1,7 +1,7 @@
 // thread_rows: scans short dense rows, of at most 16 runs of items, whose vectors are not aligned. They pass through
 // shared memory (dense_rows.cuh), where a thread scans whole rows, kSide adjacent ones at a time: as many as make a
 // whole number of 32-bit words. So neighbouring threads are an odd number of words (or of the larger units of one
-// access) apart, and cause no bank conflicts. The length of the rows is a compile-time constant, and with it the place
+// access) apart, and cause no bank conflicts. The length of the rows is a compile-time constant, and so is the place
 // of every element in its unit. The order is that of the other kernels: warp_inclusive_scan over the totals of lanes,
 // in the registers of one thread. All threads of a block take part; DenseRows::pass synchronises them.
 #pragma once
@@ -36,7 +36,7 @@ struct UnitWriter {
 // warp_inclusive_scan in a single thread, which passes the values of the lanes one after another.
 template <class Op, int kLanes, class T>
 struct LaneScan {
-    T at_distance[5][kLanes];  // value of a lane before it is combined with that 1, 2, 4, 8, 16 lanes back
+    T at_distance[5][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8, 16 lanes back
 
     CUSCAN_DEVICE T inclusive(int lane, T value) {
         CUSCAN_UNROLL
