@@ -70,8 +70,8 @@ private:
         return aggregates_ + (chain * units_ + unit) * Published<Acc>::kWords;
     }
 
-    // Waits for the units before `end` in the next kAhead groups. In lane i, seen[j] is the aggregate of unit i of
-    // group j.
+    // Waits for the units before `end` in the next kAhead groups. Lane i gets the aggregate of unit i of group j in
+    // seen[j].
     CUSCAN_DEVICE void wait_for(uint32 end, Acc (&seen)[kAhead]) {
         const uint32 first = next_group_ * kLanes + lane_;
         if constexpr (kPrefetches) {

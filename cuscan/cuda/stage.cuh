@@ -52,7 +52,7 @@ struct Stage {
     static CUSCAN_DEVICE constexpr bool holds() {
         return Layout::template holds<kArray>();
     }
-    // Whether all pieces lie in the arrays, for the tile that begins at scan position `first` of `row`; `origin` is row
+    // Whether all pieces of the tile that begins at scan position `first` of `row` lie in the arrays; `origin` is row
     // 0.
     static CUSCAN_DEVICE bool can_be_filled(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
@@ -81,8 +81,7 @@ struct Stage {
         });
     }
 
-    // Called by a warp: copies the `count` elements from `start` on of the tile that begins at position `first` of the
-    // row.
+    // Called by a warp: copies the `count` elements from `start` on of the tile at position `first` of the row.
     CUSCAN_DEVICE void fill_one_by_one(const Place& row, const Shape& geometry, int64 first, int start, int count,
                                        int lane) {
         const int left = clamp(geometry.elements() - first - start, count);
@@ -117,8 +116,7 @@ private:
         }
     }
 
-    // Bytes from a multiple of kShiftedFrom, or of a piece, to the lowest address of a tile; the same for all tiles of
-    // a row.
+    // Bytes from a multiple of kShiftedFrom, or of a piece, to a tile's lowest address; equal for all tiles of a row.
     template <class Operand>
     static CUSCAN_DEVICE int shift(const char* row) {
         const char* lowest = is_reversed(Operand::kAccess) ? row + sizeof(typename Operand::Type) : row;

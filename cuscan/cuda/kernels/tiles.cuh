@@ -78,14 +78,12 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
-    // Where no results are stored, groups wait for the look-back warp only in the last tile of a row. Apart from that,
-    // it runs independently of them, and keeps a tile's stage until it has read the tile's slot, so that the ring does
-    // not lap it.
+    // Where no results are stored, groups wait for the look-back warp only in the last tile of a row. It runs beside
+    // them, and holds a tile's stage until it has read the tile's slot, so that the ring does not lap it.
     static constexpr bool kLooksBackBeside = Shared::kLooksBack && !Element::kStores;
     static constexpr uint32 kSeldom = 8;  // tiles of the block per look-back, in that case
     // With kTakesAhead and at least this many tiles per block, the producer takes a ticket before a stage is free for
-    // its tile, and loads the tile as soon as one is. If there were few tiles, other blocks would have to wait for that
-    // one.
+    // its tile, and loads the tile as soon as one is. With few tiles, other blocks would have to wait for that one.
     static constexpr uint64 kManyTiles = 16;
     static constexpr uint32 kProducers = Config::kProducers;
     static_assert(kBatch == 1 || !Shared::kLooksBack, "a ticket is for one tile of a long row: other blocks wait for it");
@@ -101,8 +99,7 @@ struct Tiles {
     const Geometry<Config>& geometry;
     const int warp, lane;
 
-    // Called by all group warps; each makes some barriers, as the hardware makes those of one warp's threads one by
-    // one.
+    // Called by all group warps; each makes some barriers: the hardware makes those of one warp's threads one by one.
     CUSCAN_DEVICE void make_barriers() {
         constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // threads that read a stage
         if (lane == 0) {
@@ -182,9 +179,8 @@ struct Tiles {
         // One of several producers could not tell whether the others have taken their tickets.
         if (kProducers == 1) workspace->allow_next_kernel(ticket.epoch);
     }
-    // The number of tickets that each block takes; 0: producers take tickets until they get one without a tile. If
-    // there are few tiles, a block that loads fast would take more than its share, and store them when all others are
-    // done.
+    // The number of tickets that each block takes; 0: producers take tickets until they get one without a tile. With
+    // few tiles, a block that loads fast would take more than its share, and store them when all others are done.
     CUSCAN_DEVICE uint32 share() const {
         const uint64 blocks = target::block_count();
         if (kProducers > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;

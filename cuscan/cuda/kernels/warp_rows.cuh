@@ -21,8 +21,7 @@ struct WarpRow {
     const int length, lane;
     Tile tile;
 
-    // Reads this lane's run of vector r. Only the last vector may be incomplete; lanes beyond its end read its last
-    // run.
+    // This lane's run of vector r. Only the last vector may be incomplete; lanes beyond its end read its last run.
     template <Access kAccess, class T>
     CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
         int position = r * Tile::kStride + lane * kItems;
