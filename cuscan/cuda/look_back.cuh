@@ -70,8 +70,7 @@ private:
         return aggregates_ + (chain * units_ + unit) * Published<Acc>::kWords;
     }
 
-    // Waits for the units before `end` in the next kAhead groups. Lane i gets the aggregate of unit i of group j in
-    // seen[j].
+    // Waits for units before `end` in the next kAhead groups: in lane i, seen[j] is that of unit i in group j of these.
     CUSCAN_DEVICE void wait_for(uint32 end, Acc (&seen)[kAhead]) {
         const uint32 first = next_group_ * kLanes + lane_;
         if constexpr (kPrefetches) {
@@ -135,7 +134,7 @@ private:
 
     CUSCAN_DEVICE Carry scan(const Carry& value) const { return warp_inclusive_scan<CarryOp, kLanes>(value, lane_); }
 
-    // Combines the carry with the value of lane `from`.
+    // carry = carry . value of lane `from`
     CUSCAN_DEVICE static void fold(bool& has_carry, Carry& carry, const Carry& value, int from) {
         carry = join<CarryOp>(has_carry, carry, target::broadcast(value, from));
         has_carry = true;

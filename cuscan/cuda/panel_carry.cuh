@@ -7,7 +7,7 @@
 // KeptCarry is for a block that takes the tiles of a panel, or of a chunk of it, one after another. SoughtCarry is for
 // blocks that share a panel, by chunks of a power of two of units: at the end of a chunk, the largest block of the tree
 // that ends there is published; at its beginning, those that precede it are looked up, one for each bit set in its
-// number. All state is in shared memory, and the caller synchronises the threads that access it.
+// number. Kept totals lie in shared memory; the caller synchronises the threads that access them.
 #pragma once
 #include "column_chain.cuh"
 #include "elements.cuh"
@@ -91,9 +91,9 @@ protected:
         }
         return all;
     }
-    // Combines a tile's total, or that of its units, to the largest block that ends with the tile. Calls
-    // of_parts(level, block) if that is less than a unit, otherwise of_units(level, block); a whole section comes with
-    // all before it.
+    // Combines a tile's total, or that of its units, with earlier blocks to the largest block that ends with the tile.
+    // Calls of_parts(level, block) if that is less than a unit, otherwise of_units(level, block); a whole section
+    // includes all before it.
     template <class OfParts, class OfUnits>
     CUSCAN_DEVICE void climb(uint32 number, int column, State total, const Carry& units, OfParts of_parts,
                              OfUnits of_units) const {
@@ -120,8 +120,7 @@ struct KeptCarry : PanelCarry<Config> {
 
     CUSCAN_DEVICE explicit KeptCarry(const Base& base) : Base(base) {}
 
-    // Called by one thread per column: open when tile `number` begins, where start() precedes the first one; close when
-    // it ends.
+    // Called by one thread per column: open where tile `number` begins, close where it ends. start() precedes tile 0.
     template <class Start>
     CUSCAN_DEVICE void open(uint32 number, int column, Start start) const {
         if (number == 0) this->section(column) = start();
@@ -174,8 +173,7 @@ struct SoughtCarry : KeptCarry<Config> {
                 this->unit(level, column) = await(end, first + column);
         }
     }
-    // Called by one thread per column, after seek: open_chunk where a chunk begins; publish where it ends, with tile
-    // `number`.
+    // Called by one thread per column, after seek: open_chunk where a chunk begins; publish with its last tile.
     CUSCAN_DEVICE void open_chunk(uint32 number, int column) const {
         const bool has_any = Config::kHasInitial || tree.section(number) > 0;
         this->section(column) = this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());

@@ -52,7 +52,7 @@ struct PanelPlace {
     uint32 reciprocal;   // of `columns`
 
     CUSCAN_DEVICE int width() const { return columns * outers; }
-    // The row of the batch in which one of all the tile's columns lies.
+    // The row of the batch in which a column lies, of all columns of the tile.
     CUSCAN_DEVICE int outer_of(int column) const {
         return outers == 1 ? 0 : int(uint64(column) * reciprocal >> kReciprocalBits);
     }
@@ -83,8 +83,7 @@ struct Pieces {
         further = abreast * stride, groups_further = groups_abreast * group_stride;
     }
     // Calls visit(address, address in shared memory, offset from the segment's first byte) for each piece. Threads side
-    // by side take a segment, from the multiple of kFrom at or before its beginning on; the threads after them take the
-    // next.
+    // by side take a segment, from the multiple of kFrom at or before its beginning on; those after them, the next one.
     template <int kFrom, class Visit>
     CUSCAN_DEVICE void each(const PanelArray& array, char* shared, Visit visit) const {
         const auto whole = [](int number, int by) { return int(uint32(number) * uint32(by) >> kReciprocalBits); };

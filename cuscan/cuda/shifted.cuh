@@ -106,7 +106,7 @@ struct PiecedRuns {
     static_assert(sizeof(Run) >= 4 && kItems > 1, "runs are whole words");
 
     int lane, beyond;  // beyond: elements from where a piece begins to the run that begins in it
-    Run other;         // stores: the run before the first lane's; loads: the piece behind the last lane's
+    Run other;         // stores: the run before the first lane's; loads: the piece after the last lane's
 
     // `item`: the first element of a run, in scan order.
     CUSCAN_DEVICE void begin(const T* item, int its_lane) {
@@ -118,7 +118,7 @@ struct PiecedRuns {
         return load_vector<kAligned, kItems>(advance<kAccess>(item, 0, -beyond), 0, kItems);
     }
     // run() extracts a lane's run from the pieces of all lanes, for the vectors from the last to the first.
-    // begin_with() comes before: `next` is the piece behind the last one.
+    // begin_with() comes before: `next` is the piece after the last one.
     CUSCAN_DEVICE void begin_with(const Run& next) { other = next; }
     CUSCAN_DEVICE Run run(const Run& piece) {
         const Run next = from_lane(piece, 1), behind = lane == kLanes - 1 ? other : next;
@@ -134,7 +134,7 @@ struct PiecedRuns {
         other = own;
         put(item, moved(before, run, kItems - beyond), count, lane > 0 || !is_first_vector);
     }
-    // Stores the remaining elements. `item` and `count` are those of a vector behind the last one.
+    // Stores the remaining elements. `item` and `count` are those of a vector after the last one.
     CUSCAN_DEVICE void finish(T* item, int count) const {
         if (lane == 0) put(item, moved(other, other, kItems - beyond), count < 0 ? count : 0, true);
     }

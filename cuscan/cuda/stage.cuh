@@ -52,8 +52,7 @@ struct Stage {
     static CUSCAN_DEVICE constexpr bool holds() {
         return Layout::template holds<kArray>();
     }
-    // Whether all pieces of the tile that begins at scan position `first` of `row` lie in the arrays; `origin` is row
-    // 0.
+    // Whether all pieces of the tile at scan position `first` of `row` lie in the arrays; `origin` is row 0.
     static CUSCAN_DEVICE bool can_be_filled(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
         bool inside = count > 0;

@@ -1,8 +1,7 @@
 // cluster: scans rows of a contiguous axis that are longer than a warp holds: rows so few and so short that the GPU
 // works on all of them at once, or many rows of a few units, which clusters take in turn. One cluster of kCluster
 // blocks scans a row. A block has kUnits units of kWarps warp tiles; a warp holds one warp tile in registers from its
-// load to its store. All threads of a block take part; the blocks of a cluster synchronise once, before they send
-// totals.
+// load to its store. All threads of a block take part; the blocks of a cluster synchronise before they send totals.
 //
 // There is no workspace: a block sends the totals of its units straight to the shared memory of the blocks with later
 // units. So a row takes hardly longer than its loads, its stores and one message between them.
@@ -16,7 +15,7 @@ template <class Config>
 struct ClusterShared {
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     using State = typename Tile::State;
-    static constexpr int kRowUnits = Config::kCluster * Config::kUnits;  // at most
+    static constexpr int kRowUnits = Config::kCluster * Config::kUnits;  // units of a row, at most
 
     alignas(16) State warp_total[Config::kUnits][Config::kWarps];
     alignas(16) target::Words<State> unit_total[kRowUnits];  // of the units before the block's last unit
@@ -68,8 +67,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send
     if (kCluster > 1) target::cluster_wait();  // the barriers of all blocks are ready
     target::sync_block();
     if (kSends && warp_in_unit == 0) {
-        // Lane i sends to block i if that block has units after this one and, where no results are stored, the row's
-        // end.
+        // Lane i sends to block i if that has units after this one and, where no results are stored, the row's end.
         const auto words = target::to_words(fold_warps<typename Element::Op>(totals, kWarps));
         const bool wants = Element::kStores || lane == (units - 1) / kUnits;
         if (wants && lane < kCluster && unit < lane * kUnits + kUnits - 1 && lane * kUnits < units)

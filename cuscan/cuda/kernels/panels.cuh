@@ -4,11 +4,11 @@
 // other exchange the totals of their steps. The order of the scan, per column: the steps of a run one by one, the runs
 // of a unit in pairs, the units as in panel_carry.cuh.
 //
-// A tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the carry of
-// the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). Then a block takes the
-// tiles of a chunk for their total, publishes it, and takes them again, from the cache, for the results: so a total
-// travels from block to block in a short time compared with that of a chunk. The next tile loads while the present one
-// is finished, and the last warp of the block computes where the one after it lies.
+// Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
+// carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case a
+// block goes through the tiles of a chunk twice: for their total, which it publishes, and again, from the cache, for the
+// results. So the time that a total takes from block to block is short compared with that of a chunk. The next tile
+// loads while the present one is finished, and the last warp of the block computes where the one after it lies.
 #pragma once
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
@@ -53,7 +53,7 @@ struct Panels {
     const PanelTile<Config> tile;
     const int rows, apart;  // rows of threads; threads side by side
     const int row, column;  // row and column of this thread
-    const bool is_in;       // this thread has columns
+    const bool is_in;       // this thread is in one of the rows
 
     CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const typename Element::Initial& initial,
                          Workspace* workspace)
@@ -158,8 +158,7 @@ struct Panels {
             }
         }
     }
-    // Where blocks share panels: waits for what other blocks publish, at the beginning of a chunk or, if `sums`, at its
-    // end.
+    // Where blocks share panels: waits for totals of other blocks, where a chunk begins or, if `sums`, where it ends.
     CUSCAN_DEVICE void seek(const Turn& now, const Place& place, bool sums) const {
         const Sought sought(carry(), table());
         if (sums ? sought.tree.ends_chunk(now.unit) : sought.tree.begins_chunk(now.unit))

@@ -2,10 +2,10 @@
 // is set if a segment starts at scan position i. Position 0 does not count as a start, except with kCarries where the
 // first segment is empty. All rows share the bits.
 //
-// A warp has a run of positions, and works on a chunk of kWords words at a time, in shared memory. It searches for the
-// first offset of its run and goes on from there, chunk by chunk in the order of ascending offsets: from last to first
-// in a reversed scan. Whatever the offsets are, nothing outside the arrays is read or written, and every loop ends.
-// Warps do not synchronise with each other.
+// Each warp handles a run of positions, a chunk of kWords words at a time, in shared memory. It searches for the first
+// offset of its run and goes on from there, chunk by chunk in the order of ascending offsets: from last to first in a
+// reversed scan. Whatever the offsets are, nothing outside the arrays is read or written, and every loop ends. Warps do
+// not synchronise with each other.
 #pragma once
 #include "../target.cuh"
 

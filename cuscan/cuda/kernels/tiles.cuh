@@ -54,8 +54,7 @@ struct TilesShared {
     TileSlot slot[kRing];
     uint32 epoch[Config::kProducers];  // epoch of the launch; valid with the producer's first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
-    // Totals of a group's warps, for the present tile and the previous one. Aligned, so that no wider load of them
-    // includes others.
+    // Totals of a group's warps, for this tile and the previous one. Aligned, so that no wider load includes others.
     struct alignas(16) Totals {
         typename Element::State of_warp[Config::kWarps];
     };
@@ -99,7 +98,7 @@ struct Tiles {
     const Geometry<Config>& geometry;
     const int warp, lane;
 
-    // Called by all group warps; each makes some barriers: the hardware makes those of one warp's threads one by one.
+    // Called by all group warps, which share the work: the hardware initialises the barriers of one warp one by one.
     CUSCAN_DEVICE void make_barriers() {
         constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // threads that read a stage
         if (lane == 0) {
