@@ -1,22 +1,23 @@
-// Dense rows lie one after the other without gaps: those of a block are one stretch of memory in each array. It passes
-// through shared memory, whatever the length and alignment of its rows: 16-byte pieces by one bulk copy on the way in and
-// by all threads on the way out; the few elements before the first piece and after the last by a thread each.
+// Dense rows lie one after another without gaps: those of a block are one stretch of memory in each array. All threads
+// of a block call DenseRows::pass, which takes the stretch through shared memory, whatever the length and alignment of
+// its rows. One bulk copy loads the 16-byte pieces, and all threads store them; the few elements before the first piece
+// and after the last take a thread each. pass() synchronises the block before the scan and after it.
 #pragma once
 #include "vectors.cuh"
 
 namespace cuscan {
 
-// Room in shared memory for a stretch of up to kElements.
+// Shared memory for a stretch of up to kElements elements, and the barrier of its bulk copy.
 template <class T, int kElements>
 struct Stretch {
     static constexpr int kBytes = 16, kPiece = kBytes / sizeof(T);
-    static constexpr int kMargin = 2 * kBytes;  // on either side; what lies there may be read, and means nothing
-    using Piece = Vector<uint32, 4>;            // whatever the elements are
+    static constexpr int kMargin = 2 * kBytes;  // on either side; threads may read it, no result depends on it
+    using Piece = Vector<uint32, 4>;            // for elements of all types
 
     alignas(kBytes) unsigned char bytes[(kElements * sizeof(T) + 2 * kBytes - 1) / kBytes * kBytes + 2 * kMargin];
     target::Barrier barrier;
 
-    // Elements before the first whole piece, pieces, elements after the last.
+    // Numbers of elements before the first whole piece, of pieces, and of elements after the last one.
     struct Cut {
         int head, pieces, tail;
 
@@ -28,10 +29,10 @@ struct Stretch {
         }
     };
 
-    // Where the stretch that begins at `array` begins here: as far beyond a multiple of 16 bytes.
+    // Where the stretch at `array` begins in shared memory: as far beyond a multiple of 16 bytes.
     CUSCAN_DEVICE T* first(const T* array) { return reinterpret_cast<T*>(bytes + kMargin + misalignment(array)); }
 
-    // All threads; a sync_block has to follow, and then wait().
+    // Called by all threads; sync_block and then wait() must follow.
     CUSCAN_DEVICE void load(const T* array, int count) {
         const Cut cut(array, count);
         const int thread = target::thread_index(), last = count - 1 - thread;
@@ -74,17 +75,18 @@ struct DenseRows {
     using Place = Plain<Config>;
     using Value = typename Place::Value;
     using Result = typename Place::Result;
-    static constexpr int kElements = Config::kRows * Config::kLongest;  // of a block, at most
+    static constexpr int kElements = Config::kRows * Config::kLongest;  // elements of a block, at most
     static constexpr int kThreads = Config::kWarps * target::kWarp;
     static constexpr bool kMasked = Place::kMasked;
-    static constexpr bool kReversed = Place::ValueOperand::kAccess == Access::kReversed;  // all arrays are, or none is
+    static constexpr bool kReversed = Place::ValueOperand::kAccess == Access::kReversed;  // either all arrays or none
 
     struct Shared {
         Stretch<Value, kElements> value;
         Stretch<boolean, kMasked ? kElements : 0> mask;
         Stretch<Result, Config::kInPlace ? 0 : kElements> other_result;
 
-        // In place of the values if they are as large and lie alike: who writes a result has read the value there.
+        // Results take the place of values of the same size and alignment: the thread that writes a result has read the
+        // value there.
         CUSCAN_DEVICE Stretch<Result, kElements>& result() {
             if constexpr (Config::kInPlace)
                 return reinterpret_cast<Stretch<Result, kElements>&>(value);
@@ -93,15 +95,15 @@ struct DenseRows {
         }
     };
 
-    // Brings the rows of this block to shared memory, calls scan(here, count) with scan position 0 of the first row there
-    // and the number of rows, and takes the results away.
+    // Loads the rows of this block to shared memory, calls scan(here, count) with scan position 0 of the first row
+    // there and the number of rows, and stores the results.
     template <class Scan>
     static CUSCAN_DEVICE void pass(const Place& origin, int64 length, uint64 rows, Scan scan) {
-        static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/dense_rows.py must ask for more shared memory");
+        static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/dense_rows.py must request more shared memory");
         auto& shared = target::shared_memory<Shared>();
         const uint64 first_row = uint64(target::block_index()) * Config::kRows;
         const int count = clamp(int64(rows - first_row), Config::kRows), elements = count * int(length);
-        const int to_origin = kReversed ? int(length) - 1 : 0;  // from the lowest address of a row
+        const int to_origin = kReversed ? int(length) - 1 : 0;  // elements from the lowest address of a row
         const int64 lowest = int64(first_row) * length - to_origin;
         const Place from{origin.value + lowest, origin.result + lowest, origin.mask + lowest};
 

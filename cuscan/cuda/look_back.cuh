@@ -1,13 +1,13 @@
-// The carry along a chain whose units are handed out among blocks by ticket, for one warp of a block that wants it at ever
-// later units. Every unit but the last publishes its aggregate, nothing else. The warp goes forward over the aggregates of
-// all units since the last one that it asked for, so it waits for their loads alone and never for another block's walk:
-// there is no chain of walks, and a delay does not spread. With kPrefetches it sends for the next ones before it adds these
-// up.
+// Decoupled look-back along a chain whose units blocks take by ticket. Every unit but the last publishes its aggregate,
+// nothing else. One warp of a block calls prefix() for ever later units; the carry is valid in all lanes. The warp
+// moves forward over the aggregates of all units since its previous call, so it depends on the loads of those units
+// alone, never on another block's look-back: there is no chain of look-backs, and a delay does not spread. With
+// kPrefetches the warp issues the loads of the next aggregates before it combines the present ones.
 //
-// The order: 32 units make a group, 32 groups a section; what precedes a unit is (sections before . groups before in the
-// section) . units before in the group, all in the wider Carry type.
+// The order: 32 units make a group, 32 groups a section. What precedes a unit is (earlier sections . earlier groups of
+// the section) . earlier units of the group, all in the wider Carry type.
 //
-// Progress: a unit waits only for units of lower index in its chain, and tickets hand out units in that order.
+// Progress: a unit waits only for units of lower index in its chain, and blocks take units in that order.
 #pragma once
 #include "published.cuh"
 #include "scans.cuh"
@@ -17,11 +17,11 @@ namespace cuscan {
 template <class Acc, class Carry, class CarryOp, int kLevels, bool kPrefetches>
 class LookBack {
     static constexpr int kLanes = target::kWarp;
-    // Groups that are looked at together: a power of two, fewer of states that take many registers.
+    // Groups polled together: a power of two, fewer where states take many registers.
     static constexpr int kAhead = sizeof(Acc) + sizeof(Carry) <= 12 ? 8 : sizeof(Acc) <= 8 ? 4 : 2;
 
 public:
-    // `units` of each chain; their aggregates lie in the workspace, chain by chain.
+    // `units`: units per chain. `aggregates`: where their aggregates lie in the workspace, chain by chain.
     CUSCAN_DEVICE LookBack(uint64* aggregates, uint64 units, uint32 epoch)
         : aggregates_(aggregates), units_(units), epoch_(epoch), lane_(target::thread_index() % kLanes) {}
 
@@ -29,8 +29,9 @@ public:
         Published<Acc>::publish(slot(chain, unit), aggregate, epoch_);
     }
 
-    // What precedes `unit`, in every lane: carry, of which nothing exists if the result is false. On entry carry is the
-    // chain's initial value, if there is one. Units of a chain are asked for in ascending order, and chains one by one.
+    // Called by the whole warp. Sets `carry` to what precedes `unit`, in every lane; returns false, with no meaningful
+    // carry, if nothing does. On entry `carry` is the initial value of the chain, if `has_carry`. Successive calls
+    // pass the units of a chain in ascending order, one chain after another.
     CUSCAN_DEVICE bool prefix(uint64 chain, uint32 unit, bool has_carry, Carry& carry) {
         if (chain != chain_) {
             chain_ = chain;
@@ -69,7 +70,7 @@ private:
         return aggregates_ + (chain * units_ + unit) * Published<Acc>::kWords;
     }
 
-    // Waits for the units before `end` of the next kAhead groups: seen[j] is that of unit lane of the j-th.
+    // Waits for units before `end` in the next kAhead groups: in lane i, seen[j] is that of unit i in group j of these.
     CUSCAN_DEVICE void wait_for(uint32 end, Acc (&seen)[kAhead]) {
         const uint32 first = next_group_ * kLanes + lane_;
         if constexpr (kPrefetches) {
@@ -99,7 +100,7 @@ private:
             }
         }
     }
-    // Sends for the units before `end` of the next kAhead groups, ready or not.
+    // Issues loads for the units before `end` in the next kAhead groups, published or not.
     CUSCAN_DEVICE void look(uint64 end) {
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) {
@@ -108,22 +109,23 @@ private:
         }
     }
 
-    // The next `count` groups are complete.
+    // Consumes the next `count` groups, which are complete.
     CUSCAN_DEVICE void take(const Acc (&seen)[kAhead], int count) {
         const int place = int(next_group_ % kLanes), room = kLanes - place;
         next_group_ += count;
-        if (kPrefetches) look(units_);  // on its way while these are added up
+        if (kPrefetches) look(units_);  // in flight while these groups are combined
         Acc group[kAhead];
         CUSCAN_UNROLL
         for (int j = 0; j < kAhead; ++j) group[j] = choose(j < count, seen[j], seen[0]);
-        const Carry total = warp_totals<CarryOp, Carry>(group, lane_);  // of each group
+        const Carry total = warp_totals<CarryOp, Carry>(group, lane_);  // lane i: that of group i % kAhead
         add_groups(total, place, 0, count);
         if (kLevels > 2 && count >= room) {
             fold(has_section_, section_, scan(groups_), kLanes - 1);
             add_groups(total, 0, room, count - room);
         }
     }
-    // Groups from..., `count` of them if there are so many, to the section's places from `place` on.
+    // Puts the totals of `count` groups, the first of them `from`, in the lanes of groups_ from `place` on, as far as
+    // there are lanes; none if `count` is not positive.
     CUSCAN_DEVICE void add_groups(const Carry& total, int place, int from, int count) {
         const int j = lane_ - place < count ? lane_ - place : count - 1;
         const Carry group = target::shuffle(total, (from + j) & (kAhead - 1));
@@ -132,7 +134,7 @@ private:
 
     CUSCAN_DEVICE Carry scan(const Carry& value) const { return warp_inclusive_scan<CarryOp, kLanes>(value, lane_); }
 
-    // carry . lane `from`'s value.
+    // carry = carry . value of lane `from`
     CUSCAN_DEVICE static void fold(bool& has_carry, Carry& carry, const Carry& value, int from) {
         carry = join<CarryOp>(has_carry, carry, target::broadcast(value, from));
         has_carry = true;
@@ -143,9 +145,9 @@ private:
     const uint32 epoch_;
     const int lane_;
     uint64 chain_ = ~uint64(0);
-    uint32 next_group_;                                  // the first that is not in groups_ or section_
-    uint64 prefetched_[kAhead][Published<Acc>::kWords];  // kPrefetches: of the next groups, what the last look found
-    Carry groups_;                                       // lane i: group i of the section
+    uint32 next_group_;                                  // first group that is in neither groups_ nor section_
+    uint64 prefetched_[kAhead][Published<Acc>::kWords];  // kPrefetches: words of the next groups, as last loaded
+    Carry groups_;                                       // lane i: total of group i of the section
     Carry section_;                                      // what precedes the section
     bool has_section_;
 };

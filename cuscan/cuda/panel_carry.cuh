@@ -1,35 +1,36 @@
-// What precedes the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units; totals are combined in
-// pairs, those of the pairs in pairs, and so on, within a unit as State, from units on as Carry; sections from left to
-// right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that its unit's number
-// in the section is made of; to the left of it in its unit lie the blocks of tiles that its number there is made of. Tiles
-// of few columns have several units: then the smallest block is a tile.
+// The carries of the tiles of a panel, in one tree for all. A unit is 32 runs, a section 4,096 units. Totals are
+// combined in pairs, those of the pairs in pairs, and so on: within a unit as State, from units on as Carry; sections
+// from left to right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that
+// the bits of its unit's number in the section stand for; within its unit, the blocks of tiles that the bits of its
+// number there stand for. Tiles of few columns have several units: then the smallest block is a tile.
 //
-// KeptCarry is of a block that takes the tiles of a panel, or of a chunk of it, one after the other. SoughtCarry is of
-// blocks that share a panel, by chunks of a unit or more, a power of two: at the end of each the largest block that ends
-// there is published, and at its beginning those are sought that precede it, as many as its number has bits.
+// KeptCarry is for a block that takes the tiles of a panel, or of a chunk of it, one after another. SoughtCarry is for
+// blocks that share a panel, by chunks of a power of two of units: at the end of a chunk, the largest block of the tree
+// that ends there is published; at its beginning, those that precede it are looked up, one for each bit set in its
+// number. Kept totals lie in shared memory; the caller synchronises the threads that access them.
 #pragma once
 #include "column_chain.cuh"
 #include "elements.cuh"
 
 namespace cuscan {
 
-// The numbers of tiles, and of the levels of blocks that they make.
+// The blocks that the tiles of a panel make, by tile number and level.
 struct PanelTree {
     static constexpr int kSectionLevels = 12;
 
-    int part_levels;   // of tiles in a unit
-    int unit_levels;   // of units in a tile
-    int chunk_levels;  // of tiles in a chunk; a section is one, where a block has a whole panel
+    int part_levels;   // a unit has 2^part_levels tiles
+    int unit_levels;   // a tile has 2^unit_levels units
+    int chunk_levels;  // a chunk has 2^chunk_levels tiles; it is a section where a block has a whole panel
 
     CUSCAN_DEVICE int levels() const { return part_levels + kSectionLevels - unit_levels; }
     CUSCAN_DEVICE uint32 section(uint32 number) const { return number >> levels(); }
-    // Tiles before it in its unit, units before it in its section: blocks, by level.
+    // Whether a block of tiles of a level precedes a tile in its unit, or a block of units in its section.
     CUSCAN_DEVICE bool is_part(uint32 number, int level) const { return number >> level & 1; }
     CUSCAN_DEVICE bool has_parts(uint32 number) const { return number & ((1u << part_levels) - 1); }
-    CUSCAN_DEVICE bool has_units(uint32 number) const { return number >> part_levels != 0; }  // or sections
+    CUSCAN_DEVICE bool has_units(uint32 number) const { return number >> part_levels != 0; }  // units or sections
     CUSCAN_DEVICE bool begins_chunk(uint32 number) const { return (number & ((1u << chunk_levels) - 1)) == 0; }
     CUSCAN_DEVICE bool ends_chunk(uint32 number) const { return begins_chunk(number + 1); }
-    // The levels of blocks that end with a tile, beside its own: up to the first one that is not complete.
+    // The number of levels, beside its own, of blocks that end with a tile: up to the first block that is not complete.
     CUSCAN_DEVICE int complete(uint32 number) const {
         int level = 0;
         while (level < levels() && number >> level & 1) ++level;
@@ -45,8 +46,8 @@ struct PanelCarry : Elements<Config> {
     using typename Elements<Config>::CarryOp;
 
     const PanelTree tree;
-    Carry* const carries;  // of each column: before its section, one for each level of units, and before each unit of a tile
-    State* const parts;    // one for each level of tiles
+    Carry* const carries;  // per column: before its section, one per level of units, and before each unit of a tile
+    State* const parts;    // per column: one per level of tiles
     const int columns, levels;
 
     CUSCAN_DEVICE PanelCarry(char* memory, int columns, int levels, const PanelTree& tree)
@@ -56,7 +57,8 @@ struct PanelCarry : Elements<Config> {
           columns(columns),
           levels(levels) {}
 
-    // What precedes a unit of the present tile, and what lies to the left of that in it; whether there is anything.
+    // before: what precedes a unit of the present tile; has_before: whether anything precedes a tile's first unit;
+    // left: what precedes a tile in its unit.
     CUSCAN_DEVICE Carry& before(int column, int unit = 0) const { return carries[(1 + levels + unit) * columns + column]; }
     CUSCAN_DEVICE bool has_before(uint32 number) const { return Config::kHasInitial || tree.has_units(number); }
     CUSCAN_DEVICE State left(uint32 number, int column) const {
@@ -72,14 +74,14 @@ struct PanelCarry : Elements<Config> {
     }
 
 protected:
-    // What precedes the section, or the chunk, once that is known.
+    // What precedes the section, or the chunk once open_chunk has run.
     CUSCAN_DEVICE Carry& section(int column) const { return carries[column]; }
     CUSCAN_DEVICE Carry& unit(int level, int column) const {
         return carries[(1 + level - tree.part_levels) * columns + column];
     }
     CUSCAN_DEVICE State& part(int level, int column) const { return parts[level * columns + column]; }
 
-    // What precedes a tile: `all`, if there is anything, and the blocks of the levels below `to`, from `from` on.
+    // What precedes a tile: `all`, if `has_any`, and then its blocks of the levels below `to`, down to `from`.
     CUSCAN_DEVICE Carry fold(uint32 number, int column, bool has_any, Carry all, int from, int to) const {
         CUSCAN_NO_UNROLL
         for (int level = to - 1; level >= from; --level) {
@@ -89,8 +91,9 @@ protected:
         }
         return all;
     }
-    // From a tile's total, or that of its units, to the largest block that ends with it: calls of_parts(level, block) if
-    // that is less than a unit, or of_units(level, block), for a whole section with all before it.
+    // Combines a tile's total, or that of its units, with earlier blocks to the largest block that ends with the tile.
+    // Calls of_parts(level, block) if that is less than a unit, otherwise of_units(level, block); a whole section
+    // includes all before it.
     template <class OfParts, class OfUnits>
     CUSCAN_DEVICE void climb(uint32 number, int column, State total, const Carry& units, OfParts of_parts,
                              OfUnits of_units) const {
@@ -117,13 +120,13 @@ struct KeptCarry : PanelCarry<Config> {
 
     CUSCAN_DEVICE explicit KeptCarry(const Base& base) : Base(base) {}
 
-    // By one thread: tile `number` begins, the first one after `start()`; it ends.
+    // Called by one thread per column: open where tile `number` begins, close where it ends. start() precedes tile 0.
     template <class Start>
     CUSCAN_DEVICE void open(uint32 number, int column, Start start) const {
         if (number == 0) this->section(column) = start();
         begin(number, column);
     }
-    // The same where what precedes the chunk is there.
+    // The same as open, if section() holds what precedes the chunk.
     CUSCAN_DEVICE void begin(uint32 number, int column) const {
         if (tree.has_parts(number)) return;
         const bool has_any = Config::kHasInitial || number >> tree.chunk_levels > 0;
@@ -147,30 +150,30 @@ struct SoughtCarry : KeptCarry<Config> {
     using typename Base::State;
     using Table = TotalsTable<Carry>;
 
-    const Table table;  // of each chunk, what it publishes
+    const Table table;  // what each chunk publishes
 
     CUSCAN_DEVICE SoughtCarry(const PanelCarry<Config>& base, const Table& table) : Base(base), table(table) {}
 
-    // By `threads` threads, some columns and levels each: the blocks of whole chunks that precede tile `number`, which
-    // begins a chunk; or, for sums, those that are published with the one that it ends. `first` is the chain of column 0,
-    // start(column) what precedes all.
+    // Called by `threads` threads, which divide columns and levels among them. Waits for the blocks of whole chunks
+    // that precede tile `number`, which begins a chunk; or, if `sums`, for those that are published together with the
+    // chunk that it ends. `first` is the chain of column 0; start(column) precedes all tiles.
     template <class Start>
     CUSCAN_DEVICE void seek(uint32 number, bool sums, uint64 first, int columns, int thread, int threads,
                             Start start) const {
         const int complete = tree.complete(number);
-        // A section is published with all before it.
+        // A section is published together with all before it.
         const int to = sums ? complete + (complete == tree.levels()) : tree.levels() + 1;
         CUSCAN_NO_UNROLL
         for (int at = thread; at < (to - tree.chunk_levels) * columns; at += threads) {
             const int level = tree.chunk_levels + at / columns, column = at % columns;
-            const uint32 end = number >> level << level;  // of the block
+            const uint32 end = number >> level << level;  // end of the block
             if (level == tree.levels())
                 this->section(column) = end > 0 ? await(end, first + column) : start(column);
             else if (tree.is_part(number, level))
                 this->unit(level, column) = await(end, first + column);
         }
     }
-    // By one thread, when that is there: a chunk begins; a chunk ends with tile `number`, and is published.
+    // Called by one thread per column, after seek: open_chunk where a chunk begins; publish with its last tile.
     CUSCAN_DEVICE void open_chunk(uint32 number, int column) const {
         const bool has_any = Config::kHasInitial || tree.section(number) > 0;
         this->section(column) = this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());
@@ -182,7 +185,7 @@ struct SoughtCarry : KeptCarry<Config> {
     }
 
 private:
-    // What the chunk that ends before tile `end` publishes.
+    // Waits for what the chunk that ends before tile `end` publishes.
     CUSCAN_DEVICE Carry await(uint32 end, uint64 chain) const {
         Carry value;
         const uint64* const entry = table.entry((end >> tree.chunk_levels) - 1, chain);

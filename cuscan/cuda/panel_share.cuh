@@ -1,6 +1,8 @@
-// A thread's share of a tile of panels: kSlots columns, kRuns runs of kSteps elements each, in registers from the time when
-// the tile is there until its results are. kPack columns lie side by side, and move between shared memory and registers as a
-// vector, where the arrays are aligned to that. Arrays that are not in shared memory are accessed where they are.
+// A thread's share of a tile of a panel: kSlots columns, kRuns runs of kSteps elements each, in registers from the
+// arrival of the tile until its results are written. kPack columns lie side by side, and move between shared memory and
+// registers as a vector where the arrays are aligned to that. Arrays that are not in shared memory are accessed in
+// global memory. Workers of kernels/panels.cuh call it on their own; the caller synchronises before tiles are read and
+// after results are written.
 #pragma once
 #include "panel_tile.cuh"
 
@@ -23,10 +25,10 @@ struct PanelShare {
     const Tile& tile;
     const Turn& turn;
     const Place& place;
-    const int row;     // of threads
-    const int column;  // among threads side by side, of which there are `apart`
+    const int row;     // row of threads
+    const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
-    const int steps, results;  // how many exist, as elements and as results
+    const int steps, results;  // number of steps that have elements; that have results
     Items<Config, kLong, kSlots> items;
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
@@ -39,10 +41,10 @@ struct PanelShare {
           steps(clamp(place.steps - row * kLong, kLong)),
           results(clamp(place.results - row * kLong, kLong)) {}
 
-    // The column of a slot in the tile.
+    // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
     CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < place.width(); }
-    // The position of the first step.
+    // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
     // The row of the batch and the column of a slot, within the tile.
     struct Within {
@@ -72,7 +74,7 @@ struct PanelShare {
             });
         read_segments();
     }
-    // What the steps of a slot add up to.
+    // The total of the steps of a slot.
     CUSCAN_DEVICE State total(int slot) const {
         Runs runs;
         State all;
@@ -80,8 +82,8 @@ struct PanelShare {
         for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
         return all;
     }
-    // Results of the slots from `slot` on that are side by side. `before`, if there is anything, precedes the runs `left`,
-    // if there are any, which precede the thread's.
+    // Stores the results of the slots from `slot` on that are side by side. `left`, if has_left, is the total of the
+    // runs of the unit before the thread's; `before`, if has_before, precedes these.
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
@@ -104,8 +106,8 @@ struct PanelShare {
             store_run(slot, run, running, output);
         }
     }
-    // Where the last element of a slot's column is one of the thread's: calls at_end(what the thread's runs add up to, up to
-    // there, behind `left`).
+    // If the thread has the last element of a slot's column, calls at_end(state): `left` combined with the thread's
+    // elements up to that one.
     template <class AtEnd>
     CUSCAN_DEVICE void sum_to_end(int slot, bool has_left, const State& left, AtEnd at_end) const {
         const int64 last = tile.geometry.elements() - 1 - first();
@@ -131,8 +133,8 @@ private:
         for (int s = run * kSteps + 1; s < (run + 1) * kSteps; ++s) total = Op::combine(total, items.get(s, slot, s));
         return total;
     }
-    // Where an array's elements are: that of the share's first step in the tile's first column, and from there along each
-    // axis.
+    // Where an array's elements lie: the address of the share's first step in the tile's first column, and the strides
+    // along each axis.
     template <class Stride>
     struct Strided {
         char* first;
@@ -151,7 +153,7 @@ private:
         return {place.first.array[array] + row * kLong * step, step, geometry.column.stride[array],
                 geometry.batch[0].stride[array]};
     }
-    // Calls visit(step) for the first `count` of kCount steps: where these are all, without a question for each.
+    // Calls visit(step) for the first `count` of kCount steps; if these are all, without a test for each.
     template <int kCount, class Visit>
     static CUSCAN_DEVICE void each_step(int count, Visit visit) {
         if (count >= kCount) {
@@ -163,7 +165,7 @@ private:
                 if (s < count) visit(s);
         }
     }
-    // Calls take(step, slot, elements of that and of the slots beside it) for all elements of array kArray that there are.
+    // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray.
     template <int kArray, class Operand, class Take>
     CUSCAN_DEVICE void read_each(Operand, Take take) const {
         using T = typename Operand::Type;
@@ -193,7 +195,7 @@ private:
             });
         });
     }
-    // Calls visit(slot) for the first of each pack that has columns.
+    // Calls visit(slot) for the first slot of each pack that has columns.
     template <class Visit>
     CUSCAN_DEVICE void each_pack(Visit visit) const {
         CUSCAN_UNROLL
@@ -205,7 +207,7 @@ private:
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) visit(j, pack.item[j]);
     }
-    // Items of a vector, from number i on; as words, if they are some.
+    // Sets items of a vector, from number i on; as words, if they fill some.
     template <class T>
     static CUSCAN_DEVICE void put(Vector<T, kSlots>& all, int i, const Vector<T, kPack>& pack) {
         constexpr int kBytes = sizeof(T) * kPack;
@@ -231,7 +233,7 @@ private:
                     if (exists(i)) before[i] = key_before(i);
             }
             read_each<Numbers::kSegments>(Operand(), [&](int s, int i, const auto& pack) {
-                const bool is_first = first() + s == 0;  // a segment starts there only where another one came in
+                const bool is_first = first() + s == 0;  // a segment starts there only if another was carried in
                 each(pack, [&](int j, const Key& key) {
                     const bool change = arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
                     items.restarts.set(s * kSlots + i + j, change && s < steps);
@@ -240,7 +242,7 @@ private:
             });
         }
         if constexpr (Config::kSegments == Segments::kBits) {
-            static_assert(32 % kLong == 0, "the bits of a share are in one word");
+            static_assert(32 % kLong == 0, "the bits of a share lie in one word");
             const uint32* const words = (const uint32*)place.first.array[Numbers::kSegments];
             const int64 first = this->first();
             const uint32 bits = steps > 0 ? words[first / 32] >> first % 32 : 0;
@@ -270,7 +272,7 @@ private:
     template <class Operand>
     struct Output {
         Vector<typename Operand::Type, kPack> step[kSteps];
-        char* first;  // in the tile, of the slots' first step, where they lie together
+        char* first;  // where the slots' first step lies in the tile, if they lie together
     };
     // Whether the slots of a pack move as one.
     CUSCAN_DEVICE bool lies_together(int array) const { return kPack > 1 ? tile.is_packed(array) : tile.is_staged(array); }

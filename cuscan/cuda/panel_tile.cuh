@@ -1,87 +1,89 @@
-// A tile of panels in shared memory: neighbouring columns, side by side, and some steps along the axis. Every array lies
-// there as far beyond a multiple of 16 bytes as in global memory, so that 16 bytes move at a time wherever rows begin.
+// A tile of a panel in shared memory: neighbouring columns, side by side, and some steps along the axis. Every array
+// lies there as far beyond a multiple of 16 bytes as in global memory, so that 16 bytes move at a time wherever rows
+// begin. For kernels/panels.cuh: a lane per array computes how the array moves (PanelTile::pieces), all workers of a
+// block load and store it; the caller synchronises.
 #pragma once
 #include "elements.cuh"
 #include "schedule.cuh"
 
 namespace cuscan {
 
-// The axes of a tile.
+// The axes of a tile: along the scan, across columns, across rows of the batch.
 enum PanelAxis { kStep, kColumn, kOuter };
 
-// How an array of the tile lies in shared memory. Its pitches are as far beyond multiples of 16 as the strides of the array.
+// How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes.
 struct PanelArray {
-    int64 region;      // bytes: where its place begins; negative: threads access global memory
-    int64 pitch[3];    // from neighbour to neighbour along each axis
-    int64 order;       // two bits for each axis, the fastest first; then how many of them lie in a segment (struct Pieces)
-    int64 across;      // threads that take the pieces of a segment, side by side
-    int64 rows;        // segments that a block takes at once
+    int64 region;      // where it begins, in bytes; negative: threads access global memory
+    int64 pitch[3];    // bytes from neighbour to neighbour along each axis
+    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment (struct Pieces)
+    int64 across;      // threads side by side that move the pieces of a segment
+    int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
 };
 
-// planning/panels.py writes these words behind those of Geometry.
+// planning/panels.py writes these words after those of Geometry.
 template <class Config>
 struct PanelGeometry : Geometry<Config> {
-    int64 columns, outers;  // of a tile: columns of a row of the batch, and rows
-    int64 panels, blocks;   // of all columns; of all rows along the first axis of the batch
-    int64 thread_rows;      // threads along the axis
-    int64 exchange, kept;   // bytes: where threads exchange totals, and where carries are kept
-    int64 levels;           // of blocks of units, which are kept
-    int64 part_levels;      // of tiles that a unit has
-    int64 unit_levels;      // of units that a tile has
-    int64 chunk_levels;     // of tiles that a block takes at a time, where blocks share panels
-    int64 lanes;            // that take the totals of a column: a power of two, as its exponent
-    uint64 number, tiles;   // of panels; of tiles of a panel
+    int64 columns, outers;  // of a tile: columns of a row of the batch; rows of the batch
+    int64 panels, blocks;   // panels across all columns; blocks of rows along the first axis of the batch
+    int64 thread_rows;      // number of rows of threads
+    int64 exchange, kept;   // in bytes: where threads exchange totals; where carries are kept
+    int64 levels;           // number of levels of blocks of units whose totals are kept
+    int64 part_levels;      // a unit has 2^part_levels tiles
+    int64 unit_levels;      // a tile has 2^unit_levels units
+    int64 chunk_levels;     // a block takes 2^chunk_levels tiles at a time, where blocks share panels
+    int64 lanes;            // 2^lanes lanes combine the totals of a column
+    uint64 number, tiles;   // number of panels; number of tiles of a panel
     PanelArray tile[Arrays<Config>::kInitial];
 };
 
-// The place of a tile in the scan.
+// Where a tile lies in the scan.
 template <class Config>
 struct PanelPlace {
     static constexpr int kReciprocalBits = 28;
 
-    Row<Config> first;  // its first step, column and row of the batch
-    int64 position;     // of its first step
+    Row<Config> first;  // address of its first step, column and row of the batch, in each array
+    int64 position;     // scan position of its first step
     int columns, outers;
-    int steps, results;  // that it has, of elements and of results
-    uint32 reciprocal;   // of columns
+    int steps, results;  // number of its steps that have elements; that have results
+    uint32 reciprocal;   // of `columns`
 
     CUSCAN_DEVICE int width() const { return columns * outers; }
-    // The row of the batch of one of all columns.
+    // The row of the batch in which a column lies, of all columns of the tile.
     CUSCAN_DEVICE int outer_of(int column) const {
         return outers == 1 ? 0 : int(uint64(column) * reciprocal >> kReciprocalBits);
     }
 };
 
-// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` of `segments` of
-// `bytes` each, from `low` on.
+// The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` groups of
+// `segments` segments of `bytes` bytes each, from `low` on.
 struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
     char* low;
-    int64 stride, group_stride;     // between segments; between groups
-    int64 further, groups_further;  // between those that a thread takes
-    int place;                      // in shared memory, of `low`
-    int pitch, group_pitch;         // between segments there; between groups
+    int64 stride, group_stride;     // bytes between segments; between groups
+    int64 further, groups_further;  // bytes between the segments that a thread moves; between the groups
+    int place;                      // where `low` lies in shared memory
+    int pitch, group_pitch;         // bytes between segments there; between groups there
     int segments, groups;
     int bytes;
-    int first;                       // in shared memory, of the first step
-    uint16 abreast, groups_abreast;  // segments of a group, and groups, that a block takes at once
+    int first;                       // where the first step lies in shared memory
+    uint16 abreast, groups_abreast;  // segments of a group that a block moves at once; groups
     int reciprocal;                  // of `abreast`
     bool inside;                     // all pieces lie between the ends of the array
 
-    // A block takes `most` segments at once: as many of a group as it has, and as many groups.
+    // Lets a block move `most` segments at once: as many of a group as there are, and as many groups as then fit.
     CUSCAN_DEVICE void spread(int most) {
         const int of_group = segments == 0 ? 1 : clamp(segments, most);
         abreast = uint16(of_group), groups_abreast = uint16(segments == 0 ? 0 : clamp(groups, most / of_group));
         reciprocal = (1 << kReciprocalBits) / of_group + 1;
         further = abreast * stride, groups_further = groups_abreast * group_stride;
     }
-    // Calls visit(address, address in shared memory, and how far behind the segment's first byte) for each piece. Threads
-    // side by side take a segment from the multiple of kFrom before it on, those behind them the next one.
+    // Calls visit(address, address in shared memory, offset from the segment's first byte) for each piece. Threads side
+    // by side take a segment, from the multiple of kFrom at or before its beginning on; those after them, the next one.
     template <int kFrom, class Visit>
     CUSCAN_DEVICE void each(const PanelArray& array, char* shared, Visit visit) const {
         const auto whole = [](int number, int by) { return int(uint32(number) * uint32(by) >> kReciprocalBits); };
@@ -89,7 +91,7 @@ struct Pieces {
         const int row = whole(thread, int(array.reciprocal)), of_group = whole(row, reciprocal);
         if (of_group >= groups_abreast) return;
         const int segment = row - of_group * abreast, column = (thread - row * across) * kPiece;
-        // What the innermost loops need, in registers.
+        // Values that the innermost loops need, in registers.
         const int bytes = this->bytes, segments = this->segments, abreast = this->abreast, further_there = abreast * pitch;
         const int64 further = this->further;
         char* group_begin = begin_of(of_group, segment);
@@ -100,7 +102,7 @@ struct Pieces {
             int i = segment;
             const auto first = [&] { return column - int(reinterpret_cast<uint64>(begin) % kFrom); };
             const auto next = [&] { return begin += further, there += further_there, (i += abreast) < segments; };
-            if (across * kPiece >= bytes + kFrom - 1) {  // threads enough for a whole segment
+            if (across * kPiece >= bytes + kFrom - 1) {  // enough threads for a whole segment
                 do {
                     const int at = first();
                     if (at < bytes) visit(begin + at, there + at, at);
@@ -114,8 +116,8 @@ struct Pieces {
             group_begin += groups_further, group_there += groups_abreast * group_pitch;
         } while ((group += groups_abreast) < groups);
     }
-    // Calls visit(address, address in shared memory, where the segment begins, and where it ends) for each piece that a
-    // segment has a part of. A thread takes one.
+    // Calls visit(address, address in shared memory, begin, end) for each piece that lies only partly in a segment,
+    // which begins and ends so many bytes from the piece's first. A thread takes one piece at a time.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
         if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0) return;
@@ -138,7 +140,7 @@ private:
     CUSCAN_DEVICE int place_of(int group, int segment) const { return place + segment * pitch + group * group_pitch; }
 };
 
-// A tile that a block takes: whether there is one, where, and how its arrays move. `sums`: only for what it adds up to.
+// A tile that a block takes: whether there is one, where it lies, and how its arrays move. `sums`: only for its total.
 template <class Config>
 struct PanelTurn {
     Turn turn;
@@ -149,7 +151,7 @@ struct PanelTurn {
 
 template <class Config>
 struct PanelTile {
-    static constexpr int kThreads = Config::kThreads - target::kWarp;  // one warp finds what is next
+    static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
     using Numbers = Arrays<Config>;
 
     const PanelGeometry<Config>& geometry;
@@ -157,9 +159,9 @@ struct PanelTile {
     char* shared;
 
     CUSCAN_DEVICE bool is_staged(int array) const { return geometry.tile[array].region >= 0; }
-    // Columns lie side by side there.
+    // Whether columns lie side by side in shared memory.
     CUSCAN_DEVICE bool is_packed(int array) const { return is_staged(array) && geometry.tile[array].axis(0) == kColumn; }
-    // The arrays where a column of the tile begins.
+    // The arrays at the beginning of a column of the tile.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
         const int outer = place.outer_of(column);
@@ -167,7 +169,7 @@ struct PanelTile {
         here.advance(geometry.column, column - outer * place.columns);
         return here;
     }
-    // How an array moves, where it is staged.
+    // How a staged array moves.
     CUSCAN_DEVICE Pieces pieces(const PanelPlace<Config>& place, int array) const {
         const PanelArray& tile = geometry.tile[array];
         const bool is_result = array >= Numbers::kResults && array < Numbers::kMask;
@@ -189,7 +191,7 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);
         if (dense > 1) all.bytes *= extent(second);
         if (dense > 2) all.bytes *= extent(third);
-        // Of the axes that are left, the one of which there is most leads from segment to segment.
+        // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);
         const int next = dense == 1 && !turned ? second : third, last = turned ? second : third;
         all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(last) : 1;
@@ -203,7 +205,7 @@ struct PanelTile {
         return all;
     }
 
-    // Sends for what there is of an array in the tile.
+    // Starts to load what exists of an array in the tile; the caller then arrives at `arrived`.
     template <int kArray, class Operand>
     CUSCAN_DEVICE void load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Operand::Type;
@@ -220,7 +222,7 @@ struct PanelTile {
                 copy_part<T>(there, at, -behind, pieces.bytes - behind);
         });
     }
-    // Stores what there is of a result in the tile. No two warps store parts of the same sector, but at its edges.
+    // Stores what exists of a result in the tile. No two warps store parts of the same sector, except at its edges.
     template <int kArray, class Operand>
     CUSCAN_DEVICE void store(Operand, const PanelTurn<Config>& turn) const {
         using T = typename Operand::Type;
@@ -238,13 +240,13 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
-    // Copies the bytes of a piece from `begin` to `end`, as far as they lie in it.
+    // Copies the bytes from `begin` to `end` of a piece, as far as they lie in it.
     template <class T>
     static CUSCAN_DEVICE void copy_part(char* to, const char* from, int begin, int end) {
         copy_items<T>(to, from, begin < 0 ? 0 : begin, end > 16 ? 16 : end);
     }
-    // By vectors of kItems elements that are aligned on both sides, from small ones to large ones and back. Returns where
-    // the next smaller ones go on.
+    // Copies vectors of kItems elements, aligned in source and destination, from small ones to large ones and back.
+    // Returns where the next smaller ones continue.
     template <class T, int kItems = 1>
     static CUSCAN_DEVICE int copy_items(char* to, const char* from, int begin, int end) {
         constexpr int kBytes = kItems * int(sizeof(T));

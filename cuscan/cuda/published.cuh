@@ -1,11 +1,12 @@
-// How a value gets from block to block: it travels with the epoch of its launch in the same 64-bit words of the workspace,
-// so a relaxed access is enough, a torn value is noticed, and nothing has to be cleared between launches.
+// Values that one thread publishes in the workspace and other blocks poll. Every 64-bit word carries the epoch of its
+// launch beside 32 bits of the value, so relaxed accesses suffice, a torn value is detected, and nothing has to be
+// cleared between launches. Single threads publish and poll; a whole warp calls await_all.
 #pragma once
 #include "workspace.cuh"
 
 namespace cuscan {
 
-// A value of T as words of {32 bits of the value, 32 bits of epoch}.
+// A value of T as 64-bit words: 32 bits of the value in the low half of each, the epoch in the high half.
 template <class T>
 struct Published {
     static constexpr int kWords = target::Words<T>::kCount;
@@ -22,7 +23,7 @@ struct Published {
         }
     }
 
-    // One look, whatever is there.
+    // Loads the words once, published or not.
     static CUSCAN_DEVICE void look(const uint64* slot, uint64 (&words)[kWords]) {
         if constexpr (kWords % 2 == 0) {
             CUSCAN_UNROLL
@@ -32,7 +33,7 @@ struct Published {
             for (int i = 0; i < kWords; ++i) words[i] = target::load_relaxed(slot + i);
         }
     }
-    // The same if it is wanted; else the words stay as they are.
+    // The same if `wanted`; otherwise the words stay unchanged.
     static CUSCAN_DEVICE void look(bool wanted, const uint64* slot, uint64 (&words)[kWords]) {
         constexpr int kStep = kWords % 2 == 0 ? 2 : 1;
         CUSCAN_UNROLL
@@ -43,7 +44,7 @@ struct Published {
                 target::load_relaxed(wanted, slot + i, words[i]);
         }
     }
-    // True, and the value, if the whole of it was there.
+    // Whether all words carry `epoch`; only then is `value` valid.
     static CUSCAN_DEVICE bool is_there(const uint64 (&words)[kWords], uint32 epoch, T& value) {
         target::Words<T> parts;
         bool complete = true;
@@ -62,8 +63,8 @@ struct Published {
     }
 };
 
-// By a warp: the first `count` of kMost values, `step` words apart, when all of those of all lanes are there. Looks travel
-// together, and only at what is missing: many blocks look at the same words.
+// Called by a warp: each lane gets the first `count` of its kMost values, `step` words apart, once those of all lanes
+// are published. A lane issues its loads together, and only for missing values: many blocks poll the same words.
 template <class T, int kMost>
 CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 epoch, int count, T (&value)[kMost]) {
     uint64 found[kMost][Published<T>::kWords] = {};

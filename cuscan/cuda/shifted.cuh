@@ -1,10 +1,13 @@
-// Vectors of neighbouring elements that are not aligned, from shared memory and to it, from global memory and to it.
+// Vectors of neighbouring elements that are not aligned: read from shared memory (read_anywhere, read_shifted) and
+// written to it (TurnedRuns) by threads on their own, loaded from global memory and stored to it (PiecedRuns) by all
+// lanes of a warp together.
 #pragma once
 #include "vectors.cuh"
 
 namespace cuscan {
 
-// A vector out of the two pieces of its size that it lies in, `beyond` bytes from where they begin: its size at most.
+// Extracts a vector from the two pieces of its size in which it lies, `beyond` bytes from where they begin; `beyond` is
+// at most its size.
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> out_of_two(const uint32* low, const uint32* high, int beyond) {
     constexpr int kWords = target::Words<Vector<T, kItems>>::kCount;
@@ -23,9 +26,9 @@ CUSCAN_DEVICE Vector<T, kItems> out_of_two(const uint32* low, const uint32* high
     return target::from_words<Vector<T, kItems>>(words);
 }
 
-// kItems neighbours in shared memory at any address, the lowest of which is `item`: out of the two aligned pieces that they
-// lie in. These may reach less than two pieces beyond the neighbours, where there must be room; what lies there means
-// nothing.
+// Reads kItems neighbours at any address in shared memory, the lowest of which is `item`, from the two aligned pieces
+// in which they lie. The pieces reach less than two pieces beyond the neighbours, where there must be room; the result
+// does not depend on what lies there.
 template <int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     constexpr int kWords = target::Words<Vector<T, kItems>>::kCount;
@@ -35,7 +38,7 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     const Piece low = piece[0], high = piece[1];
     return out_of_two<T, kItems>(low.item, high.item, beyond);
 }
-// In scan order. Two elements are read one by one: these are no more words than two pieces.
+// The same in scan order. Two elements are read one by one, which takes no more words than two pieces.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
     if constexpr (kItems == 2 && sizeof(T) >= 4) return {item[0], *advance<kAccess>(item, 0, 1)};
@@ -43,24 +46,24 @@ CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
     return read_anywhere<kItems>(item);
 }
 
-// Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the last
-// run of a row has fewer elements. A run is 16 bytes at most, so several lanes' runs begin in the same bank; each of these
-// lanes begins a bank further in its run than the one before it.
+// Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the
+// last run of a row may have fewer elements. A run takes up to 16 bytes, so the runs of several lanes begin in the same
+// bank; each of these lanes starts one bank further into its run than the lane before it.
 template <Access kAccess, int kItems, class T>
 struct TurnedRuns {
-    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a bank, or one
+    static constexpr int kBank = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a bank, at least one
     static constexpr int kStep = kBank < kItems ? kBank : kItems;
     static constexpr int kSteps = kItems / kStep;
-    static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // whose runs meet all banks once
-    static_assert((kItems & (kItems - 1)) == 0, "runs are turned by powers of two");
+    static constexpr int kLanesAround = 32 * 4 / (kItems * int(sizeof(T)));  // lanes whose runs cover all banks once
+    static_assert((kItems & (kItems - 1)) == 0, "runs are rotated by powers of two");
     using Run = Vector<T, kItems>;
     using Words = target::Words<Run>;
 
-    const int first, turn;  // the position of this lane's run, the step that it begins with
+    const int first, turn;  // position of this lane's run; the step with which it starts
 
     CUSCAN_DEVICE explicit TurnedRuns(int lane) : first(lane * kItems), turn((lane / kLanesAround) & (kSteps - 1)) {}
 
-    // The run `distance` elements further in the row, of which `count` elements exist.
+    // Writes the run `distance` elements further in the row, of which `count` elements exist.
     CUSCAN_DEVICE void write(T* row, int distance, int count, const Run& run) const {
         Words words = target::to_words(run);
         CUSCAN_UNROLL
@@ -86,36 +89,36 @@ private:
     }
 };
 
-// Elements in scan order from the beginning of the aligned piece, of kItems elements, that `item` lies in.
+// Elements in scan order from the beginning of the aligned piece, of kItems elements, in which `item` lies.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE int elements_beyond(const T* item) {
     const uint64 address = reinterpret_cast<uint64>(item);
     return int((is_reversed(kAccess) ? 0 - (address + sizeof(T)) : address) % (kItems * sizeof(T))) / int(sizeof(T));
 }
 
-// The runs of kItems neighbours that a warp's lanes have of an array in global memory, wherever that begins. They come and
-// go in pieces of a run's size, which are aligned: a lane has the piece that its run begins in. kLanes lanes have a row; its
-// vectors follow one another.
+// Loads and stores the runs of kItems neighbours that the lanes of a warp have of an array in global memory, wherever
+// the array begins. Accesses are to aligned pieces of a run's size: a lane accesses the piece in which its run begins,
+// and lanes exchange what lies in the next piece. kLanes lanes have a row; its vectors follow one another.
 template <Access kAccess, int kItems, int kLanes, class T>
 struct PiecedRuns {
     using Run = Vector<T, kItems>;
     static constexpr Access kAligned = is_reversed(kAccess) ? Access::kReversed : Access::kVector;
-    static_assert(sizeof(Run) >= 4 && kItems > 1, "runs are words");
+    static_assert(sizeof(Run) >= 4 && kItems > 1, "runs are whole words");
 
-    int lane, beyond;  // elements from where a piece begins to the run that begins in it
-    Run other;         // what the first lane has before its run, or the last one behind its piece
+    int lane, beyond;  // beyond: elements from where a piece begins to the run that begins in it
+    Run other;         // stores: the run before the first lane's; loads: the piece after the last lane's
 
     // `item`: the first element of a run, in scan order.
     CUSCAN_DEVICE void begin(const T* item, int its_lane) {
         lane = its_lane, beyond = elements_beyond<kAccess, kItems>(item), other = {};
     }
 
-    // The piece that a run begins in, in scan order.
+    // Loads the piece in which a run begins, in scan order.
     CUSCAN_DEVICE Run load(const T* item) const {
         return load_vector<kAligned, kItems>(advance<kAccess>(item, 0, -beyond), 0, kItems);
     }
-    // A lane's runs, out of the pieces of all lanes, from the last vector to the first. `next`: the piece behind the last
-    // one.
+    // run() extracts a lane's run from the pieces of all lanes, for the vectors from the last to the first.
+    // begin_with() comes before: `next` is the piece after the last one.
     CUSCAN_DEVICE void begin_with(const Run& next) { other = next; }
     CUSCAN_DEVICE Run run(const Run& piece) {
         const Run next = from_lane(piece, 1), behind = lane == kLanes - 1 ? other : next;
@@ -123,15 +126,15 @@ struct PiecedRuns {
         return moved(piece, behind, beyond);
     }
 
-    // Stores the runs of a vector, from the first vector to the last, but for those elements of the last lane's that lie in
-    // the next piece. `count`: the elements that exist from the run's first on; less than none if those before do not,
-    // either.
+    // Stores the runs of a vector, for the vectors from the first to the last, except the elements of the last lane's
+    // run that lie in the next piece. `count`: the elements that exist from the run's first on; negative if earlier
+    // ones do not exist, either.
     CUSCAN_DEVICE void store(T* item, const Run& run, int count, bool is_first_vector) {
         const Run own = from_lane(run, -1), before = lane == 0 ? other : own;
         other = own;
         put(item, moved(before, run, kItems - beyond), count, lane > 0 || !is_first_vector);
     }
-    // These elements. `item` and `count` are those of a vector behind the last one.
+    // Stores the remaining elements. `item` and `count` are those of a vector after the last one.
     CUSCAN_DEVICE void finish(T* item, int count) const {
         if (lane == 0) put(item, moved(other, other, kItems - beyond), count < 0 ? count : 0, true);
     }

@@ -1,16 +1,18 @@
-// What a tile is read from, array by array: a stage in shared memory that a warp has filled ahead of time, where the
-// hardware copies in bulk and the layout allows it (Operand::kStaged), or else global memory.
+// Where warps read a tile from, array by array: a stage in shared memory, which a producer warp fills ahead of time
+// where the hardware copies in bulk and the layout allows it (Operand::kStaged), or else global memory. The caller
+// waits for the barrier of a stage before it reads the stage.
 //
-// A stage holds the 16-byte pieces that the elements of a tile lie in. Where not all of these lie in the array, threads put
-// the elements there one by one. Aligned rows fill them, and the elements of shifted rows (Access::kShifted) lie in the
-// stage as far beyond a multiple of kShiftedFrom as in memory. What is there beside the tile's own elements may be old or
-// new, or nothing at all; no result that is stored depends on it.
+// A stage holds the 16-byte pieces in which the elements of a tile lie. Where not all of these lie in the array, warps
+// copy the elements one by one. Aligned rows fill their pieces; elements of shifted rows (Access::kShifted) lie in the
+// stage as far beyond a multiple of kShiftedFrom as in memory. What a stage holds beside the tile's own elements is
+// undefined; no stored result depends on it.
 #pragma once
 #include "shifted.cuh"
 
 namespace cuscan {
 
-// Where arrays lie in a stage: kElements of each that is staged, of those from kFrom to kTo, one after the other.
+// Where arrays lie in a stage: kElements elements of each staged array from kFrom up to but not including kTo, one
+// array after another.
 template <class Config, int kElements, int kFrom, int kTo>
 struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
@@ -50,7 +52,7 @@ struct Stage {
     static CUSCAN_DEVICE constexpr bool holds() {
         return Layout::template holds<kArray>();
     }
-    // Of the tile whose first element in scan order is at position `first` of `row`; `origin` is row 0.
+    // Whether all pieces of the tile at scan position `first` of `row` lie in the arrays; `origin` is row 0.
     static CUSCAN_DEVICE bool can_be_filled(const Place& origin, const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
         bool inside = count > 0;
@@ -68,7 +70,7 @@ struct Stage {
         for_each_array([&](auto k) { bytes += pieces_of<decltype(k)::value>(row, first, count).bytes; });
         return bytes;
     }
-    // By one thread. The barrier expects the bytes.
+    // Called by one thread, after `barrier` has been made to expect bytes().
     CUSCAN_DEVICE void fill(target::Barrier& barrier, const Place& row, const Shape& geometry, int64 first) {
         const int count = clamp(geometry.elements() - first, kElements);
         for_each_array([&](auto k) {
@@ -78,7 +80,7 @@ struct Stage {
         });
     }
 
-    // By a warp: the `count` elements from `start` on of the tile that begins at position `first` of the row.
+    // Called by a warp: copies the `count` elements from `start` on of the tile at position `first` of the row.
     CUSCAN_DEVICE void fill_one_by_one(const Place& row, const Shape& geometry, int64 first, int start, int count,
                                        int lane) {
         const int left = clamp(geometry.elements() - first - start, count);
@@ -94,7 +96,7 @@ struct Stage {
         });
     }
 
-    // The element of an array `index` places in scan order from the beginning of the tile.
+    // Where the stage holds the element `index` places in scan order from the beginning of the tile.
     template <int kArray>
     CUSCAN_DEVICE auto* element(const Place& row, int index) {
         using Operand = OperandOfArray<Config, kArray>;
@@ -113,23 +115,23 @@ private:
         }
     }
 
-    // Bytes from a multiple of kShiftedFrom, or of a piece, to a tile's lowest address; tiles of one row have one.
+    // Bytes from a multiple of kShiftedFrom, or of a piece, to a tile's lowest address; equal for all tiles of a row.
     template <class Operand>
     static CUSCAN_DEVICE int shift(const char* row) {
         const char* lowest = is_reversed(Operand::kAccess) ? row + sizeof(typename Operand::Type) : row;
         return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Operand::kAccess) ? kShiftedFrom<Operand> : kPiece));
     }
 
-    // Where an array's tile begins.
+    // Where an array begins in the stage.
     template <int kArray>
     CUSCAN_DEVICE char* place() {
         return data + Layout::template offset<kArray>();
     }
 
-    // Those that a tile lies in, in memory: the first `count` elements from position `first` of a row on.
+    // The pieces in memory that contain the first `count` elements from position `first` of a row on.
     struct Pieces {
         const char* from;
-        int place;  // in the stage, bytes
+        int place;  // bytes from where the array begins in the stage
         int bytes;
     };
     template <int kArray>
@@ -137,9 +139,9 @@ private:
         using Operand = OperandOfArray<Config, kArray>;
         constexpr bool kReversed = is_reversed(Operand::kAccess);
         constexpr int kSize = sizeof(typename Operand::Type);
-        static_assert(kElements * kSize % kPiece == 0, "tiles are whole pieces, were they aligned");
+        static_assert(kElements * kSize % kPiece == 0, "an aligned tile consists of whole pieces");
         const char* const at = row.array[kArray];
-        const char* lowest = at + (kReversed ? -(first + kElements - 1) : first) * kSize;  // of the tile, were it whole
+        const char* lowest = at + (kReversed ? -(first + kElements - 1) : first) * kSize;  // of a whole tile
         const int begin = shift<Operand>(at) + (kReversed ? kElements - count : 0) * kSize;
         const int place = begin / kPiece * kPiece;
         const int bytes = (begin + count * kSize + kPiece - 1) / kPiece * kPiece - place;
@@ -147,13 +149,13 @@ private:
     }
 };
 
-// A warp's part of a tile, which begins `start` elements into it: what a stage for values and one for flags hold is read
-// from there,
+// Source of a warp's part of a tile, which begins `start` elements into the tile: arrays that a stage for values or one
+// for flags holds are read from there.
 template <class Values, class Flags>
 struct FromStages {
     Values& values;
     Flags& flags;
-    const typename Values::Place &origin, &row;  // of the arrays, and of this row
+    const typename Values::Place &origin, &row;  // row 0, and this row
     int start;
 
     template <int kArray>
@@ -168,7 +170,7 @@ struct FromStages {
             return flags.template element<kArray>(row, start + index);
     }
 };
-// or nothing is.
+// Source of a tile of which no array is staged.
 template <class Place>
 struct FromMemory {
     const Place& origin;

@@ -1,5 +1,6 @@
-// Vectors of neighbouring elements, loaded and stored at once where the layout allows. An item's index is its place in
-// scan order, whichever way the memory runs.
+// Vectors of neighbouring elements, loaded and stored in one access where the layout allows. An item's index is its
+// place in scan order, whatever the direction in memory. Threads call these functions on their own; nothing is
+// synchronised.
 #pragma once
 #include "geometry.cuh"
 
@@ -9,7 +10,7 @@ template <class T, int kItems, bool kPacked = sizeof(T) < 4 && sizeof(T) * kItem
 struct alignas(sizeof(T) * kItems) Vector {
     T item[kItems];
 
-    // Element i, or a number of an arithmetic type that it stands for.
+    // Element i, or the number of an arithmetic type that it represents.
     CUSCAN_DEVICE T number(int i) const { return item[i]; }
     CUSCAN_DEVICE Vector reversed() const {
         Vector other;
@@ -18,8 +19,8 @@ struct alignas(sizeof(T) * kItems) Vector {
         return other;
     }
 };
-// Elements smaller than a word stay words wherever nobody asks for one of them: taken apart where they are loaded, they
-// would make every load wait for the one before it.
+// Elements smaller than a word stay packed in words until one of them is used: if they were unpacked at the load, every
+// load would wait for the previous one.
 template <class T, int kItems>
 struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
     static constexpr int kWords = sizeof(T) * kItems / 4;
@@ -43,7 +44,7 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
     }
 };
 
-// A whole vector, in accesses of 16 bytes where it is larger.
+// Loads a whole vector, in accesses of 16 bytes where it is larger.
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
     constexpr int kMost = 16 / sizeof(T);
@@ -85,8 +86,8 @@ CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
     return (T*)((char*)item + index * step);
 }
 
-// `item` is the vector's first element in scan order, `count` how many of the vector exist. The others are zero; no
-// result that is stored depends on them.
+// `item`: the vector's first element in scan order. `count`: how many elements of the vector exist. The others are
+// zero, or copies with broadcast access; no stored result depends on them.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count) {
     using V = Vector<T, kItems>;
@@ -114,7 +115,7 @@ CUSCAN_DEVICE void store_vector(T* item, int64 step, int count, const Vector<T, 
         if (i < count) *advance<kAccess>(item, step, i) = vector.item[i];
 }
 
-// Whole vectors in shared memory, in either direction.
+// Read and write whole vectors in shared memory, in either direction.
 template <Access kAccess, class V, class T>
 CUSCAN_DEVICE V read_shared(const T* item) {
     constexpr int kItems = sizeof(V) / sizeof(T);
@@ -130,7 +131,7 @@ CUSCAN_DEVICE void write_shared(T* item, const V& vector) {
         *reinterpret_cast<V*>(item) = vector;
 }
 
-// min(count, limit) as an int: a 64-bit number of elements, cut to what a tile can use.
+// `count`, but at least 0 and at most `limit`, as an int: a 64-bit number of elements, cut to what a tile can use.
 CUSCAN_DEVICE int clamp(int64 count, int limit) { return count < limit ? int(count < 0 ? 0 : count) : limit; }
 
 }  // namespace cuscan

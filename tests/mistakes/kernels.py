@@ -575,7 +575,7 @@ MISTAKES = (
         Kind.PLACE,
         "walk",
         "look_back.cuh",
-        "if (kPrefetches) look(units_);  // on its way while these are added up",
+        "if (kPrefetches) look(units_);  // in flight while these groups are combined",
         "",
     ),
     Mistake(

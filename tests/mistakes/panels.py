@@ -38,7 +38,7 @@ WAITS = (
         "panels-kept",
         KERNEL,
         "if (is_in) share.read(initial);\n"
-        "        target::sync_block();  // all have read, and stored the tile before: the next one may come\n",
+        "        target::sync_block();  // all threads have read this tile and stored the previous one: the next may load\n",
         "target::sync_block();\n        if (is_in) share.read(initial);\n",
     ),
     Mistake(
@@ -54,11 +54,11 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "if (sums) return sync_workers();  // before others read the next tile\n            sync_workers();",
+        "if (sums) return sync_workers();  // before other threads read the next tile\n            sync_workers();",
         "if (sums) return sync_workers();",
     ),
     Mistake(
-        "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are there", ""
+        "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are written", ""
     ),
     Mistake(
         "workers-meet-where-the-finder-does",

@@ -1,10 +1,10 @@
-// cluster: rows of a contiguous axis, longer than a warp holds: so few and so short that all of them are worked on at once,
-// or many of a few units, which clusters take in turn.
-// A row is for one cluster of kCluster blocks, each of kUnits units of kWarps warp tiles; a warp has one of them in
-// registers from its load to its store.
+// cluster: scans rows of a contiguous axis that are longer than a warp holds: rows so few and so short that the GPU
+// works on all of them at once, or many rows of a few units, which clusters take in turn. One cluster of kCluster
+// blocks scans a row. A block has kUnits units of kWarps warp tiles; a warp holds one warp tile in registers from its
+// load to its store. All threads of a block take part; the blocks of a cluster synchronise before they send totals.
 //
-// There is no workspace: units' totals go straight to the shared memory of the blocks that have units after them. So a row
-// takes hardly longer than its loads, its stores and one message between them.
+// There is no workspace: a block sends the totals of its units straight to the shared memory of the blocks with later
+// units. So a row takes hardly longer than its loads, its stores and one message between them.
 #pragma once
 #include "../warp_tile.cuh"
 #include "../workspace.cuh"
@@ -15,15 +15,15 @@ template <class Config>
 struct ClusterShared {
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     using State = typename Tile::State;
-    static constexpr int kRowUnits = Config::kCluster * Config::kUnits;  // at most
+    static constexpr int kRowUnits = Config::kCluster * Config::kUnits;  // units of a row, at most
 
     alignas(16) State warp_total[Config::kUnits][Config::kWarps];
-    alignas(16) target::Words<State> unit_total[kRowUnits];  // those before the block's last unit
-    target::Barrier totals;                                  // all of these are there
+    alignas(16) target::Words<State> unit_total[kRowUnits];  // of the units before the block's last unit
+    target::Barrier totals;                                  // all of these have arrived
 };
 
 template <class Config>
-CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each other */,
+CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
@@ -35,15 +35,15 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     using CarryOp = typename Element::CarryOp;
     constexpr int kCluster = Config::kCluster, kUnits = Config::kUnits, kWarps = Config::kWarps;
     constexpr bool kSends = Shared::kRowUnits > 1;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/cluster.py must ask for more shared memory");
-    static_assert(Shared::kRowUnits <= target::kWarp, "a lane for each unit");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/cluster.py must request more shared memory");
+    static_assert(Shared::kRowUnits <= target::kWarp, "one lane per unit");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
     const int block = int(target::block_index() % kCluster), warp_in_unit = warp % kWarps;
     const int unit = block * kUnits + warp / kWarps, units = int(geometry.units);
-    if (kCluster > 1 && block * kUnits >= units) return;  // nobody sends to blocks beyond the row's end
+    if (kCluster > 1 && block * kUnits >= units) return;  // no block sends to blocks beyond the end of the row
 
-    // ---- load: the values first, for which all else waits
+    // ---- load: values first, because all else waits for them
     const auto row = origin.at(geometry, target::block_index() / kCluster);
     const int64 first = int64(unit * kWarps + warp_in_unit) * Tile::kElements;
     Tile tile;
@@ -64,10 +64,10 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     auto& totals = shared.warp_total[warp / kWarps];
     const State total = tile.scan(lane);
     if (lane == 0) totals[warp_in_unit] = total;
-    if (kCluster > 1) target::cluster_wait();  // now all barriers are ready
+    if (kCluster > 1) target::cluster_wait();  // the barriers of all blocks are ready
     target::sync_block();
     if (kSends && warp_in_unit == 0) {
-        // Lane i sends to block i, if that has units after this one; and, where no results are stored, the row's end.
+        // Lane i sends to block i if that has units after this one and, where no results are stored, the row's end.
         const auto words = target::to_words(fold_warps<typename Element::Op>(totals, kWarps));
         const bool wants = Element::kStores || lane == (units - 1) / kUnits;
         if (wants && lane < kCluster && unit < lane * kUnits + kUnits - 1 && lane * kUnits < units)
@@ -77,7 +77,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* blocks send to each
     if (!Element::kStores && !Tile::has_end(geometry, first)) return;
     const State before = fold_warps<typename Element::Op>(totals, warp_in_unit);
 
-    // ---- what precedes the unit: the order of look_back.cuh
+    // ---- the carry of the unit, in the order of look_back.cuh
     bool has_carry = Config::kHasInitial;
     if (kSends && unit > 0) {
         shared.totals.wait_together(0);

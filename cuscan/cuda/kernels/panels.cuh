@@ -1,14 +1,14 @@
-// panels: the scanned axis is not the contiguous one. A block works through tiles of neighbouring columns and some steps
-// along the axis (panel_tile.cuh): tiles come to shared memory and leave it in pieces of 16 bytes, wherever rows begin. In
-// between every thread has some columns of some steps in registers (panel_share.cuh); threads above each other exchange what
-// their steps add up to. The order of the scan, per column: the steps of a run one by one, the runs of a unit in pairs, the
-// units as panel_carry.cuh has them.
+// panels: scans an axis that is not the contiguous one. A block works through tiles of neighbouring columns and some
+// steps along the axis (panel_tile.cuh), which move to shared memory and back in pieces of 16 bytes, wherever rows
+// begin. In between, every thread holds some columns of some steps in registers (panel_share.cuh); threads above each
+// other exchange the totals of their steps. The order of the scan, per column: the steps of a run one by one, the runs
+// of a unit in pairs, the units as in panel_carry.cuh.
 //
-// A tile has all steps of its columns; or a block takes the tiles of a panel one after the other, and keeps what precedes
-// the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). Then each takes the tiles
-// of a chunk for what they add up to, publishes that, and takes them again, from the cache, for the results: so the way of a
-// total from block to block is short beside the time that a chunk takes. The next tile is on its way while the present one
-// is finished, and the last warp of the block finds where the one after it lies.
+// Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
+// carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case
+// a block goes through the tiles of a chunk twice: for their total, which it publishes, and again, from the cache, for
+// the results. So the time that a total takes from block to block is short compared with that of a chunk. The next tile
+// loads while the present one is finished, and the last warp of the block computes where the one after it lies.
 #pragma once
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
@@ -17,13 +17,13 @@ namespace cuscan {
 
 template <class Config>
 struct PanelShared {
-    static constexpr int kTurns = 3;  // the present tile, the next one, which is on its way, and the one after it
+    static constexpr int kTurns = 3;  // the present tile, the next one, which is loading, and the one after it
     target::Barrier arrived;
-    uint32 epoch;        // of the launch, where blocks share panels
+    uint32 epoch;        // epoch of the launch, where blocks share panels
     Row<Config> origin;  // a lane indexes it at run time, which registers do not allow
     PanelTurn<Config> turns[kTurns];
 };
-// The bytes that planning/panel_tile.py leaves for it.
+// The bytes that planning/panel_tile.py reserves for PanelShared.
 constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 80 * tiled; }
 
 template <class Config>
@@ -38,10 +38,11 @@ struct Panels {
     using Kept = KeptCarry<Config>;
     using Sought = SoughtCarry<Config>;
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
-    // Threads above each other that have a unit, of 256 steps; a shorter axis has one. Lanes that take their totals.
+    // kUnitRows: threads above each other that hold a unit, of 256 steps; one, if a thread holds fewer than 8 steps.
+    // kLanes: lanes that combine their totals.
     static constexpr int kUnitRows = Share::kLong < 8 ? 1 : 256 / Share::kLong;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows, kLanes = kUnitRows / kMany;
-    static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles precede tiles
+    static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
 
     char* const memory;
     PanelShared<Config>& shared;
@@ -50,9 +51,9 @@ struct Panels {
     const typename Element::Initial& initial;
     Workspace* const workspace;
     const PanelTile<Config> tile;
-    const int rows, apart;  // of threads; threads side by side
-    const int row, column;  // this thread's
-    const bool is_in;       // it has columns
+    const int rows, apart;  // rows of threads; threads side by side
+    const int row, column;  // row and column of this thread
+    const bool is_in;       // this thread is in one of the rows
 
     CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const typename Element::Initial& initial,
                          Workspace* workspace)
@@ -69,7 +70,7 @@ struct Panels {
           column(target::thread_index() % apart),
           is_in(row < rows) {}
 
-    CUSCAN_DEVICE int width() const { return int(geometry.columns * geometry.outers); }  // of a whole tile
+    CUSCAN_DEVICE int width() const { return int(geometry.columns * geometry.outers); }  // width of a whole tile
     CUSCAN_DEVICE int height() const { return rows * Share::kLong; }
     CUSCAN_DEVICE PanelCarry<Config> carry() const {
         return {memory + geometry.kept, width(), int(geometry.levels),
@@ -85,19 +86,20 @@ struct Panels {
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
             tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
         arrived.arrive_loaded();
-        arrived.arrive();  // for the elements that it has stored itself
+        arrived.arrive();  // for the elements that this thread has stored itself
     }
 
-    // What the steps of a thread add up to, for those above and below it.
+    // The total of a thread's steps, for the threads above and below it.
     CUSCAN_DEVICE State& total(int of_row, int of_column) const {
         return ((State*)(memory + geometry.exchange))[of_row * (width() | 1) + of_column];
     }
-    // What the columns of a tile start from.
+    // The initial carry of a column of a tile.
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
         return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    // From totals to what lies to the left of them in their units, in place, and to what precedes each unit; or, for sums,
-    // to what the tile adds up to. A lane takes kMany rows of a column, lanes side by side those above each other.
+    // Called by all workers. Replaces totals by what precedes them in their units, and computes what precedes each
+    // unit; or, if `sums`, computes only the total of the tile. A lane takes kMany rows of a column; neighbouring lanes
+    // take rows above each other.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place, bool sums) {
         const int levels = int(geometry.lanes), lanes = 1 << levels, columns = place.width();
         const int all = ((columns << levels) + target::kWarp - 1) / target::kWarp * target::kWarp;
@@ -114,7 +116,7 @@ struct Panels {
                 if (!exists || first + i >= rows) break;
                 sum = all.push(i, total(first + i, of_column));
             }
-            // The lanes of a unit; and of a tile's units, where it has several.
+            // Combines the lanes of a unit, and the units of a tile where it has several.
             const int part = lane % kLanes, unit = lane / kLanes;
             const PairedLanes<Op, kLanes, State> parts(sum, part, lanes < kLanes ? lanes : kLanes);
             const PairedLanes<CarryOp, target::kWarp / kLanes, Carry, kLanes> units(convert<Carry>(parts.total), unit,
@@ -156,14 +158,14 @@ struct Panels {
             }
         }
     }
-    // Where blocks share panels: what others have published, where a chunk begins, or ends and is published.
+    // Where blocks share panels: waits for totals of other blocks, where a chunk begins or, if `sums`, where it ends.
     CUSCAN_DEVICE void seek(const Turn& now, const Place& place, bool sums) const {
         const Sought sought(carry(), table());
         if (sums ? sought.tree.ends_chunk(now.unit) : sought.tree.begins_chunk(now.unit))
             sought.seek(now.unit, sums, chain(now), place.width(), target::thread_index(), kThreads,
                         [&](int column) { return start(place, column); });
     }
-    CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // of column 0
+    CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // chain of column 0
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 panels = geometry.number;
         return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.epoch};
@@ -171,7 +173,7 @@ struct Panels {
     CUSCAN_DEVICE bool has_left(const Turn& now) const { return kChain && carry().tree.has_parts(now.unit); }
     CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
 
-    // Results of a thread's columns that are side by side, from `slot` on.
+    // Stores the results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         if (!share.exists(slot)) return;
         const int unit = row / kUnitRows;
@@ -204,8 +206,8 @@ struct Panels {
         if constexpr (Element::kStores) share.store(slot, has_before, before, has_left, left);
     }
 
-    // `schedule` says which tile comes first, and next. The last warp finds them, two ahead, and meets the others once a
-    // tile.
+    // Works through tiles in the order of `schedule`. The last warp computes where they lie, two tiles ahead, and
+    // synchronises with the other warps once per tile.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
@@ -228,13 +230,13 @@ struct Panels {
             now = next;
         }
     }
-    // By all other warps: from a tile that is on its way to its results, while the next one comes.
+    // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
         const bool sums = Config::kGrid && here.sums;
         Share share(tile, here, row, column, apart);
         shared.arrived.wait(k);
         if (is_in) share.read(initial);
-        target::sync_block();  // all have read, and stored the tile before: the next one may come
+        target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
         if (next.turn.exists) load(next);
         if (exchanges()) {
             CUSCAN_UNROLL
@@ -243,13 +245,13 @@ struct Panels {
             if constexpr (Config::kGrid) seek(here.turn, here.place, sums);
             sync_workers();
             scan_rows(here.turn, here.place, sums);
-            if (sums) return sync_workers();  // before others read the next tile
+            if (sums) return sync_workers();  // before other threads read the next tile
             sync_workers();
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack)
             if (is_in) finish(share, here.turn, here.place, i);
-        sync_workers();  // all results are there
+        sync_workers();  // all results are written
         for_each_result<Config>([&](auto k, auto operand) {
             if constexpr (Element::kStores)
                 tile.template store<Arrays<Config>::kResults + decltype(k)::value>(operand, here);
@@ -257,7 +259,7 @@ struct Panels {
     }
     static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
 
-    // By one warp: one lane takes a turn; then lanes find where arrays are, and how they move.
+    // Called by one warp: one lane takes a turn; then the lanes compute where arrays lie, and how they move.
     template <class Schedule, class Which>
     CUSCAN_DEVICE void find(PanelTurn<Config>& found, const Schedule& schedule, Which which) const {
         using Numbers = Arrays<Config>;
@@ -295,7 +297,7 @@ struct Panels {
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
             if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
-    // Takes no ticket after the last tile.
+    // The same for the next turn; takes no ticket after the last tile.
     template <class Schedule>
     CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
         find(found, schedule, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
@@ -310,10 +312,10 @@ struct Panels {
         }
     };
 
-    // Panels of the block's own.
+    // Schedule of a block that takes whole panels.
     struct Own {
         uint64 panels;
-        uint32 tiles;  // of a panel
+        uint32 tiles;  // tiles of a panel
         Turn turn{};
         static constexpr bool sums = false;
 
@@ -324,11 +326,12 @@ struct Panels {
             return turn = {strip < panels, strip, 0};
         }
     };
-    // Chunks of shared panels: each comes twice, but the last one of a panel, as nobody asks for what that adds up to.
+    // Schedule of a block that shares panels, by chunks. Where results are stored, a chunk comes twice, except the last
+    // one of a panel, whose total no block needs.
     struct Chunks {
         SharedStrips chunks;
-        uint32 tiles;  // of a panel
-        int levels;    // of tiles in a chunk
+        uint32 tiles;  // tiles of a panel
+        int levels;    // a chunk has 2^levels tiles
         bool sums = false;
         Turn turn{};
 

@@ -1,5 +1,6 @@
-// rows: a contiguous axis so short that one warp holds a row. A row takes kLanes lanes and kVectors vectors a lane; the
-// warp works on 32 / kLanes rows side by side, and on kRowsPerThread of those sets at once to keep loads in flight.
+// rows: scans a contiguous axis so short that one warp holds a row in registers. kLanes lanes hold a row, with kVectors
+// vectors each; a warp works on 32 / kLanes rows side by side, and on kRowsPerThread such sets at once to keep loads in
+// flight. All threads of a block take part; warps do not synchronise with each other.
 #pragma once
 #include "../warp_tile.cuh"
 #include "../workspace.cuh"
@@ -7,7 +8,7 @@
 namespace cuscan {
 
 template <class Config>
-CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
+CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* unused: no row is shared */,
                         const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
@@ -21,7 +22,7 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* no row is shared */,
         (uint64(target::block_index()) * Config::kWarps + warp) * (kRowsPerWarp * Config::kRowsPerThread) + group;
 
     Tile tiles[Config::kRowsPerThread];
-    // A row past the last one has no elements; it stands at the first.
+    // A row past the last one has no elements, and the addresses of the first row.
     auto length = [&](uint64 row, int64 of_a_row) { return row < geometry.rows ? of_a_row : 0; };
     auto place_of = [&](uint64 row) { return origin.at(geometry, row < geometry.rows ? row : 0); };
 

@@ -1,29 +1,30 @@
-// segment_starts: offsets of segments to bits, in a launch of its own before that of a scan. Bit i % 32 of word i / 32 is
-// set if a segment starts at scan position i; the start of a row is none, but, kCarries, where the first segment is empty.
-// All rows share the bits.
+// segment_starts: converts segment offsets to bits, in a launch of its own before the scan. Bit i % 32 of word i / 32
+// is set if a segment starts at scan position i. Position 0 does not count as a start, except with kCarries where the
+// first segment is empty. All rows share the bits.
 //
-// A warp has a run of positions, and works on a chunk of kWords words at a time, in shared memory. It searches for the
-// first offset of its run and goes on from there, chunk after chunk in the order in which offsets ascend: a reversed scan's
-// from last to first. Whatever the offsets hold, nothing outside of the arrays is read or written, and every loop ends.
+// Each warp handles a run of positions, a chunk of kWords words at a time, in shared memory. It searches for the first
+// offset of its run and goes on from there, chunk by chunk in the order of ascending offsets: from last to first in a
+// reversed scan. Whatever the offsets are, nothing outside the arrays is read or written, and every loop ends. Warps do
+// not synchronise with each other.
 #pragma once
 #include "../target.cuh"
 
 namespace cuscan {
 
-// The host writes it as 64-bit words (planning/segment_starts.py).
+// The host writes this struct as 64-bit words (planning/segment_starts.py).
 struct Segmentation {
-    uint64 count;     // of the offsets
-    int64 step;       // bytes from one to the next
+    uint64 count;     // number of offsets
+    int64 step;       // bytes from one offset to the next
     int64 length;     // elements along the axis
-    int64 positions;  // for which there are bits: the length, rounded up to a word for each lane of a warp
-    int64 run;        // positions of a warp, rounded like these
+    int64 positions;  // number of bits: the length, rounded up to a word for each lane of a warp
+    int64 run;        // positions of a warp, rounded likewise
     int64 reverse;
 };
 
-// A place in the array of offsets, from which a warp reads on. All functions are called by all of its lanes together.
+// A place in the array of offsets, from which a warp reads on. All lanes of the warp call seek and pass together.
 template <class Offset>
 struct OffsetCursor {
-    static constexpr int kLoads = 4;  // that a lane has on their way
+    static constexpr int kLoads = 4;  // loads that a lane has in flight
 
     const char* const first;
     const int64 step;
@@ -31,7 +32,7 @@ struct OffsetCursor {
     const int lane;
     uint64 at;  // the next entry
 
-    // To the first entry from here on that is not below `bound`, in steps that divide what is left by 32.
+    // Moves to the first entry from here on that is not below `bound`, in steps that divide the rest by 32.
     CUSCAN_DEVICE void seek(int64 bound) {
         uint64 high = count;
         while (at < high) {
@@ -44,8 +45,8 @@ struct OffsetCursor {
             if (next < high) high = next;
         }
     }
-    // To the first entry that is not below `to`. Calls mark(offset) for those in [from, to) on the way, duplicates at least
-    // once; each lane marks those that it finds. `from` is 1 or more.
+    // Moves to the first entry that is not below `to`. Calls mark(offset) for the entries in [from, to) on the way, at
+    // least once for duplicates; a lane marks the entries that it reads. `from` is 1 or more.
     template <class Mark>
     CUSCAN_DEVICE void pass(int64 from, int64 to, Mark mark) {
         while (at < count) {
@@ -54,25 +55,25 @@ struct OffsetCursor {
             CUSCAN_UNROLL
             for (int k = 0; k < kLoads; ++k) {
                 const int ahead = k * target::kWarp + lane;
-                offset[k] = ahead < left ? entry(at + ahead) : 0;  // which is not marked
+                offset[k] = ahead < left ? entry(at + ahead) : 0;  // 0 is not marked
             }
             CUSCAN_UNROLL
             for (int k = 0; k < kLoads; ++k) {
                 if (offset[k] >= from && offset[k] < to) mark(int64(offset[k]));
                 const uint32 beyond = target::ballot(offset[k] >= to);
                 if (beyond != 0) {
-                    at += target::count_bits(~beyond & (beyond - 1));  // those before the first
+                    at += target::count_bits(~beyond & (beyond - 1));  // entries before the first such one
                     return;
                 }
                 at += target::kWarp;
             }
-            // A run of empty segments: go to where it ends.
+            // Skips a run of empty segments.
             const int64 last = target::broadcast(offset[kLoads - 1], target::kWarp - 1);
             if (target::broadcast(offset[0], 0) == last) seek(last + 1);
         }
     }
 
-    // Whether the first segment in scan order has no elements, by one lane.
+    // Whether the first segment in scan order is empty. Called by one lane.
     CUSCAN_DEVICE bool first_is_empty(bool reverse, int64 length) const {
         return count > 1 && (reverse ? entry(count - 2) == length : entry(1) == 0);
     }
@@ -92,7 +93,7 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
     uint32* const words = target::shared_memory<Shared>().words[warp];
     const int64 begin = (int64(target::block_index()) * kWarps + warp) * of.run;
     int64 rest = of.run < of.positions - begin ? of.run : of.positions - begin;
-    int64 start = of.reverse ? begin + rest : begin;  // of the next chunk; in reverse its end
+    int64 start = of.reverse ? begin + rest : begin;  // start of the next chunk; if reversed, its end
     OffsetCursor<Offset> cursor{offsets, of.step, of.count, lane, 0};
     for (bool found = false; rest > 0; found = true) {
         const int size = rest < 32 * kWords ? int(rest) : 32 * kWords;
@@ -100,7 +101,7 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
         if (of.reverse) start -= size;
         for (int w = lane; w < size / 32; w += target::kWarp) words[w] = 0;
         target::sync_warp();
-        // In reverse, the segment that ends at an offset starts there.
+        // In a reversed scan, the segment that ends at an offset starts there.
         const int64 from = start > 0 ? start : 1, to = start + size < of.length ? start + size : of.length;
         const int64 lowest = of.reverse ? of.length - to + 1 : from, limit = of.reverse ? of.length - from + 1 : to;
         if (!found) cursor.seek(lowest);

@@ -1,9 +1,9 @@
-// thread_rows: dense rows of at most 16 runs of items, which are short but no whole number of 16-byte pieces. They pass
-// through shared memory (dense_rows.cuh), where a thread scans whole rows, kSide of them side by side at a time: as many
-// as make a whole number of 32-bit words. So neighbouring threads are an odd number of words (or of larger units that one
-// access takes) apart and do not meet in the banks. The length of the rows is known to the compiler, and with it the
-// place of every element in its unit. The order is that of the other kernels: the scan over the lanes' totals is
-// warp_inclusive_scan, in the registers of one thread.
+// thread_rows: scans short dense rows, of at most 16 runs of items, whose vectors are not aligned. They pass through
+// shared memory (dense_rows.cuh), where a thread scans whole rows, kSide adjacent ones at a time: as many as make a
+// whole number of 32-bit words. So neighbouring threads are an odd number of words (or of the larger units of one
+// access) apart, and cause no bank conflicts. The length of the rows is a compile-time constant, and so is the place
+// of every element in its unit. The order is that of the other kernels: warp_inclusive_scan over the totals of lanes,
+// in the registers of one thread. All threads of a block take part; DenseRows::pass synchronises them.
 #pragma once
 #include "../dense_rows.cuh"
 #include "../elements.cuh"
@@ -11,7 +11,7 @@
 
 namespace cuscan {
 
-// Elements in scan order, kUnit of them by one access to shared memory. Asked for one after the other.
+// Reads elements in scan order, kUnit of them per access to shared memory. Calls pass indices one after another.
 template <Access kAccess, int kUnit, class T>
 struct UnitReader {
     const T* first;
@@ -33,10 +33,10 @@ struct UnitWriter {
     }
 };
 
-// The inclusive scan of warp_inclusive_scan for a thread that meets the lanes one after the other.
+// warp_inclusive_scan in a single thread, which passes the values of the lanes one after another.
 template <class Op, int kLanes, class T>
 struct LaneScan {
-    T at_distance[5][kLanes];  // what a lane holds before it looks 1, 2, 4, 8, 16 lanes back
+    T at_distance[5][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8, 16 lanes back
 
     CUSCAN_DEVICE T inclusive(int lane, T value) {
         CUSCAN_UNROLL
@@ -73,7 +73,7 @@ struct ThreadRows : Elements<Config> {
         return state;
     }
 
-    // The row whose first element is number `start` of the thread's.
+    // Scans the row that begins with element `start` of the thread.
     CUSCAN_DEVICE void scan(int start, State initial) {
         LaneScan<Op, kLanes, State> lanes;
         State before;
@@ -96,16 +96,16 @@ struct ThreadRows : Elements<Config> {
 };
 
 template <class Config>
-CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* not shared */,
+CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* unused: no row is shared */,
                                const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
     using Rows = DenseRows<Config>;
     const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
     Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
-        // A thread's last rows may be beyond the block's last: there is room for them, and nothing takes them away.
+        // A thread's last rows may lie beyond the block's last: there is room for them, and they are not stored.
         for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
-            // In scan order: reversed, the last of the rows comes first.
+            // In scan order: if reversed, the last of the thread's rows comes first.
             const int first = (row + (Rows::kReversed ? Config::kSide - 1 : 0)) * Config::kLongest;
             ThreadRows<Config> rows{{}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
             CUSCAN_UNROLL

@@ -1,14 +1,15 @@
-// tiles: a contiguous axis of any length. A row is cut, from its start, into tiles of kWarps warp tiles, which blocks take
-// by ticket: all tiles of a row, then those of the next. Where a row is one small tile, a ticket is for kBatch of them.
+// tiles: scans a contiguous axis of any length. A row is divided, from its start, into tiles of kWarps warp tiles.
+// Blocks take tiles by ticket, row after row; where a row is one small tile, a ticket is for kBatch of them.
 //
-// A block has an SM to itself. Its producer, or two, fills stages of shared memory with tiles, as many ahead as there are.
-// kGroups groups of kWarps warps take them in turn: a group scans its tile in itself, publishes the aggregate, waits for
-// what precedes the tile and stores it. A look-back warp finds out what that is, for one tile after the other. With
-// kScansAhead a group scans its next tile before it stores one: others wait for its aggregate, and what precedes it comes
-// later.
+// A block has an SM to itself. One or two producer warps load tiles into stages of shared memory, as far ahead as there
+// are stages. kGroups groups of kWarps warps take the tiles in turn: a group scans its tile locally, publishes the
+// aggregate, waits for the carry and stores the results. Where rows have several tiles, a look-back warp computes the
+// carry of one tile after another. With kScansAhead a group scans its next tile before it stores the present one: other
+// blocks wait for the next tile's aggregate, and its carry arrives later. After the start, warps synchronise only
+// through the barriers in TilesShared and one named barrier per group.
 //
-// Values are read from their stage twice, to be scanned and to be stored, so that few registers are taken meanwhile; flags
-// (the mask, and where segments start) are read once and leave room for those of a later tile.
+// A group reads values from their stage twice, for the scan and for the store, so that it holds few registers in
+// between. It reads flags (mask and segment starts) once, and their stage is free for a later tile.
 #pragma once
 #include "../look_back.cuh"
 #include "../stage.cuh"
@@ -17,13 +18,13 @@
 
 namespace cuscan {
 
-// What a block's warps know of a tile of theirs.
+// A tile of the block, from its producer to the other warps.
 struct TileSlot {
     uint64 strip;
     uint32 unit;
     bool exists, staged;
 };
-// What precedes a tile, from the look-back warp to its group.
+// The carry of a tile, if there is one, from the look-back warp to the tile's group.
 template <class Carry>
 struct TilePrefix {
     Carry carry;
@@ -34,11 +35,11 @@ template <class Config>
 struct TilesShared {
     using Element = Elements<Config>;
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
-    static constexpr int kElements = Config::kWarps * Tile::kElements;  // of a tile
-    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // warps; then producers, then the look-back warp
+    static constexpr int kElements = Config::kWarps * Tile::kElements;  // elements of a tile
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // group warps; producers, look-back warp follow
     static constexpr bool kLooksBack = Config::kLevels > 0;
     static constexpr int kThreads = (kWorkers + Config::kProducers + kLooksBack) * target::kWarp;
-    // Tiles between the producer and the slowest group.
+    // Slots for the tiles between the producer and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
     using ValueStage = Stage<Config, kElements, 0, Config::Values::kCount>;
@@ -46,14 +47,14 @@ struct TilesShared {
 
     ValueStage values[Config::kStages];
     FlagStage flags[Config::kFlagStages];
-    // Of a stage: its tile is there; all threads of a group have read it.
+    // Per stage: its tile has arrived; all threads of a group have read it.
     target::Barrier full[Config::kStages], empty[Config::kStages], flags_empty[Config::kFlagStages];
-    // Of a tile: its slot is filled; it is known what precedes it.
+    // Per tile: its slot is written; its prefix is written.
     target::Barrier begun[kRing], prefixed[kRing];
     TileSlot slot[kRing];
-    uint32 epoch[Config::kProducers];  // of the launch; known with a producer's first slot
+    uint32 epoch[Config::kProducers];  // epoch of the launch; valid with the producer's first slot
     TilePrefix<typename Element::Carry> prefix[kRing];
-    // Of a group's warps, in this tile and the one before; aligned, so that no wider load of them takes others' along.
+    // Totals of a group's warps, for this tile and the previous one. Aligned, so that no wider load includes others.
     struct alignas(16) Totals {
         typename Element::State of_warp[Config::kWarps];
     };
@@ -76,19 +77,19 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
-    // Where no results are stored, groups wait for the look-back warp in a row's last tile alone. It goes on beside them,
-    // and keeps a tile's stage until it has seen the tile, so that the ring does not lap it.
+    // Where no results are stored, groups wait for the look-back warp only in the last tile of a row. It runs beside
+    // them, and holds a tile's stage until it has read the tile's slot, so that the ring does not lap it.
     static constexpr bool kLooksBackBeside = Shared::kLooksBack && !Element::kStores;
-    static constexpr uint32 kSeldom = 8;  // tiles of the block, of which it then looks for what precedes one
-    // With kTakesAhead, and from so many tiles a block on, a ticket is taken while there is no stage for its tile yet, which
-    // is staged as soon as there is one. Of few tiles, other blocks would have to wait for it.
+    static constexpr uint32 kSeldom = 8;  // tiles of the block per look-back, in that case
+    // With kTakesAhead and at least this many tiles per block, the producer takes a ticket before a stage is free for
+    // its tile, and loads the tile as soon as one is. With few tiles, other blocks would have to wait for that one.
     static constexpr uint64 kManyTiles = 16;
     static constexpr uint32 kProducers = Config::kProducers;
-    static_assert(kBatch == 1 || !Shared::kLooksBack, "tiles of a row are not taken together: other blocks wait for them");
-    static_assert(kProducers == 1 || !Shared::kLooksBack, "a chain's tickets are taken in its order");
+    static_assert(kBatch == 1 || !Shared::kLooksBack, "a ticket is for one tile of a long row: other blocks wait for it");
+    static_assert(kProducers == 1 || !Shared::kLooksBack, "one producer takes the tickets of a chain, in its order");
     static_assert(kGroups % kProducers == 0 && kStages % kProducers == 0 &&
                       (!FlagStage::kAny || kFlagStages % kProducers == 0),
-                  "groups and stages are one producer's: others do not wait for it");
+                  "each group and each stage belongs to one producer");
 
     Shared& shared;
     const Row<Config>& origin;
@@ -97,9 +98,9 @@ struct Tiles {
     const Geometry<Config>& geometry;
     const int warp, lane;
 
-    // By all warps of the groups, some each: the hardware makes one barrier after the other for the threads of a warp.
+    // Called by all group warps, which share the work: the hardware initialises the barriers of one warp one by one.
     CUSCAN_DEVICE void make_barriers() {
-        constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // of a stage
+        constexpr uint32 kReaders = Config::kWarps * target::kWarp;  // threads that read a stage
         if (lane == 0) {
             for (uint32 i = warp; i < kRing; i += Shared::kWorkers) {
                 if (i < kStages) shared.full[i].init(), shared.empty[i].init(kReaders + kLooksBackBeside);
@@ -108,12 +109,12 @@ struct Tiles {
             }
             target::fence_after_init();
         }
-        static_assert(kFlagStages <= kRing, "the loop makes no more of them");
-        static_assert(kGroups <= 15, "a barrier for each group; all warps meet at the first one in the beginning");
+        static_assert(kFlagStages <= kRing, "the loop makes kRing barriers at most");
+        static_assert(kGroups <= 15, "one named barrier per group; all warps meet at the first one at the start");
     }
     CUSCAN_DEVICE Chain chain() const { return Chain(workspace->words(), geometry.units, shared.epoch[0]); }
 
-    // ---- producers: a warp each, for which lane 0 speaks; where there are several, they take tiles in turn -----------
+    // ---- producers: one warp each, in which lane 0 acts; several take tiles in turn ---------------------------------
 
     CUSCAN_DEVICE void run_producer(uint32 producer) {
         const bool speaks = lane == 0;
@@ -121,16 +122,16 @@ struct Tiles {
         if (speaks) counts = workspace->take_ticket();
         const uint32 share = this->share();
         const bool early = Config::kTakesAhead && tickets() >= kManyTiles * target::block_count();
-        target::wait_for_previous_kernel();  // for all: they meet these warps at the barrier
+        target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
         target::barrier_sync<1>(Shared::kThreads);
-        uint32 ended = 0;           // groups that have been told so
-        uint32 of_ticket = kBatch;  // tiles
-        uint32 taken = 0;           // tickets
+        uint32 ended = 0;           // groups that have a slot without a tile
+        uint32 of_ticket = kBatch;  // tiles taken of the present ticket
+        uint32 taken = 0;           // tickets taken
         Workspace::Ticket ticket{};
         const auto has_all = [&] { return share > 0 ? taken == share : ticket.number >= tickets(); };
         for (uint32 k = producer; ended < kGroups / kProducers; k += kProducers) {
             const uint32 s = k % kStages, f = k % kFlagStages;
-            // What does not exist takes no stage: where there are fewer stages than groups, it would wait for one in vain.
+            // A slot without a tile needs no stage: with fewer stages than groups, it would wait forever.
             const auto await_stage = [&] {
                 if (k >= kStages && ended == 0) shared.empty[s].wait_together(k / kStages - 1);
                 if (FlagStage::kAny && k >= kFlagStages && ended == 0)
@@ -167,18 +168,18 @@ struct Tiles {
             target::sync_warp();
             ended += !tile.exists;
         }
-        // Tickets are counted: a producer takes those, too, that no tile is left for.
+        // The workspace counts tickets to reset itself, so a producer also takes those for which no tile is left.
         for (; !has_all(); ++taken) {
             if (speaks) counts = workspace->take_ticket();
             ticket = Workspace::ticket(target::broadcast(counts, 0));
             if (speaks) renew_after(ticket, share);
         }
-        target::sync_warp();  // all of them read the epoch
-        // The first one of several producers would not know of the others' tickets.
+        target::sync_warp();  // all lanes read the epoch later
+        // One of several producers could not tell whether the others have taken their tickets.
         if (kProducers == 1) workspace->allow_next_kernel(ticket.epoch);
     }
-    // The tickets that each block takes; 0: every producer takes them until one is too many. Of few tiles, a block that
-    // loads fast would take more than its share, and store them when all others are done.
+    // The number of tickets that each block takes; 0: producers take tickets until they get one without a tile. With
+    // few tiles, a block that loads fast would take more than its share, and store them when all others are done.
     CUSCAN_DEVICE uint32 share() const {
         const uint64 blocks = target::block_count();
         if (kProducers > 1 || tickets() * kBatch > uint64(kStages - 1) * blocks) return 0;
@@ -195,8 +196,7 @@ struct Tiles {
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
-    // ---- the look-back warp: one warp
-    // --------------------------------------------------------------------------------------
+    // ---- the look-back warp -----------------------------------------------------------------------------------------
 
     CUSCAN_DEVICE void run_look_back() {
         shared.begun[0].wait_together(0);
@@ -205,7 +205,7 @@ struct Tiles {
             const uint32 r = k % kRing;
             shared.begun[r].wait_together(k / kRing);
             TileSlot tile{};
-            if (lane == 0) tile = shared.slot[r];  // by the lane that speaks for the warp
+            if (lane == 0) tile = shared.slot[r];  // by the lane that arrives at barriers for the warp
             tile = target::broadcast(tile, 0);
             if (!target::uniform(tile.exists)) return;
             if (kLooksBackBeside && lane == 0) shared.empty[k % kStages].arrive();
@@ -218,7 +218,8 @@ struct Tiles {
             target::sync_warp();
         }
     }
-    // Where no results are stored, nobody asks but a row's last tile. Of long rows the way to it would be long by then.
+    // Where no results are stored, only the last tile of a row needs its carry. In long rows the look-back would then
+    // have far to go, so it also runs now and then on the way.
     CUSCAN_DEVICE bool find_prefix(Chain& ahead, const TileSlot& tile, uint32 k, Carry& carry) const {
         if constexpr (!Element::kStores) {
             const bool goes_along = Config::kLevels > 1 && k % kSeldom == 0;
@@ -232,14 +233,14 @@ struct Tiles {
 
     // ---- a group ---------------------------------------------------------------------------------------------------
 
-    // A warp's part of a tile that is scanned in itself.
+    // A warp's part of a tile after the local scan.
     struct Scanned {
         Tile tile;
-        State before;  // the warp's part, in the tile; no meaning in its first warp
+        State before;  // what precedes the warp's part in the tile; no meaning in the first warp
     };
 
     // A group that scans ahead holds the stage of one tile while it waits for its next.
-    static_assert(!kScansAhead || kStages > kGroups, "or the producer would wait for the group, too");
+    static_assert(!kScansAhead || kStages > kGroups, "otherwise the producer would wait for the group, too");
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
         Scanned now;
         for (uint32 k = group;; k += kGroups) {
@@ -254,14 +255,14 @@ struct Tiles {
         }
     }
     CUSCAN_DEVICE void scan(Scanned& part, uint32 k, int group, int warp_in_group) {
-        const int lane = sizeof(State) <= 8 ? target::anew(this->lane) : this->lane;  // wide states are few
+        const int lane = sizeof(State) <= 8 ? target::anew(this->lane) : this->lane;  // a thread has few wide states
         const TileSlot slot = shared.slot[k % kRing];
         const int start = target::anew(warp_in_group) * Tile::kElements;
         const auto row = origin.at(geometry, slot.strip);
         const int64 first = int64(slot.unit) * Shared::kElements + start, length = geometry.elements();
         Tile& tile = part.tile;
         tile.find_segments(row, geometry, first, lane, initial);
-        // Only now is the tile before this one gone from the stage, which another group may have had.
+        // Until now the stage may have held an earlier tile, which may be another group's.
         shared.full[k % kStages].wait_together(k / kStages);
         const auto source = this->source(row, k, start);
         if (kStaged && !target::uniform(slot.staged)) {
@@ -284,11 +285,11 @@ struct Tiles {
             chain().publish(slot.strip, slot.unit, fold_warps<Op>(totals, Config::kWarps));
         if (has_results(first)) part.before = fold_warps<Op>(totals, warp_in_group);
     }
-    // Of the warps that have a row's last tile, some may have nothing of it.
+    // In the last tile of a row, some warps may have no results.
     CUSCAN_DEVICE bool has_results(int64 first) const {
         return !Shared::kLooksBack || target::uniform(first < geometry.axis.size);
     }
-    // Whether a warp has no more use for its stage once it has read it: the one with a row's end reads that again.
+    // Whether a warp frees its stage as soon as it has read it; the warp with the end of a row reads it once more.
     CUSCAN_DEVICE bool leaves_early(int64 first) const {
         return !Element::kStores && has_results(first) && !Tile::has_end(geometry, first);
     }
@@ -315,7 +316,7 @@ struct Tiles {
         }
         if (!leaves_early(first)) shared.empty[k % kStages].arrive();
     }
-    // By the warp that has a row's last element: the row's carry.
+    // The warp with the last element of a row stores the row's carry.
     CUSCAN_DEVICE void store_carry(Scanned& part, uint32 k, int warp_in_group) {
         const TileSlot slot = shared.slot[k % kRing];
         const int start = warp_in_group * Tile::kElements;
@@ -341,7 +342,7 @@ template <class Config>
 CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                          const Geometry<Config>& geometry) {
     using Shared = TilesShared<Config>;
-    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/tiles.py must ask for more shared memory");
+    static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/tiles.py must request more shared memory");
     auto& shared = target::shared_memory<Shared>();
     const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
@@ -356,7 +357,7 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
         target::barrier_sync<1>(Shared::kThreads);
         kernel.run_look_back();
     }
-    // Of the producer whose slots the warp has waited for; or its own.
+    // From the producer for whose slots this warp has waited, or from this producer.
     const uint32 epoch = shared.epoch[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kProducers];
     workspace->leave(epoch, geometry.workspace_words);
 }

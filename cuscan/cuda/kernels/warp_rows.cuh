@@ -1,5 +1,6 @@
-// warp_rows: dense rows of more than 16 runs of items, up to a warp tile, whose vectors are not aligned. They pass through
-// shared memory (dense_rows.cuh), where a warp scans one row at a time.
+// warp_rows: scans dense rows of more than 16 runs of items, up to a warp tile, whose vectors are not aligned. They
+// pass through shared memory (dense_rows.cuh), where a warp scans one row at a time. All threads of a block take part;
+// DenseRows::pass synchronises them.
 #pragma once
 #include "../dense_rows.cuh"
 #include "../warp_tile.cuh"
@@ -20,7 +21,7 @@ struct WarpRow {
     const int length, lane;
     Tile tile;
 
-    // The run of this lane in vector r. Only the last vector can be cut; lanes beyond its end take its last run.
+    // This lane's run of vector r. Only the last vector may be incomplete; lanes beyond its end read its last run.
     template <Access kAccess, class T>
     CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
         int position = r * Tile::kStride + lane * kItems;
@@ -55,7 +56,7 @@ struct WarpRow {
 };
 
 template <class Config>
-CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* not shared */,
+CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* unused: no row is shared */,
                              const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
