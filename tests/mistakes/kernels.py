@@ -858,7 +858,7 @@ MISTAKES = (
         Kind.WAIT,
         "whole-rows-units",
         "kernels/whole_rows.cuh",
-        "if (kShares > 1) target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);",
+        "if (kShares > 1)\n                    target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);",
         "",
     ),
     Mistake(

@@ -38,7 +38,8 @@ WAITS = (
         "panels-kept",
         KERNEL,
         "if (is_in) share.read(initial);\n"
-        "        target::sync_block();  // all threads have read this tile and stored the previous one: the next may load\n",
+        "        target::sync_block();  // all threads have read this tile and stored the previous one: "
+        "the next may load\n",
         "target::sync_block();\n        if (is_in) share.read(initial);\n",
     ),
     Mistake(
