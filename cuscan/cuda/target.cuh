@@ -37,7 +37,7 @@ CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
 CUSCAN_DEVICE uint32 block_index() { return blockIdx.x; }
 CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 
-// ---- programmatic dependent launch ------------------------------------------------------------------------------------
+// ---- programmatic dependent launch ---------------------------------------------------------------------------------
 // A kernel may begin while earlier kernels of its stream are still running. This function waits until they have
 // completed. A thread calls it before it, or any thread that it then synchronises with, touches memory that other
 // kernels may write; only the tickets of a workspace are exempt.
