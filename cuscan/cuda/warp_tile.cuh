@@ -19,7 +19,8 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
 
-    // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two in kVectors.
+    // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two that divides
+    // kVectors.
     static constexpr int kTogether = kVectors & -kVectors;
 
     Items<Config, kVectors, kItems> items;
@@ -512,7 +513,7 @@ private:
         using Key = typename Config::SegmentOperand::Type;
         constexpr int kArray = Numbers::kSegments;
         const int64 origin = reader.first + reader.lane * kItems;
-        const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, at most kElements
+        const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, capped
         reader.template each<kArray>([&](int r, const auto& vector) {
             const bool has_earlier = r > 0 || reader.first + target::anew(reader.lane) > 0;
             Key before = vector.item[0];
