@@ -29,7 +29,7 @@ struct WarpTile {
     State before[Element::kStores ? kVectors : kVectors / kTogether];
 
     // Loads the values that are in no stage into registers. The warp tile begins at position `first` of the row, which
-    // has `length` elements; no memory beyond its end is accessed.
+    // has `length` elements; no memory outside the array is accessed.
     template <class Source>
     CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                                    int lane) {
