@@ -1,4 +1,4 @@
-"""The element types: one row each. Adding a dtype is a row here and a C++ type in `cuda/types.cuh`."""
+"""The element types, one row each. A new dtype needs a row here and a C++ type in `cuda/types.cuh`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """The families of element types that operators and promotion rules speak of."""
+    """The families of element types that operators and promotion rules distinguish."""
 
     BOOL = "bool"
     SIGNED = "signed integer"
@@ -23,10 +23,10 @@ class DType:
     Attributes:
         name: the name that NumPy (with ml_dtypes), CuPy and torch share; also the C++ type.
         kind: its family.
-        itemsize: bytes of one element.
-        accumulator: name of the type that partial results within a tile are kept in.
-        wide: name of the type that sums and products are carried in from tile to tile, so that
-            the rounding error does not grow with the number of tiles.
+        itemsize: bytes per element.
+        accumulator: name of the type of partial results within a tile.
+        wide: name of the type in which sums and products are carried from tile to tile, so that the rounding error
+            does not grow with the number of tiles.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""What a call can raise. Each error is also the built-in that NumPy users would catch."""
+"""The errors that calls raise. Each is also the built-in exception that NumPy users would catch."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
-_PUBLIC = {  # the modules of the functions that users call, or one function of a module; and where users find them
+_PUBLIC = {  # modules of public functions, or one function of a module, and the packages that export them
     "cuscan.api": "cuscan",
     "cuscan.functions": "cuscan",
     "cuscan.chunks": "cuscan",
@@ -19,7 +19,7 @@ _PUBLIC = {  # the modules of the functions that users call, or one function of 
 
 
 class ScanError(Exception):
-    """Base of every error that cuscan raises; the message ends with the function that the user called."""
+    """Base of all cuscan errors; the message ends with the function that the user called."""
 
     def __str__(self) -> str:
         function = _called(self.__traceback__)
@@ -27,7 +27,7 @@ class ScanError(Exception):
 
 
 class ScanValueError(ScanError, ValueError):
-    """An argument has the right type and a value that does not fit: a shape, an axis, an overlap."""
+    """An argument has the right type but an invalid value: a shape, an axis, an overlap."""
 
 
 class ScanTypeError(ScanError, TypeError):
@@ -35,21 +35,21 @@ class ScanTypeError(ScanError, TypeError):
 
 
 class MissingDependencyError(ScanError, ImportError):
-    """A package is needed that is not installed; the message holds the command that installs it."""
+    """A required package is not installed; the message has the command that installs it."""
 
 
 class CompileError(ScanError, RuntimeError):
-    """A kernel did not compile; the message holds the compiler's log."""
+    """A kernel did not compile; the message has the compiler's log."""
 
-    __str__ = Exception.__str__  # the log speaks of lines
+    __str__ = Exception.__str__  # nothing is appended to the compiler's log
 
 
 class MissingKernelError(CompileError):
-    """The cache has no kernel for a call, and none may be compiled; the message holds the command that adds it."""
+    """The cache has no kernel for a call, and none may be compiled; the message has the command that adds it."""
 
 
 def _called(trace: TracebackType | None) -> str:
-    """The first public function on the way to an error: found when it is printed, so that calls do not pay for it."""
+    """Return the outermost public function of a traceback; only printing an error pays for the search."""
     while trace is not None:
         frame = trace.tb_frame
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name

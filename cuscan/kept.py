@@ -1,8 +1,8 @@
-"""Tables of what is made once for all like calls, arrays or keys."""
+"""Bounded caches of values computed once for equal calls, arrays or keys."""
 
 from __future__ import annotations
 
-from collections import OrderedDict as Table  # a dict looks for its oldest entry among the places of all dropped ones
+from collections import OrderedDict as Table  # finding a dict's oldest entry takes a search over deleted ones
 from typing import TypeVar
 
 __all__ = ["MOST", "Table", "keep"]
@@ -10,11 +10,11 @@ __all__ = ["MOST", "Table", "keep"]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-MOST = 4096  # entries of a table; a program that never repeats a shape must not grow without end
+MOST = 4096  # entries per table, so that a program that never repeats a shape does not grow without bound
 
 
 def keep(table: Table[Key, Value], key: Key, value: Value) -> Value:
-    """Keep a value, and drop the oldest of more than `MOST`."""
+    """Add a value, drop the oldest entries beyond `MOST`, and return the value."""
     table[key] = value
     while len(table) > MOST:
         table.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The built-in operators: one row each. Adding one is a row here and a functor in `cuda/operators.cuh`."""
+"""The built-in operators, one row each. A new operator needs a row here and a functor in `cuda/operators.cuh`."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ FLOAT = frozenset({Kind.FLOAT})
 
 @dataclass(frozen=True)
 class Monoid:
-    """An associative operator with an identity, as the kernels and the NumPy backend know it.
+    """An associative operator with an identity, for the kernels and the NumPy backend.
 
     Attributes:
-        name: what the user writes.
-        functor: the C++ operator, for a number type {T} and an index type {Index}; {Sparse}: whether states may occur
-            that are of no element.
+        name: the user's spelling.
+        functor: the C++ operator, for a number type {T} and an index type {Index}; {Sparse} says whether states of no
+            element may occur.
         kinds: the kinds of result dtype that it is defined on.
         promotes: whether bool and integers widen to 64 bits by default, as in `cumsum`.
         wide_carry: whether the carry from tile to tile is kept in `DType.wide`.
-        combine: the same operator on NumPy arrays of states, `combine(earlier, later)`; None where there is none.
-        identity: the state that a masked element counts as, for a result dtype: its parts.
-        states: how elements become states, and states results, in NumPy.
-        inputs: what errors call the arrays of elements.
-        exact: whether it is made of what IEEE 754 rounds, so that the kernels and NumPy give the same bits.
-        indexed: whether a state knows where its element stands.
+        combine: the same operator on NumPy arrays of states, `combine(earlier, later)`, or None.
+        identity: maps a result dtype to the parts of the state that replaces a masked element.
+        states: conversions of elements to states, and of states to results, in NumPy.
+        inputs: the names of the arrays of elements in error messages.
+        exact: whether it consists of operations that IEEE 754 rounds, so that the kernels and NumPy give the same bits.
+        indexed: whether a state holds the position of its element.
         segments_have_initial: whether each segment starts from the initial value, or only the first of a row.
-        on_bool: the operator that stands for this one where the result is bool.
-        dtypes: of the fields of a user's state; else the state follows from the dtype of the result.
-        source: C++ text that defines the functor, where it is not in `operators.cuh`.
-        vjp: the derivative of a user's `combine`, see `Operator`.
+        on_bool: the operator that replaces this one if the result is bool.
+        dtypes: dtypes of a user-defined state's fields; if empty, the state follows from the dtype of the result.
+        source: C++ text that defines the functor, if it is not in `operators.cuh`.
+        vjp: the derivative of a user's `combine`; see `Operator`.
     """
 
     name: str
@@ -59,23 +59,23 @@ class Monoid:
 
     @property
     def key(self) -> str:
-        """What `find_key` finds it by."""
+        """The key for `find_key`."""
         return self.name
 
     def __hash__(self) -> int:
-        return hash(self.name)  # that of all fields takes long, and every call is looked up by it
+        return hash(self.name)  # hashing all fields is slow, and every call's lookup hashes its operator
 
     def __repr__(self) -> str:
         return self.name
 
     def results(self, dtype: DType, index: DType = DTYPES["int64"]) -> tuple[DType, ...]:
-        """The dtypes of the results, of which the first is `dtype`; `index`: that of positions."""
+        """Return the dtypes of the results: `dtype` first, then `index` for positions."""
         if self.dtypes:
             return tuple(DTYPES[name] for name in self.dtypes)
         return (dtype, index) if self.indexed else (dtype,)
 
 
-# ---- what the functors do, on NumPy arrays ---------------------------------------------------------------------------
+# ---- the functors on NumPy arrays ------------------------------------------------------------------------------------
 
 
 def _smaller(earlier: Array, later: Array) -> Array:
@@ -87,7 +87,7 @@ def _larger(earlier: Array, later: Array) -> Array:
 
 
 def product(earlier: Array, later: Array) -> Array:
-    """Of numbers; of complex ones with every part rounded by itself."""
+    """Return the product of numbers; every partial product and sum of complex numbers is rounded by itself."""
     if earlier.dtype.kind != "c":
         return np.multiply(earlier, later)
     # Spelled out: NumPy may contract the parts of its own product to fused multiply-adds.
@@ -173,7 +173,7 @@ OPERATORS = {row.name: row for row in _ROWS}
 _INDEXED_STATES = Fields(
     ("value", "index"), fixed={"index": "int64"}, lift=lambda x: (x, -1), lower=lambda s: (s["value"], s["index"])
 )
-# By operator and by which of equal values is kept: values together with their positions.
+# Extrema with positions, by operator and by which of equal values is kept.
 INDEXED = {
     (op, ties): Monoid(
         f"{op} with {'last ' * (ties == 'last')}indices",
@@ -203,12 +203,12 @@ LINEAR_RECURRENCE = Monoid(
     segments_have_initial=False,
 )
 
-# Operators by their keys: those of the user too, for good, since graphs of compiled programs hold nothing but the key.
+# Operators by key. User operators are never removed, because graphs of compiled programs hold only the key.
 KEYED: dict[str, Monoid] = {row.key: row for row in (*_ROWS, *INDEXED.values(), LINEAR_RECURRENCE)}
 
 
 def find_key(key: str) -> Monoid:
-    """The operator of a key."""
+    """Return the operator of a key; raises `ScanValueError` if there is none."""
     try:
         return KEYED[key]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The types of the public signatures, and the signatures of functions that share their keywords."""
+"""Types of the public signatures, and helpers for functions that share keywords."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PairWithCarry = tuple[Item, Item, Any]
 
 
 class Shared(TypedDict, total=False):
-    """The keywords that all functions share, but for `return_carry`; `cuscan.scan` explains them."""
+    """The keywords that all functions share, except `return_carry`; `cuscan.scan` documents them."""
 
     dim: int | None
     reverse: bool
@@ -60,7 +60,7 @@ class Shared(TypedDict, total=False):
 
 
 class Named(Shared, total=False):
-    """The keywords of the functions that are named for an operator, but for `skipna`."""
+    """The keywords of the functions that are named after an operator, except `skipna`."""
 
     exclusive: bool
     include_initial: bool
@@ -74,7 +74,7 @@ class Skipping(Named, total=False):
 
 
 class WithoutIndices(Skipping, total=False):
-    """The keywords of a running extremum that is one array."""
+    """The keywords of a running extremum without positions."""
 
     return_indices: No
     ties: Ties
@@ -88,14 +88,14 @@ class WithIndices(Skipping, total=False):
 
 
 class Recurrence(Shared, total=False):
-    """The keywords of `cuscan.linear_recurrence` that leave the last state out."""
+    """The keywords of `cuscan.linear_recurrence` without the last state."""
 
     axis: int
     return_last: No
 
 
 class RecurrenceWithLast(Shared, total=False):
-    """Those that return it."""
+    """The keywords of `cuscan.linear_recurrence` with the last state."""
 
     axis: int
     return_last: Required[Yes]
@@ -108,7 +108,7 @@ class OfScan(Skipping, total=False):
 
 
 class OfTotal(TypedDict, total=False):
-    """The keywords of `cuscan.total` that have no part in what it returns."""
+    """The keywords of `cuscan.total` that do not affect its return type."""
 
     axis: int
     dim: int | None
@@ -125,21 +125,21 @@ class OfTotal(TypedDict, total=False):
 
 
 class OfTotals(OfTotal, total=False):
-    """All of them: with keys and positions a total is a tuple."""
+    """All keywords of `cuscan.total`; with keys or positions it returns a tuple."""
 
     keys: Any
     return_indices: bool
 
 
 class _Unset(int):
-    """An axis that nobody chose; it prints as the integer that it is."""
+    """The default axis, distinct from an explicit one; it prints as the plain integer."""
 
 
 LAST = _Unset(-1)
 
 
 def choose_axis(axis: Any, dim: Any) -> Any:
-    """The axis of a call that may call it `dim`."""
+    """Return the axis of a call from `axis` or `dim`; raises `ScanTypeError` if both are passed."""
     if dim is None:
         return -1 if axis is LAST else axis
     if axis is not LAST:
@@ -162,7 +162,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def spells_keywords_of(other: Callable[..., Any], *without: str) -> Callable[[Function], Function]:
-    """Show the keywords of `other` in place of a function's `**keywords`, in `help()` and to `inspect`."""
+    """Replace a function's `**keywords` with the keywords of `other`, for `help()` and `inspect`."""
 
     def spell(function: Function) -> Function:
         signature = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""Arrays as requests know them: no memory, only where elements lie."""
+"""Array specs in requests: where elements lie, without their memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cuscan.dtypes import DType
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
 
-new_tuple = tuple.__new__  # of a named tuple and its fields: what calling the class does takes twice as long
-ALIGNMENT = 16  # bytes; what the address of an array is known modulo
+new_tuple = tuple.__new__  # makes a named tuple from its fields; calling the class takes twice as long
+ALIGNMENT = 16  # bytes; specs hold addresses modulo this
 
 
 class ArraySpec(NamedTuple):
-    """An array as the kernels see it: strides in elements, the address modulo `ALIGNMENT`; or a number in its place.
+    """An array, or a number in its place: strides in elements, address modulo `ALIGNMENT`.
 
-    `reach`: the bytes that it covers, from its address on, from the first to the one behind the last; of values,
-    results, mask and flags.
+    `reach` is the range of bytes that the array covers, relative to its address: the first, and the one behind the
+    last. Values, results, mask and flags have it.
     """
 
     dtype: DType
@@ -31,7 +31,7 @@ class ArraySpec(NamedTuple):
 class Segments(NamedTuple):
     """Where segments start: `kind` is "reset", "keys" or "offsets".
 
-    `array` has the shape of the elements, but for offsets, which have an axis of their own.
+    `array` has the shape of the elements, except for offsets, which are 1-D.
     """
 
     kind: str
@@ -39,25 +39,25 @@ class Segments(NamedTuple):
 
 
 def spec_of(view: ArrayView) -> ArraySpec:
-    """The spec of an array that is there."""
+    """Return the spec of an array."""
     kind = view.kind
     fields = kind.dtype, kind.shape, kind.strides, view.pointer % ALIGNMENT, kind.is_number, (kind.start, kind.end)
     return new_tuple(ArraySpec, fields)
 
 
 def standing_along(spec: ArraySpec, axis: int) -> ArraySpec:
-    """An array with a value for each row, as it stands still along the scanned axis."""
+    """Return the spec of an array with one value per row, with a scanned axis of size 1 and stride 0 inserted."""
     shape = (*spec.shape[:axis], 1, *spec.shape[axis:])
     return ArraySpec(spec.dtype, shape, (*spec.strides[:axis], 0, *spec.strides[axis:]), spec.address)
 
 
 def dense_strides(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a dense result that keeps the axis order of strides `like`, as `empty_like` does.
+    """Return the strides of a dense result that keeps the axis order of strides `like`, as `empty_like` does.
 
-    Broadcast arrays have no order of their own; their results are C-contiguous.
+    Broadcast arrays have no axis order; their results are C-contiguous.
     """
     axes = list(range(len(shape)))
-    real = [a for a in axes if shape[a] > 1]  # axes of size 1 have no say
+    real = [a for a in axes if shape[a] > 1]  # axes of size 1 do not count
     steps = [abs(like[a]) for a in real]
     if 0 not in steps and steps != sorted(steps, reverse=True):
         axes.sort(key=lambda a: -abs(like[a]) if shape[a] > 1 else 0)

@@ -1,4 +1,4 @@
-"""What an operator combines, in NumPy: a number, or a few fields of a structured array."""
+"""The states that operators combine, in NumPy: numbers, or structured arrays of a few fields."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, Protocol
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Parts = tuple[Any, ...]  # numbers or arrays, one a field
+Parts = tuple[Any, ...]  # numbers or arrays, one per field
 
 
 class States(Protocol):
-    """How elements become states, and states results. The types are those of the operator's functor in C++."""
+    """Conversions of elements to states, and of states to results; types match the operator's C++ functor."""
 
     def dtype(self, number: Any) -> np.dtype[Any]:
-        """The dtype of states over a number type."""
+        """Return the dtype of states over a number type."""
 
     def lift(self, *values: Array) -> Parts:
-        """The state of an element."""
+        """Return the state of an element."""
 
     def start(self, *initial: Any) -> Parts:
-        """The user's initial value as a state."""
+        """Return the user's initial value as a state."""
 
     def lower(self, states: Array) -> tuple[Array, ...]:
-        """The results of states."""
+        """Return the results of states."""
 
 
 class _Scalar:
@@ -48,7 +48,7 @@ SCALAR = _Scalar()
 
 
 class Fields:
-    """Named fields: numbers of the operator's type, but for those with a `fixed` dtype."""
+    """States of named fields: numbers of the operator's type, except for those with a `fixed` dtype."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Fields:
 
 
 def make_states(dtype: np.dtype[Any], parts: Parts, shape: tuple[int, ...]) -> Array:
-    """An array of states from their parts, which broadcast to `shape`."""
+    """Return an array of states made of parts that broadcast to `shape`."""
     states = np.empty(shape, dtype)
     for name, part in zip(dtype.names or ("",), parts, strict=True):
-        # By way of an array: NumPy refuses Python integers that do not fit, where C++ wraps.
+        # Convert through an array: NumPy rejects Python integers that do not fit, whereas C++ wraps.
         place = states[name] if name else states
         place[...] = np.asarray(part).astype(place.dtype)
     return states

@@ -1,4 +1,4 @@
-"""The oldest versions of the libraries whose arrays cuscan takes; checked when the first array of one comes."""
+"""The oldest supported versions of array libraries, checked when the first array of a library arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLDEST = {
 
 
 def check_version(library: str, found: str) -> None:
-    """Refuse a version of a library that is too old, by name."""
+    """Raise `MissingDependencyError` if a library's version is too old."""
     oldest = OLDEST[library]
     numbers = re.match(r"\d+(\.\d+)*", found)
     if numbers and tuple(map(int, numbers[0].split("."))) < oldest:

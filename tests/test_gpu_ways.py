@@ -24,7 +24,7 @@ def test_the_shapes_lead_where_their_names_say(kind: str, dtype: str) -> None:
     config = config_of(np.empty(shape, numpy_dtype(dtype)), axis=axis, dtype=dtype)
     expected = kind.split(maxsplit=1)[0]
     assert way_of(config) == (ALIGNED.get(expected, expected) if dtype == "complex128" else expected)
-    assert "bulk" not in kind or all(operand.sent for operand in config.values)
+    assert "bulk" not in kind or all(operand.staged for operand in config.values)
 
 
 @pytest.mark.full

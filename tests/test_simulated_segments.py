@@ -143,7 +143,7 @@ def test_shared_memory_is_scarce() -> None:
     for case in shared_memory():
         config = case.prepare()[0].plan.config
         constants = dict(config.constants)
-        assert config.values[0].sent and not config.segment_operand.sent and not config.mask.sent
+        assert config.values[0].staged and not config.segment_operand.staged and not config.mask.staged
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 

@@ -241,7 +241,7 @@ def test_stores_without_a_fence_are_seen_late_and_in_any_order() -> None:
 
 @pytest.mark.parametrize(
     ("why", "epoch"),
-    [("the next launch may take its tickets when it has been admitted", 0), ("as in renew_after", 2**32 - 3)],
+    [("the next launch may take tickets as soon as it is allowed to start", 0), ("as in renew_after", 2**32 - 3)],
     ids=["when-all-are-taken", "when-tags-wrap"],
 )
 def test_tickets_renewed_without_a_fence(why: str, epoch: int) -> None:

@@ -1,1 +1,1 @@
-"""From a plan to a loaded kernel: source text, then NVRTC and a cache on disk."""
+"""Compile a plan's kernel and load it: source text, NVRTC, and a cache on disk."""

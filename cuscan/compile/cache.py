@@ -1,4 +1,4 @@
-"""The folder of compiled kernels. Processes, users and machines may share it, and it may be read-only."""
+"""The cache folder of compiled kernels. Processes, users and machines may share it, and it may be read-only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUFFIX = ".cubin"
-_ROOT = 0  # whose files everybody trusts
+_ROOT = 0  # user id whose files are trusted
 
 
 class Entry(NamedTuple):
-    """A kernel in the folder: its file, its size, and when it was used last, in seconds."""
+    """A kernel in the folder: its file, its size in bytes, and the time of its last use in seconds."""
 
     path: Path
     nbytes: int
@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
 
 def cache_dir() -> Path:
-    """The folder of compiled kernels: $CUSCAN_CACHE_DIR, else cuscan in the user's cache folder."""
+    """Return the folder of compiled kernels: $CUSCAN_CACHE_DIR, or else cuscan in the user's cache folder."""
     chosen = os.environ.get("CUSCAN_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -42,7 +42,7 @@ def find(pattern: str) -> Path | None:
 
 
 def read(path: Path) -> bytes | None:
-    """What is in a file that is trusted; None where there is none."""
+    """Return the content of a trusted file; None where there is none."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         if not is_trusted(os.fstat(file.fileno())):
             return None
@@ -54,7 +54,7 @@ def read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write so that no other process ever sees half a file."""
+    """Write a file atomically: no other process ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         try:
@@ -69,19 +69,19 @@ def write(path: Path, content: bytes) -> None:
 
 
 def entries() -> list[Entry]:
-    """The kernels in the folder, those that were used last first."""
+    """Return the kernels in the folder, the most recently used first."""
     return sorted(_entries(), key=lambda entry: -entry.used)
 
 
 def _entries() -> Iterator[Entry]:
     for path in cache_dir().glob(f"*{SUFFIX}"):
-        with contextlib.suppress(OSError):  # another process removes it
+        with contextlib.suppress(OSError):  # another process may remove it
             facts = path.stat()
             yield Entry(path, facts.st_size, facts.st_mtime)
 
 
 def shrink(most: int) -> list[Entry]:
-    """Remove kernels until those that are left have so many bytes at most; the ones not used for longest go first."""
+    """Remove the least recently used kernels until the rest takes at most `most` bytes; return the removed entries."""
     removed, kept = [], 0
     for entry in entries():
         kept += entry.nbytes

@@ -1,8 +1,7 @@
-"""From source text to a loaded kernel: NVRTC, a cache on disk, a CUDA module.
+"""Compile source text with NVRTC, cache the result on disk, and load it as a CUDA module.
 
-CuPy's own compile path flushes float32 denormals and does not notice edited headers, so the source
-is compiled through the NVRTC bindings to a cubin, and a CUDA module is made of that. Needs no GPU up to the
-loading, and no NVRTC where the cache has the kernel.
+CuPy's own compile path flushes float32 denormals and does not notice edited headers, so the source is compiled to a
+cubin through the NVRTC bindings and loaded from there. Only loading needs a GPU, and only cache misses need NVRTC.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from cuscan.compile.source import CUDA_DIR, entry_name, make_source
 from cuscan.errors import CompileError, MissingDependencyError, MissingKernelError
 from cuscan.planning.config import Config, StartsConfig
 
-_DEFAULT_SHARED_BYTES = 48 * 1024  # what a launch may have unasked
-_DEFAULT_CLUSTER = 8  # blocks
+_DEFAULT_SHARED_BYTES = 48 * 1024  # bytes per block without opt-in
+_DEFAULT_CLUSTER = 8  # blocks per cluster without opt-in
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGER_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-# No contraction to fused multiply-adds and no flushed denormals: the bits of a scan are defined.
+# No contraction to fused multiply-adds and no flushing of denormals: the bits of a scan are defined.
 _OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "-default-device")
 _log = logging.getLogger("cuscan")
 
 
 @functools.cache
 def nvrtc_version() -> str | None:
-    """The version of NVRTC, None where there is none."""
+    """Return the version of NVRTC, or None if it is missing."""
     try:
         return ".".join(map(str, nvrtc.getVersion()))
     except (ImportError, OSError, RuntimeError):  # CuPy does not find the library
@@ -44,9 +43,9 @@ def nvrtc_version() -> str | None:
 
 
 def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
-    """Compile to a cubin for `arch` (90 for sm_90): the cubin and the compiler's log.
+    """Compile for `arch` (90 for sm_90); return the cubin and the compiler's log.
 
-    A GPU newer than NVRTC gets PTX for the newest architecture that NVRTC knows.
+    A GPU newer than NVRTC gets PTX for the newest architecture that NVRTC supports.
     Raises `CompileError` with the log.
     """
     known = max((a for a in nvrtc.getSupportedArchs() if a <= arch), default=arch)
@@ -64,9 +63,9 @@ def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tup
 
 
 def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
-    """Where the compiled kernel of a configuration is kept.
+    """Return the cache path of a configuration's compiled kernel.
 
-    Without NVRTC: where any version of it has left the kernel.
+    Without NVRTC, return the path of a kernel that any version of NVRTC compiled.
     """
     key = hashlib.sha256(repr((make_source(config), arch, _OPTIONS)).encode()).hexdigest()[:32]
     stem, version = f"{entry_name(config)}-{key}", nvrtc_version()
@@ -75,10 +74,9 @@ def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
 
 
 def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
-    """The kernel of a configuration on the current device, compiled if the cache does not have it.
+    """Return a configuration's kernel on the current device, compiled if the cache does not have it.
 
-    Raises `MissingKernelError` where $CUSCAN_COMPILE is "never", and `MissingDependencyError` where NVRTC is needed and
-    not there.
+    A cache miss raises `MissingKernelError` if $CUSCAN_COMPILE is "never", and `MissingDependencyError` without NVRTC.
     """
     path = kernel_path(config, arch)
     code = cache.read(path)
@@ -92,7 +90,7 @@ def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
 
 
 def compile_kernel(config: Config | StartsConfig, arch: int) -> bytes:
-    """Compile a configuration, and leave the kernel in the cache where that can be written."""
+    """Compile a configuration, and store the kernel in the cache if that is writable."""
     if os.environ.get("CUSCAN_COMPILE") == "never":
         raise MissingKernelError(f"{_missing(config, arch)}, and $CUSCAN_COMPILE says never to compile one")
     if nvrtc_version() is None:
@@ -117,7 +115,7 @@ def _missing(config: Config | StartsConfig, arch: int) -> str:
 
 
 def _load(code: bytes, config: Config | StartsConfig) -> Any:
-    cupy.cuda.runtime.memGetInfo()  # makes a context, where the thread has none
+    cupy.cuda.runtime.memGetInfo()  # creates a context if the thread has none
     module = Module()
     module.load(code)
     function = module.get_function(entry_name(config))

@@ -1,4 +1,4 @@
-"""A plan's configuration as CUDA C++: includes, a named Config struct, one entry point."""
+"""Generate CUDA C++ for a plan's configuration: includes, a named Config struct, one entry point."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ CUSCAN_KERNEL({block}, {blocks_per_sm})
 
 
 def entry_name(config: Config | StartsConfig) -> str:
-    """The kernel's name, as profilers show it."""
+    """Return the kernel's name, as profilers show it."""
     return f"cuscan_{config.family}"
 
 
 @functools.cache
 def headers() -> dict[str, str]:
-    """The device headers, by the names that `#include` uses."""
+    """Return the text of all device headers, by the names that `#include` uses."""
     return {path.relative_to(CUDA_DIR).as_posix(): path.read_text() for path in sorted(CUDA_DIR.rglob("*.cuh"))}
 
 
 @functools.cache
 def headers_digest() -> str:
-    """A digest of all device headers: part of every source, so that no cache outlives an edit."""
+    """Return a digest of all device headers; every source contains it, so that edits invalidate caches."""
     digest = hashlib.sha256()
     for name, text in headers().items():
         digest.update(f"{name}\0{text}\0".encode())
@@ -89,7 +89,7 @@ def headers_digest() -> str:
 
 
 def make_source(config: Config | StartsConfig) -> str:
-    """The translation unit for one configuration."""
+    """Return the translation unit for one configuration."""
     entry, digest = entry_name(config), headers_digest()
     if isinstance(config, StartsConfig):
         return _STARTS_TEMPLATE.format(

@@ -1,10 +1,11 @@
-// The carry along columns, in the wider Carry type: 4,096 units make a section, whose totals are combined in pairs, those of
-// the pairs in pairs, and so on; sections from left to right. What precedes a unit is the sections before it, and then, one
-// by one, the blocks of 2048, 1024, ... 1 units that its number within its section is made of.
+// The carry along columns, in the wider Carry type. 4,096 units make a section; the totals within a section are
+// combined in pairs, those of the pairs in pairs, and so on, and sections from left to right. The prefix of a unit is
+// the sections before it and then, one by one, the blocks of 2048, 1024, ... 1 units that the bits of its number within
+// the section stand for.
 //
-// Who walks down a column alone keeps that in a SectionCarry. Where blocks share columns, they take tiles by ticket
-// (SharedStrips) and publish totals; the families strips (batches.cuh), whole_rows and panels (panel_carry.cuh) have chains
-// of their own.
+// A thread that walks down a column alone keeps its prefix in a SectionCarry. Blocks that share columns take tiles by
+// ticket (SharedStrips) and publish totals; the families strips (batches.cuh), whole_rows and panels (panel_carry.cuh)
+// have chains of their own.
 #pragma once
 #include "published.cuh"
 #include "scans.cuh"
@@ -16,15 +17,15 @@ namespace cuscan {
 constexpr uint32 kSectionUnits = 4096;
 constexpr uint32 kLineWords = target::kLine / sizeof(uint64);
 
-// Along nodes of kNodeUnits units, a power of two. What precedes a group of nodes is kept, so that nodes take few steps;
-// what only the end of a group asks for, Sections, can lie in shared memory.
+// The carry along nodes of kNodeUnits units, a power of two. The prefix of a group of nodes is kept, so that a node
+// takes few steps. Sections is used only at the end of a group and can lie in shared memory.
 template <class Carry, class CarryOp, uint32 kNodeUnits, bool kHasInitial>
 struct SectionCarry {
     static constexpr uint32 kNodes = kSectionUnits / kNodeUnits, kGroup = kNodes < 16 ? kNodes : 16,
                             kGroups = kNodes / kGroup;
     static_assert(kGroups * kGroup * kNodeUnits == kSectionUnits, "");
     struct Sections {
-        Carry before;  // the present one; in the beginning the initial value
+        Carry before;  // prefix of the current section; at first the initial value
         PairedFold<CarryOp, levels_of(kGroups), Carry> groups;
     };
     Carry before_group;
@@ -45,16 +46,16 @@ struct SectionCarry {
     }
 };
 
-// The strips that blocks share. Pieces of a strip are handed out by ticket, in order, so whoever has one waits for none that
-// has not begun. A workspace's own tickets are for the pieces of a single strip. Of several, the counters are the first
-// words of the workspace, which like all others carry the epoch of their launch; the workspace's ticket, one for each block,
-// tells the epoch.
+// Strips shared by blocks. The pieces of a strip are handed out by ticket, in order, so a block waits only for pieces
+// that other blocks have already begun. A single strip uses the workspace's own tickets. Several strips have one
+// counter each, in the first words of the workspace, tagged with the launch's epoch like all words; each block takes
+// one workspace ticket to learn the epoch.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;
-    uint32 pieces;  // of a strip
+    uint32 pieces;  // per strip
     uint64 words_used;
-    Workspace::Ticket ticket{};  // the last one of the workspace's
+    Workspace::Ticket ticket{};  // the last workspace ticket taken
 
     CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 pieces, uint64 words_used)
         : workspace(workspace),
@@ -62,13 +63,13 @@ struct SharedStrips {
           strip(target::block_index() % strips),
           pieces(pieces),
           words_used(words_used) {}
-    // By one thread of the block. Opens them, which may be before wait_for_previous_kernel.
+    // Takes the first ticket; called by one thread of the block, possibly before wait_for_previous_kernel.
     CUSCAN_DEVICE void open() {
         ticket = Workspace::ticket(workspace->take_ticket());
         if (strips > 1) workspace->renew_after(ticket, target::block_count(), words_used);
     }
     CUSCAN_DEVICE uint32 epoch() const { return ticket.epoch; }
-    // After wait_for_previous_kernel, one after the other, until there is no more.
+    // Successive pieces, until turn.exists is false; called after wait_for_previous_kernel.
     CUSCAN_DEVICE Turn first() {
         if (strips == 1) return of_single();
         begin();
@@ -95,7 +96,7 @@ private:
     }
 };
 
-// A table of totals in the workspace, from a line on, `chains` of them side by side: number after number.
+// A table of totals in the workspace, aligned to a line: for each number, the totals of all `chains` side by side.
 template <class T>
 struct TotalsTable {
     uint64* words;
@@ -108,7 +109,7 @@ struct TotalsTable {
     CUSCAN_DEVICE uint64* entry(uint64 number, uint64 chain) const {
         return words + (number * chains + chain) * Published<T>::kWords;
     }
-    // Where a table behind one of `numbers` begins.
+    // The first word behind a table of `numbers` rows, rounded up to a line.
     CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + whole_lines(numbers * chains * Published<T>::kWords); }
     static CUSCAN_DEVICE uint64 whole_lines(uint64 words) { return (words + kLineWords - 1) / kLineWords * kLineWords; }
 };

@@ -1,4 +1,5 @@
-// From elements in memory to states and back, for one Config: conversion, mask, missing values and segments in one place.
+// Converts elements in memory to states and back, for one Config: the one place for type conversion, mask, NaN
+// skipping, and segments.
 #pragma once
 #include "scans.cuh"
 #include "segments.cuh"
@@ -19,7 +20,7 @@ template <class Config>
 struct Elements {
     static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
     static constexpr bool kSegmented = Config::kSegments != Segments::kNone;
-    using Inner = typename Config::Op;  // on what elements are, segments aside
+    using Inner = typename Config::Op;  // the operator without segments
     using InnerState = typename Inner::State;
     using Op = typename Choose<kSegmented, Restarting<Inner>, Inner>::Type;
     using CarryOp = typename Choose<kSegmented, Restarting<typename Config::CarryOp>, typename Config::CarryOp>::Type;
@@ -29,15 +30,15 @@ struct Elements {
     using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     using Index = typename Config::Index;
     static_assert(sizeof(State) == Config::kStateBytes && sizeof(Carry) == Config::kCarryBytes,
-                  "planning/assemble.py counts otherwise");
+                  "planning/assemble.py computes another size");
 
-    // A carry comes in, or goes out; results are stored.
+    // Whether the caller passes a carry in, whether the kernel writes one, and whether it stores results.
     static constexpr bool kCarriesIn = Config::CarryIn::kCount > 0, kCarriesOut = Config::CarryOut::kCount > 0;
     static constexpr bool kStores = OperandOf<0, typename Config::Results>::Is::kAccess != Access::kNone;
 
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 
-    // What a row starts from, and what a segment within it does.
+    // The state that a row starts from, and the state that a segment within it starts from.
     static CUSCAN_DEVICE Carry start(const Geometry<Config>& geometry, const Row<Config>& row, const Initial& initial) {
         if constexpr (kCarriesIn) {
             if constexpr (kSegmented)
@@ -55,15 +56,15 @@ struct Elements {
             return identity();
     }
 
-    // The elements before the first one of a row, from which positions are counted.
+    // The number of elements that precede a row in earlier calls; positions count from there.
     static CUSCAN_DEVICE int64 counted(const Row<Config>& row) {
         if constexpr (kCarriesIn && Config::kIndexed)
             return *(const int64*)row.array[Arrays<Config>::kCarryIn + 2];
         else
             return 0;
     }
-    // Of `row`, which stands at a position, what all of its elements add up to goes out: `before`, if there is anything, and
-    // `rest`.
+    // Writes the carry of a row: `before`, if it exists, combined with `rest`. The pointers of `row` address
+    // `position`.
     static CUSCAN_DEVICE void store_carry(const Geometry<Config>& geometry, const Row<Config>& row, int64 position,
                                           bool has_before, const Carry& before, const State& rest) {
         using Operand = typename Config::SegmentOperand;
@@ -87,7 +88,7 @@ private:
     using InnerCarry = typename Config::CarryOp::State;
     static constexpr bool kKeyed = Config::kSegments == Segments::kKeys;
     static constexpr int kCarryOperands = kCarriesOut ? Config::CarryOut::kCount : Config::CarryIn::kCount;
-    static constexpr int kFields = kCarryOperands - Config::kIndexed - kKeyed;  // of a state
+    static constexpr int kFields = kCarryOperands - Config::kIndexed - kKeyed;  // fields of the state
 
     static CUSCAN_DEVICE const InnerCarry& inner_carry(const Carry& carry) {
         if constexpr (kSegmented)
@@ -95,7 +96,7 @@ private:
         else
             return carry;
     }
-    // A state from its fields.
+    // Builds a state from the carry's fields.
     template <class... Taken>
     static CUSCAN_DEVICE InnerCarry carried(const Geometry<Config>& geometry, const Row<Config>& row,
                                             const Taken&... taken) {
@@ -105,7 +106,7 @@ private:
             return carried(geometry, row, taken..., *(const Field*)row.array[Arrays<Config>::kCarryIn + kField]);
         } else {
             InnerCarry state{taken...};
-            // Those behind the row's end move up by its length.
+            // In a reversed scan earlier elements lie behind the row's end: their positions shift by its length.
             if constexpr (Config::kIndexed && Config::kReverse)
                 if (state.index >= 0) state.index += geometry.elements();
             return state;
@@ -123,7 +124,7 @@ private:
     }
 };
 
-// Room that there is only where a carry goes out, as a base: what has no members takes none.
+// A base class with storage only if kThere: without members it takes no space.
 template <bool kThere, class T, int kCount>
 struct Behind {
     T behind[kCount];
@@ -131,7 +132,7 @@ struct Behind {
 template <class T, int kCount>
 struct Behind<false, T, kCount> {};
 
-// A bit for each of kCount elements of a thread.
+// One bit per element, for kCount elements of a thread.
 template <int kCount>
 struct Bits {
     static constexpr int kWord = 32;
@@ -142,7 +143,7 @@ struct Bits {
         CUSCAN_UNROLL
         for (uint32& bits : word) bits = 0;
     }
-    // Of one element, or of neighbours in one word.
+    // Sets the bits of one element, or of neighbours within one word.
     CUSCAN_DEVICE void set(int number, uint32 bits) { word[number / kWord] |= bits << (number % kWord); }
     template <int kItems>
     CUSCAN_DEVICE void set_vector(int vector, const Vector<boolean, kItems>& bits) {
@@ -150,7 +151,7 @@ struct Bits {
         for (int i = 0; i < kItems; ++i) set(vector * kItems + i, bits.item[i].bits != 0);
     }
     CUSCAN_DEVICE bool get(int number) const { return (word[number / kWord] >> (number % kWord)) & 1; }
-    // Those from number `first` on, which are in one word.
+    // The bits from number `first` on, which lie in one word.
     template <int kFewer>
     CUSCAN_DEVICE Bits<kFewer> from(int first) const {
         Bits<kFewer> some{};
@@ -161,8 +162,7 @@ struct Bits {
     }
 };
 
-// kVectors vectors of kItems elements that one thread keeps in registers, with a bit an element for the mask and one for
-// segments.
+// kVectors vectors of kItems elements in a thread's registers, with one mask bit and one segment bit per element.
 template <class Config, int kVectors, int kItems>
 struct Items : Elements<Config> {
     using Base = Elements<Config>;
@@ -177,17 +177,17 @@ struct Items : Elements<Config> {
     Pack<Raw, typename Config::Values> raw;
     Bits<Base::kMasked ? kVectors * kItems : 1> keep;
     Bits<Base::kSegmented ? kVectors * kItems : 1> restarts;
-    Index index;                 // of the thread's first element along the axis
-    InnerState segment_started;  // what a segment starts from
+    Index index;                 // position of the thread's first element along the axis
+    InnerState segment_started;  // the state that a segment starts from
 
-    // `position`: of the thread's first element, in scan order.
+    // `position` is that of the thread's first element, in scan order.
     CUSCAN_DEVICE void clear(const Geometry<Config>& geometry, int64 position, const typename Base::Initial& initial) {
         keep.clear();
         restarts.clear();
         index = Index(Config::kReverse ? geometry.elements() - 1 - position : position);
         segment_started = Base::segment_start(initial);
     }
-    // Item i of a vector, `along` elements further along the axis than the thread's first.
+    // The state of item i of a vector, which lies `along` elements after the thread's first in scan order.
     CUSCAN_DEVICE State get(int vector, int i, int along) const {
         const int bit = vector * kItems + i;
         InnerState value = lifted(vector, i, along);
@@ -224,14 +224,15 @@ private:
     }
 };
 
-// The running state of one thread on its way through consecutive elements: takes the next one, gives what is stored for it.
+// A thread's running state over consecutive elements. step() takes the next element and returns the state to store for
+// it.
 template <class Config>
 struct Running : Elements<Config> {
     using Base = Elements<Config>;
     using typename Base::InnerState;
     using typename Base::State;
 
-    bool present;  // false: nothing came before
+    bool present;  // false if no element or initial value precedes
     State value;
 
     CUSCAN_DEVICE InnerState step(const State& next, const InnerState& segment_started) {
@@ -255,7 +256,7 @@ private:
     }
 };
 
-// The state behind the last element of a row, where it is a result of its own.
+// Stores the state after the last element of a row, if the last state is a result of its own.
 template <class Config, class InnerState>
 CUSCAN_DEVICE void store_last(const Row<Config>& row, const InnerState& state) {
     using Operand = typename Config::Last;

@@ -1,6 +1,6 @@
-// Where the elements of a scan lie. The host writes Geometry as plain 64-bit words (planning/assemble.py lists them in the
-// same order). Strides count bytes and may be negative or zero; the pointers that a kernel gets address scan position 0 of
-// row 0, so a reversed scan is nothing but negative strides.
+// The memory layout of a scan. The host writes Geometry as 64-bit words, in the order of planning/assemble.py. Strides
+// are in bytes and may be negative or zero. Kernels get pointers to scan position 0 of row 0, so a reversed scan merely
+// has negative strides.
 #pragma once
 #include "operands.cuh"
 
@@ -12,7 +12,8 @@ struct Dimension {
     int64 stride[kArrays];
 };
 
-// Where an array lies: bytes from scan position 0 of row 0 to its lowest address, and to the end of its highest element.
+// The extent of an array: bytes from scan position 0 of row 0 to its lowest address, and to the end of its highest
+// element.
 struct Span {
     int64 lowest, end;
 };
@@ -21,19 +22,19 @@ template <class Config>
 struct Geometry {
     using Dimension = cuscan::Dimension<Arrays<Config>::kCount>;
 
-    Dimension axis;                       // the scanned axis; its size is that of the results
-    Dimension column;                     // of columns: the axis that neighbouring threads share; else of size 1
-    Dimension batch[Config::kBatchDims];  // all others, the fastest first
+    Dimension axis;                       // the scanned axis; its size counts results
+    Dimension column;                     // column families: the axis across neighbouring threads; else of size 1
+    Dimension batch[Config::kBatchDims];  // all other axes, the fastest first
     uint64 rows;                          // product of the batch sizes
-    uint64 units;                         // units of the chain along the axis
-    uint64 workspace_words;               // tile-state words of this launch
-    Span span[Arrays<Config>::kInitial];  // of the arrays that tiles are read from, and of results
+    uint64 units;                         // units of a row that pass on a carry
+    uint64 workspace_words;               // 64-bit workspace words that this launch uses
+    Span span[Arrays<Config>::kInitial];  // of values, results, mask and segments
 
-    // Elements along the axis. Where the initial value is a result of its own, there is one less than results.
+    // Elements along the axis. If the initial value is a result of its own, there is one element less than results.
     CUSCAN_DEVICE int64 elements() const { return axis.size - Config::kIncludesInitial; }
 };
 
-// The arrays of a scan, at one place.
+// Pointers to all arrays of a scan, at one place in the batch.
 template <class Config>
 struct Row {
     static constexpr int kArrays = Arrays<Config>::kCount;
@@ -55,14 +56,14 @@ struct Row {
     }
 };
 
-// A scan of one value to one result, with no array beside but a mask: its types, and its arrays at one place.
+// The types of a scan with one value, one result and at most a mask, and the pointers to these arrays at one place.
 template <class Config>
 struct Plain {
     using ValueOperand = typename OperandOf<0, typename Config::Values>::Is;
     using ResultOperand = typename OperandOf<0, typename Config::Results>::Is;
     using Value = typename ValueOperand::Type;
     using Result = typename ResultOperand::Type;
-    static_assert(Arrays<Config>::kMask == 2, "one value, one result");
+    static_assert(Arrays<Config>::kMask == 2, "the scan has one value and one result");
     static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
 
     Value* value;
@@ -74,7 +75,7 @@ struct Plain {
     }
 };
 
-// Calls visit(number of the array, its operand) for values, or for results.
+// Calls visit(Number<k>(), operand) for each value, or for each result; k counts from the first value or result.
 template <class Config, class Visit>
 CUSCAN_DEVICE void for_each_value(Visit&& visit) {
     for_each_operand<typename Config::Values>(

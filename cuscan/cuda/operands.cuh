@@ -1,16 +1,16 @@
-// The arrays that a scan reads and writes: their element types, how vectors of them are accessed, and their numbers.
+// Operands, the arrays that a scan reads and writes: element types, access patterns, and numbering.
 #pragma once
 #include "types.cuh"
 
 namespace cuscan {
 
 enum class Access {
-    kNone,       // there is no such array
+    kNone,       // the array is absent
     kVector,     // step +1, vectors aligned to their size
     kReversed,   // step -1, vectors aligned to their size
-    kBroadcast,  // step 0: all elements of a vector are one
-    kStrided,    // any step and alignment: item by item
-    // Vectors that need not be aligned, but their elements are: from a stage (stage.cuh), or in pieces (shifted.cuh).
+    kBroadcast,  // step 0: all elements of a vector are the same
+    kStrided,    // any step and alignment, element by element
+    // Vectors of aligned elements, not aligned themselves: read from a stage (stage.cuh), or in pieces (shifted.cuh).
     kShifted,          // step +1
     kShiftedReversed,  // step -1
 };
@@ -21,11 +21,11 @@ template <class Element, Access kItsAccess, bool kIsStaged = false>
 struct Operand {
     using Type = Element;
     static constexpr Access kAccess = kItsAccess;
-    static constexpr bool kStaged = kIsStaged;  // ahead of time, to a stage (stage.cuh)
+    static constexpr bool kStaged = kIsStaged;  // prefetched to a stage in shared memory (stage.cuh)
 };
 
-// Bytes: shifted elements lie as far beyond a multiple of it in a stage as in memory. A sector is faster than 16 (and a line
-// would cost a stage), but of elements of 8 bytes more registers are spilled then.
+// Bytes: a shifted operand has the same offset modulo this number in a stage as in global memory. A sector is faster
+// than 16 bytes, but spills more registers with elements of 8 bytes or more; a line would cost a stage.
 template <class Operand>
 constexpr int kShiftedFrom = sizeof(typename Operand::Type) < 8 ? target::kSector : 16;
 
@@ -42,7 +42,7 @@ struct OperandOf<0, Operands<First, Rest...>> {
 template <int kNumber, class First, class... Rest>
 struct OperandOf<kNumber, Operands<First, Rest...>> : OperandOf<kNumber - 1, Operands<Rest...>> {};
 
-// One Slot<Operand> for each operand of a list: pack.at(number).
+// A tuple with one Slot<Operand> per operand of a list; pack.at(Number<k>()) is the k-th.
 template <int kIndex>
 struct Number {
     static constexpr int value = kIndex;
@@ -68,7 +68,7 @@ struct Pack<Slot, Operands<First, Rest...>> {
     }
 };
 
-// visit(Number<0>()), visit(Number<1>()), ... for each operand of a list.
+// Calls visit(Number<0>()), visit(Number<1>()), ..., once per operand of a list.
 template <class List, int kFrom = 0, class Visit>
 CUSCAN_DEVICE void for_each_operand(Visit&& visit) {
     if constexpr (kFrom < List::kCount) {
@@ -77,8 +77,8 @@ CUSCAN_DEVICE void for_each_operand(Visit&& visit) {
     }
 }
 
-// The numbers of a kernel's arrays, in the order of its arguments: values, results, one each, there or not, and the fields
-// of carries.
+// The numbers of a kernel's arrays, in argument order: values; results; mask, segments, initial and last, one number
+// each even if absent; the fields of the incoming and outgoing carries.
 template <class Config>
 struct Arrays {
     static constexpr int kResults = Config::Values::kCount;
@@ -100,7 +100,7 @@ struct Joined<Operands<Each...>> {
 template <class... First, class... Second, class... Rest>
 struct Joined<Operands<First...>, Operands<Second...>, Rest...> : Joined<Operands<First..., Second...>, Rest...> {};
 
-// The operand of array kArray.
+// The operand of array kArray: a value, a result, the mask or the segments.
 template <class Config, int kArray>
 using OperandOfArray =
     typename OperandOf<kArray, typename Joined<typename Config::Values, typename Config::Results,

@@ -1,15 +1,15 @@
-// The operators. Each is a struct over a number type T, an accumulator, with
+// The operators. Each is a struct over an accumulator type T with
 //
-//     State                          what is combined: a number, or a few fields
-//     combine(earlier, later)        of states, in scan order
-//     lift<Result>(values...)        an element as a state; Result is the type of the first result
-//     identity<Result>()             the state that a masked element counts as
+//     State                          the combined type: a number, or a few fields
+//     combine(earlier, later)        combines two states, in scan order
+//     lift<Result>(values...)        the state of an element; Result is the type of the first result
+//     identity<Result>()             the state that replaces a masked element
 //     Initial, start(initial)        the user's initial value as a state
 //     lower(state, Number<k>())      result number k of a state
-//     field(state, Number<k>())      field number k of a state, as carries have it
+//     field(state, Number<k>())      field number k of a state, as stored in carries
 //
-// Scalar has all but combine and identity for operators over one number. No kernel combines a value with an identity of
-// its own making, so an identity need not be neutral to the bit.
+// Scalar provides everything but combine and identity for operators over one number. Kernels never insert identities of
+// their own, so an identity need not be bitwise neutral.
 #pragma once
 #include "operands.cuh"
 
@@ -28,7 +28,7 @@ struct Unsigned<int64> {
     using type = uint64;
 };
 
-// Integers wrap: their sums and products are taken unsigned, where C++ defines the overflow.
+// Integers wrap: sums and products are computed in the unsigned type, where C++ defines overflow.
 template <class T>
 CUSCAN_DEVICE T sum(T a, T b) {
     using U = typename Unsigned<T>::type;
@@ -53,7 +53,7 @@ CUSCAN_DEVICE complex<Part> product(complex<Part> a, complex<Part> b) {
     return {sum(product(a.real, b.real), -product(a.imag, b.imag)), sum(product(a.real, b.imag), product(a.imag, b.real))};
 }
 
-// The ends of a type's range, as values that convert to any accumulator.
+// The limits of an element type, as values that convert to any accumulator.
 template <class T>
 struct Range {
     static constexpr bool kSigned = T(-1) < T(0);
@@ -84,8 +84,8 @@ struct Scalar {
     using State = T;
     using Initial = T;
 
-    // Integers wrap to the result's width first; floating point goes straight to the accumulator, so it is rounded
-    // once, on store.
+    // Integers wrap to the result's width first. Floating point converts straight to the accumulator, so that it is
+    // rounded only once, on store.
     template <class Result, class Value>
     static CUSCAN_DEVICE T lift(Value value) {
         if constexpr (kIsInteger<T>)
@@ -114,7 +114,7 @@ struct Mul : Scalar<T> {
         return convert<T>(1);
     }
 };
-// A NaN wins over every number, as in numpy.minimum and numpy.maximum; of equal values the earlier one stays.
+// NaNs propagate, as in numpy.minimum and numpy.maximum; of equal values the earlier one is kept.
 template <class T>
 struct Min : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier <= later || earlier != earlier ? earlier : later; }
@@ -131,8 +131,8 @@ struct Max : Scalar<T> {
         return convert<T>(Range<Result>::lowest());
     }
 };
-// The same in one instruction, where the hardware has it: of a NaN and anything it makes some NaN, of two zeros either one.
-// Where a result is certain to be neither, it is that of any order.
+// Single-instruction versions, where the hardware has them. They return an unspecified NaN if an argument is a NaN, and
+// either one of two zeros. A result that is neither a NaN nor a zero is the same in any order (is_certain).
 template <class Op>
 struct Quick {
     static constexpr bool kExists = false;
@@ -174,9 +174,9 @@ struct Xor : Scalar<T> {
     }
 };
 
-// The greatest (kSign = 1) or least (kSign = -1) value so far and where it stands: Index counts along the axis, and is
-// kNowhere in values that are no elements: of such there are none unless kSparse. Of equal values the first is kept, or,
-// with kLatest, the last; an element goes before what is none. NaN goes before all numbers.
+// The running maximum (kSign = 1) or minimum (kSign = -1) and its position. Index counts along the axis; states that
+// stem from no element (initial values, identities) have kNowhere and occur only if kSparse. Of equal values the first
+// is kept, or with kLatest the last; an element takes precedence over a state without one, and a NaN over all numbers.
 template <class T, class Index, int kSign, bool kLatest, bool kSparse>
 struct Extremum {
     static constexpr Index kNowhere = ~Index(0);
@@ -210,15 +210,15 @@ private:
     static CUSCAN_DEVICE bool later_wins(State earlier, State later) {
         const bool earlier_nan = earlier.value != earlier.value, later_nan = later.value != later.value;
         if (!kSparse && kLatest) return reaches(later.value, earlier.value) || later_nan;
-        const bool beyond = !reaches(earlier.value, later.value) && !earlier_nan;  // or the later one alone is a NaN
+        const bool beyond = !reaches(earlier.value, later.value) && !earlier_nan;  // also if only the later is a NaN
         if (!kSparse) return beyond;
         const bool equal = earlier_nan ? later_nan : later.value == earlier.value;
         return beyond || (equal && later.index != kNowhere && (kLatest || earlier.index == kNowhere));
     }
 };
 
-// log(exp(earlier) + exp(later)), as the greatest term so far and the sum of all terms relative to it: one exponential a
-// combination, one logarithm a result, and nothing overflows.
+// log(exp(earlier) + exp(later)), kept as the largest term so far and the sum of all terms relative to it: one
+// exponential per combination, one logarithm per result, and no overflow.
 template <class T>
 struct Exponentials {
     T top, sum;
@@ -229,7 +229,7 @@ struct LogAddExp {
     using Initial = T;
 
     static CUSCAN_DEVICE State combine(State earlier, State later) {
-        // Of two equal infinities the distance is a NaN, and the sum does not matter.
+        // The distance of two equal infinities is a NaN; smaller_number drops it, and the sum does not matter then.
         const T part = target::exponential(target::smaller_number(-target::distance(earlier.top, later.top), T(0)));
         const T sum = earlier.top >= later.top ? target::multiply_add(later.sum, part, earlier.sum)
                                                : target::multiply_add(earlier.sum, part, later.sum);
@@ -256,7 +256,7 @@ struct Narrow<Exponentials<T>> {
     }
 };
 
-// h -> decay * h + h', the step of a linear recurrence: two steps make one.
+// h -> decay * h + state, the step of a linear recurrence. Two consecutive steps compose into one.
 template <class T>
 struct AffineStep {
     T decay, state;

@@ -1,6 +1,6 @@
-// Sums of integers of one or two bytes, taken several to a 32-bit word. They wrap to their width, so that only the low bits
-// of anything count, and may be associated in any way: no bit of a result changes. What a thread computes an element is the
-// limit for types this small: at copy speed an SM of an H200 has about 15 instructions a byte.
+// Sums of 1-byte or 2-byte integers, several to a 32-bit word. Sums wrap to their width, so only low bits matter and
+// any association gives the same bits. Types this small are bound by instructions per element: at copy speed an SM of
+// an H200 has about 15 instructions per byte.
 #pragma once
 #include "elements.cuh"
 
@@ -11,7 +11,7 @@ constexpr bool kIsSum = false;
 template <class T>
 constexpr bool kIsSum<Add<T>> = kIsInteger<T>;
 
-// The vectors of a thread, as words. To be used where kFits; what comes before a first element is 0.
+// Totals and scans of a thread's vectors, as words. Valid only if kFits; the prefix of the first element is 0.
 template <class Config>
 struct Packed {
     using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
@@ -23,13 +23,13 @@ struct Packed {
     static constexpr int kInWord = 4 / sizeof(Value);
     using Run = Vector<Value, Config::kItems>;
 
-    // Without the elements whose bit of `keep`, from `first` on, is not set.
+    // Zeroes the elements whose bit of `keep`, from number `first` on, is not set.
     template <class Bits>
     static CUSCAN_DEVICE Run masked(Run run, const Bits& keep, int first) {
         CUSCAN_UNROLL
         for (int i = 0; i < Run::kWords; ++i, first += kInWord) {
             const uint32 bits = keep.word[first / Bits::kWord] >> first % Bits::kWord & ((1u << kInWord) - 1);
-            // Each bit goes to the top of its element, then to all of it.
+            // The product moves each bit to the top of its element; pick_bytes replicates it over the element.
             run.word[i] &= kInWord == 4 ? target::pick_bytes<0xba98>(bits * 0x10204080u, 0)
                                         : target::pick_bytes<0xbb99>(bits * 0x40008000u, 0);
         }
@@ -49,8 +49,8 @@ struct Packed {
     }
 
 private:
-    // Bytes 0 and 2, and 1 and 3, in lanes of 16 bits: a byte from before, which is in both, and four of a word do not
-    // overflow them.
+    // Works on bytes 0 and 2, and on bytes 1 and 3, in 16-bit halves. `before` has the byte prefix in both halves; the
+    // prefix plus the four bytes of a word does not overflow 16 bits.
     static CUSCAN_DEVICE uint32 scan_bytes(uint32 word, uint32& before) {
         const uint32 even = word & 0x00ff00ffu, odd = target::pick_bytes<0x4341>(word, 0);
         const uint32 through_odd = (even + odd) * 0x00010001u + before;
@@ -60,7 +60,7 @@ private:
                                   : target::pick_bytes<0x6240>(through_even, through_odd);
     }
     static CUSCAN_DEVICE uint32 scan_halves(uint32 word, uint32& before) {
-        const uint32 start = before, middle = start + word;  // in their low halves
+        const uint32 start = before, middle = start + word;  // only the low halves matter
         before = middle + (word >> 16);
         return Config::kExclusive ? target::pick_bytes<0x5410>(start, middle) : target::pick_bytes<0x5410>(middle, before);
     }

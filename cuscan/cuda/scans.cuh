@@ -1,6 +1,6 @@
-// Scans within a thread and within a warp. Every combination is of two elements that exist: where a part may be absent
-// (nothing comes before the first element), a flag says so and `join` passes the other part through. So no result
-// depends on an identity being neutral to the bit, and operators without a neutral element need no second code path.
+// Scans within a thread and within a warp. They combine existing elements only: where a part may be absent (nothing
+// precedes the first element), a flag says so and `join` returns the other part. So no result depends on a bitwise
+// neutral identity, and operators without a neutral element need no second code path.
 #pragma once
 #include "operators.cuh"
 
@@ -11,15 +11,15 @@ CUSCAN_DEVICE T join(bool has_earlier, T earlier, T later) {
     return has_earlier ? Op::combine(earlier, later) : later;
 }
 
-// The inclusive scan over groups of `kLanes` lanes, by doubling distances (Kogge & Stone 1973). The association of a
-// lane's result depends on its place in the group alone, not on the group's width.
+// Inclusive scan over groups of kLanes lanes, with doubling distances (Kogge & Stone 1973). The association of a lane's
+// result depends only on its position in the group, not on the width of the group.
 template <class Op, int kLanes, class T>
 CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     CUSCAN_UNROLL
     for (int distance = 1; distance < kLanes; distance *= 2) {
         const T earlier = target::shuffle_up(value, distance);
         const bool has_earlier = lane_in_group >= distance;
-        // Small ones in all lanes, without a branch: scans side by side fill each other's waits.
+        // Small states are combined in all lanes, without a branch: independent scans then hide each other's latency.
         if (sizeof(T) > 16 && !has_earlier) continue;
         const T both = Op::combine(earlier, value);
         value = has_earlier ? both : value;
@@ -27,7 +27,7 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     return value;
 }
 
-// One or the other, word by word, in registers: the address of a value would have it in memory.
+// first ? one : other, word by word in registers: selecting between addresses would put the values in local memory.
 template <class T>
 CUSCAN_DEVICE T choose(bool first, const T& one, const T& other) {
     auto words = target::to_words(one);
@@ -37,13 +37,13 @@ CUSCAN_DEVICE T choose(bool first, const T& one, const T& other) {
     return target::from_words<T>(words);
 }
 
-// What the lanes' parts add up to, of kMany parts of each, a power of two: the total of the j-th, in the lanes whose number
-// ends in the bits of j. In the order of a scan: first neighbours, then pairs of them, ... With every step a lane goes on
-// with half as many.
+// Reduces kMany parts per lane (a power of two) across the warp. The total of part j ends up in the lanes whose number
+// ends in the bits of j. The association is that of a scan: neighbours first, then pairs of neighbours, and so on. Each
+// step halves the number of parts per lane.
 template <class Op, class Total, int kDistance = 1, class Part, int kMany>
 CUSCAN_DEVICE Total warp_totals(const Part (&part)[kMany], int lane) {
     const bool is_later = lane & kDistance;
-    // One's own part and what the lane at kDistance gives of it.
+    // Combines the lane's own part with the one that its partner at kDistance sends.
     const auto with_partner = [&](const Part& own, const Part& given) {
         const Part other = target::shuffle_xor(given, kDistance);
         return Op::combine(convert<Total>(choose(is_later, other, own)), convert<Total>(choose(is_later, own, other)));
@@ -63,7 +63,7 @@ CUSCAN_DEVICE Total warp_totals(const Part (&part)[kMany], int lane) {
     }
 }
 
-// The first `count` warps' totals, from left to right; no meaning if there are none.
+// Folds the totals of the first `count` warps from left to right; undefined if `count` is 0.
 template <class Op, int kWarps, class State>
 CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
     State all = totals[0];
@@ -73,25 +73,26 @@ CUSCAN_DEVICE State fold_warps(const State (&totals)[kWarps], int count) {
     return all;
 }
 
-// The pairs of pairs that `number` totals, a power of two, make.
+// log2 of `number`, a power of two: the levels of a paired fold of so many totals.
 constexpr int levels_of(uint32 number) { return number > 1 ? 1 + levels_of(number / 2) : 0; }
 
-// Totals in a row, combined in pairs, the pairs in pairs, and so on up to 2^kLevels. What precedes total number i is made of
-// the blocks that the bits of i stand for, the largest first. Totals come one after the other, from number 0 on.
+// Up to 2^kLevels totals in a row, combined in pairs, the pairs in pairs, and so on. The prefix of total number i
+// consists of the blocks that the set bits of i stand for, the largest first. Totals are pushed in order, from number 0
+// on.
 //
-// A member for each level: the compiler would keep an array in memory, where numbers that it does not know choose of it.
+// One member per level instead of an array: the compiler keeps dynamically indexed arrays in local memory.
 template <class Op, int kLevels, class T>
 struct PairedFold : PairedFold<Op, kLevels - 1, T> {
-    using Rest = PairedFold<Op, kLevels - 1, T>;  // of pairs
-    T block;                                      // of one total
+    using Rest = PairedFold<Op, kLevels - 1, T>;  // the fold of pairs
+    T block;                                      // the last total with an even number
 
-    // Takes total number `number`; gives the largest block that ends with it.
+    // Pushes total number `number`; returns the largest block that ends with it.
     CUSCAN_DEVICE T push(uint32 number, const T& total) {
         if (number & 1) return Rest::push(number / 2, Op::combine(block, total));
         block = total;
         return total;
     }
-    // `prefix`, if there is one, and the totals before number `number`, block by block.
+    // `prefix`, if it exists, combined with the totals before number `number`, block by block.
     CUSCAN_DEVICE T before(uint32 number, bool has_prefix, const T& prefix) const {
         const T larger = Rest::before(number / 2, has_prefix, prefix);
         return number & 1 ? join<Op>(has_prefix || number > 1, larger, block) : larger;
@@ -103,12 +104,12 @@ struct PairedFold<Op, 0, T> {
     CUSCAN_DEVICE T before(uint32, bool, const T& prefix) const { return prefix; }
 };
 
-// The same of totals that kLanes lanes hold, one each, kStep lanes apart; `number` says which of them a lane has. Or `lanes`
-// hold them, a smaller power of two.
+// The same for kLanes totals held by lanes kStep apart, one per lane; `number` is the number of the calling lane's
+// total. `lanes`, a smaller power of two, may restrict the number of totals.
 template <class Op, int kLanes, class T, int kStep = 1>
 struct PairedLanes {
-    PairedFold<Op, levels_of(kLanes), T> left;  // the blocks before this lane
-    T total;                                    // of all
+    PairedFold<Op, levels_of(kLanes), T> left;  // the blocks before this lane's total
+    T total;                                    // the total of all lanes
 
     CUSCAN_DEVICE PairedLanes(const T& own, uint32 number, int lanes = kLanes) : total(own) {
         combine<kStep>(left, number, lanes);

@@ -1,5 +1,5 @@
-// Scans that start anew at the boundaries of segments: any operator, over states that say whether a segment starts in
-// them. That comes as flags, as keys that change, or as bits of all elements; a thread keeps its own bits (elements.cuh).
+// Segmented scans: any operator, over states with a flag that says whether a segment starts in them. Segments are given
+// by flags, by changing keys, or by one bit per position; a thread keeps the bits of its own elements (elements.cuh).
 #pragma once
 #include "operators.cuh"
 
@@ -7,15 +7,15 @@ namespace cuscan {
 
 enum class Segments {
     kNone,
-    kReset,  // bool: a segment starts at this element
-    kKeys,   // a segment starts where the key differs from that of the element before
-    kBits,   // a bit for each position of the scan, in all rows alike: offsets (kernels/segment_starts.cuh)
+    kReset,  // bools: a segment starts at each true element
+    kKeys,   // a segment starts where the key differs from the previous element's
+    kBits,   // one bit per scan position, shared by all rows, computed from offsets (kernels/segment_starts.cuh)
 };
 
 template <class Value>
 struct Restartable {
-    Value value;      // of the last segment in it
-    uint32 restarts;  // whether a segment starts in it
+    Value value;      // aggregate since the last segment start
+    uint32 restarts;  // whether a segment starts in the range
 };
 template <class Op>
 struct Restarting {

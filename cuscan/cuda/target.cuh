@@ -1,7 +1,6 @@
-// Everything that touches the hardware, behind plain functions: the one header that another GPU, or the
-// simulator of the tests, replaces. The rest of the device code is ordinary C++17 on top of it.
-// Collectives (shuffle_up, broadcast, ballot) are called by all 32 lanes of a warp together;
-// sync_block by all threads of the block.
+// All hardware access, behind plain functions. A port to another GPU, or the simulator in the tests, replaces this
+// header; the rest of the device code is ordinary C++17 on top of it. All 32 lanes of a warp call the collectives
+// (shuffle_up, broadcast, ballot, ...) together; all threads of a block call sync_block.
 #pragma once
 
 #define CUSCAN_DEVICE __device__ __forceinline__
@@ -29,32 +28,34 @@ using float64 = double;
 namespace target {
 
 constexpr int kWarp = 32;
-// Bytes. Bulk copies are fastest between places in global and in shared memory that are as far beyond a multiple of a line;
-// as far beyond a multiple of a sector is better than nothing.
+// Bytes. Bulk copies are fastest if source and destination have the same offset within a line; the same offset within a
+// sector is second best.
 constexpr int kLine = 128, kSector = 32;
 
-// ---- where am I ----------------------------------------------------------------------------------------------------
+// ---- thread and block indices --------------------------------------------------------------------------------------
 CUSCAN_DEVICE int thread_index() { return int(threadIdx.x); }
 CUSCAN_DEVICE uint32 block_index() { return blockIdx.x; }
 CUSCAN_DEVICE uint32 block_count() { return gridDim.x; }
 
-// ---- kernels of a stream ---------------------------------------------------------------------------------------------
-// A kernel may begin while those before it in its stream end. By a thread, before it or those that it then meets touch
-// memory that others may write, but for a workspace's tickets: waits until all of these are done.
+// ---- programmatic dependent launch ---------------------------------------------------------------------------------
+// A kernel may begin while earlier kernels of its stream are still running. This function waits until they have
+// completed. A thread calls it before it, or any thread that it then synchronises with, touches memory that other
+// kernels may write; only the tickets of a workspace are exempt.
 CUSCAN_DEVICE void wait_for_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// When a thread of each block has said so (or the block has returned), the next kernel may begin, if there is room beside
-// this one.
+// The next kernel may begin, if resources allow, once a thread of every block has called this or the block has
+// returned.
 CUSCAN_DEVICE void allow_next_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// The block's shared memory as one struct; uninitialised. The launch has to ask for as many bytes.
+// The block's dynamic shared memory as one struct, uninitialised. The launch must request at least sizeof(Shared)
+// bytes.
 template <class Shared>
 CUSCAN_DEVICE Shared& shared_memory() {
     extern __shared__ __align__(kLine) uint4 cuscan_shared_memory[];
@@ -63,20 +64,21 @@ CUSCAN_DEVICE Shared& shared_memory() {
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
 CUSCAN_DEVICE void sync_block() { __syncthreads(); }
-// Barriers of some warps of a block, or of all from different places in the code; `threads` in all, by number (1 to 15).
-// Called by whole warps, which these instructions expect to find together. A number in a register makes a block take all 16
-// barriers, of which an SM has few.
+// Named barriers (1 to 15) for `threads` threads: some warps of a block, or all of them from different places in the
+// code. Whole, converged warps call them. A number in a register makes the compiler reserve all 16 barriers for the
+// block, and an SM has few.
 template <int kNumber>
 CUSCAN_DEVICE void barrier_sync(int threads) {
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
 }
-CUSCAN_DEVICE void barrier_sync(int number, int threads) {  // in a kernel that has an SM to itself
+CUSCAN_DEVICE void barrier_sync(int number, int threads) {  // for kernels with one block per SM
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
-// All blocks of a cluster, by all of their threads that have not returned: who has waited knows that all have arrived, and
-// that their barriers (below) are ready. It need not know more: what threads did to memory before takes time to be seen.
+// Cluster-wide barrier, for all threads of the cluster that have not returned. After the wait, all threads have arrived
+// and their mbarriers (below) are initialised. The arrival is relaxed, because publishing earlier writes would take
+// time and no caller depends on them.
 CUSCAN_DEVICE void cluster_arrive() {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -87,7 +89,7 @@ CUSCAN_DEVICE void cluster_wait() {
 }
 CUSCAN_DEVICE uint32 ballot(bool predicate) { return __ballot_sync(~0u, predicate); }
 
-// A value of any type as 32-bit words, so that shuffles and tile states need no case for each type.
+// A value of any type as 32-bit words, so that shuffles and published values need no overload per type.
 template <class T>
 struct Words {
     static constexpr int kCount = int((sizeof(T) + 3) / 4);
@@ -106,7 +108,7 @@ CUSCAN_DEVICE T from_words(const Words<T>& words) {
     return value;
 }
 
-// The value of the lane `distance` below; the lane's own value where there is none.
+// The value of the lane `distance` below; the calling lane's own value if there is no such lane.
 template <class T>
 CUSCAN_DEVICE T shuffle_up(const T& value, int distance) {
     Words<T> words = to_words(value);
@@ -115,7 +117,7 @@ CUSCAN_DEVICE T shuffle_up(const T& value, int distance) {
     return from_words<T>(words);
 }
 
-// The value of the lane whose number differs in the bits of `mask`.
+// The value of lane (own lane ^ mask).
 template <class T>
 CUSCAN_DEVICE T shuffle_xor(const T& value, int mask) {
     Words<T> words = to_words(value);
@@ -133,7 +135,7 @@ CUSCAN_DEVICE T broadcast(const T& value, int lane) {
     return from_words<T>(words);
 }
 
-// The value of lane `source`, which each lane chooses for itself.
+// The value of lane `source`, which may differ from lane to lane.
 template <class T>
 CUSCAN_DEVICE T shuffle(const T& value, int source) {
     Words<T> words = to_words(value);
@@ -142,11 +144,13 @@ CUSCAN_DEVICE T shuffle(const T& value, int source) {
     return from_words<T>(words);
 }
 
-// What is the same in all lanes, as the compiler then knows: it need not care for lanes that go different ways.
+// A value that is equal in all lanes, in a form that the compiler recognises as uniform, so that it need not handle
+// divergence.
 CUSCAN_DEVICE bool uniform(bool predicate) { return ballot(predicate) != 0; }
 CUSCAN_DEVICE int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-// The same number, from which all is computed anew: the compiler would keep it in registers, of which there are too few.
+// Returns `number`, opaque to the compiler: values derived from it are recomputed and do not occupy registers
+// meanwhile.
 CUSCAN_DEVICE int anew(int number) {
     asm volatile("" : "+r"(number));
     return number;
@@ -154,7 +158,7 @@ CUSCAN_DEVICE int anew(int number) {
 
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
-// For words of shared memory that lanes of one warp set bits of.
+// Sets bits of a word in shared memory that several lanes of a warp update.
 CUSCAN_DEVICE void set_bits(uint32* word, uint32 bits) { atomicOr(word, bits); }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
@@ -181,9 +185,9 @@ struct WordOf<16> {
     using type = uint4;
 };
 
-// One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. No hint to the caches here or in bulk
-// copies: a scan that brings in lines to be evicted first finds no room beside the lines that other kernels have left.
-// These are the default accesses, by name: the compiler does not move them as it moves plain ones, which spills registers.
+// One load or store of sizeof(T) = 1, 2, 4, 8 or 16 bytes, aligned to its size. Neither these nor the bulk copies have
+// cache hints: evict-first lines find no room beside the lines that other kernels have left in the cache. The
+// intrinsics are the default accesses spelled out: the compiler reorders plain accesses, and then spills registers.
 template <class T>
 CUSCAN_DEVICE T load_vector(const T* address) {
     using Word = typename WordOf<sizeof(T)>::type;
@@ -199,7 +203,7 @@ CUSCAN_DEVICE void store_vector(T* address, const T& value) {
     memcpy(&word, &value, sizeof(T));
     __stwb(reinterpret_cast<Word*>(address), word);
 }
-// Relaxed, device-wide: for words that another block writes or reads meanwhile.
+// Relaxed, device scope: for words that other blocks access concurrently.
 CUSCAN_DEVICE uint64 load_relaxed(const uint64* address) {
     uint64 value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
@@ -208,11 +212,12 @@ CUSCAN_DEVICE uint64 load_relaxed(const uint64* address) {
 CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
-// Two words in one access; each is whole, the pair may tear.
+// Two words in one access. Each word is atomic; the pair may tear.
 CUSCAN_DEVICE void load_relaxed(const uint64* address, uint64& first, uint64& second) {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(address) : "memory");
 }
-// The same if they are wanted, without a branch: loads after a branch would wait for those before it.
+// Predicated loads, without a branch: loads after a branch would wait for the loads before it. If not `wanted`, the
+// words keep their values.
 CUSCAN_DEVICE void load_relaxed(bool wanted, const uint64* address, uint64& word) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0;\n"
@@ -235,11 +240,11 @@ CUSCAN_DEVICE void store_relaxed(uint64* address, uint64 first, uint64 second) {
 CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(address, 1u); }
 CUSCAN_DEVICE uint64 atomic_increment(uint64* address) { return atomicAdd(address, 1ull); }
 CUSCAN_DEVICE void atomic_raise(uint64* address, uint64 least) { atomicMax(address, least); }
-// Between two looks at a word that is not there yet: leaves the memory to those who will write it.
+// Back-off between two polls of a word that is not published yet: leaves memory bandwidth to its writer.
 CUSCAN_DEVICE void pause() { __nanosleep(40); }
 CUSCAN_DEVICE void fence() { __threadfence(); }
 
-// ---- copies from global to shared memory that nobody waits for until a barrier says so ------------------------------
+// ---- asynchronous copies between global and shared memory -----------------------------------------------------------
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 constexpr bool kHasBulkCopy = true;
 #else
@@ -248,14 +253,14 @@ constexpr bool kHasBulkCopy = false;
 
 CUSCAN_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
 
-// Before bulk copies to where threads have read or written.
+// Orders earlier reads and writes of shared memory by threads before later bulk copies.
 CUSCAN_DEVICE void fence_before_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// From shared to global memory, by one thread, when those that wrote the source have called fence_before_copies, and met;
-// `bytes`, source and destination are multiples of 16.
+// Bulk copy from shared to global memory, by one thread, after the threads that wrote the source have called
+// fence_before_copies and synchronised. `bytes`, source and destination are multiples of 16.
 CUSCAN_DEVICE void store_in_bulk(void* destination, const void* source, uint32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
@@ -264,22 +269,22 @@ CUSCAN_DEVICE void store_in_bulk(void* destination, const void* source, uint32 b
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
-// Until the sources of all that this thread has staged have been read.
+// Waits until the sources of all bulk stores of this thread have been read.
 CUSCAN_DEVICE void wait_for_bulk_stores() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
-// By threads that have made barriers.
+// Called by a thread after it has initialised mbarriers.
 CUSCAN_DEVICE void fence_after_init() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 
-// Lives in shared memory. Phase after phase, counted from 0, it waits for `arrivals` of threads and for the bytes that one
-// of them expects. All that the arriving threads did before is seen by those who have waited. One thread calls init, and
-// fence_after_init before others may know; nobody may wait for a phase before the one before it is over.
+// An mbarrier in shared memory. Phases count from 0; each completes after `arrivals` arrivals and after the bytes that
+// one of them expects. Writes before an arrival are visible after a wait. One thread calls init and fence_after_init
+// before other threads use the barrier. A thread may wait for a phase only after the previous phase has completed.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 struct Barrier {
     uint64 state;
@@ -290,7 +295,7 @@ struct Barrier {
     CUSCAN_DEVICE void arrive() {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
     }
-    // Arrives, and makes the phase wait for the bytes of copies, or of words that other threads send.
+    // Arrives, and makes the phase wait for `bytes` more bytes of copies, or of words that other threads send.
     CUSCAN_DEVICE void expect(uint32 bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                      : "memory");
@@ -302,7 +307,8 @@ struct Barrier {
                      "l"(source), "r"(bytes), "r"(shared_address(&state))
                      : "memory");
     }
-    // A thread's own copy of sizeof(T) = 4, 8 or 16 bytes, source and destination aligned to them.
+    // Asynchronous copy of sizeof(T) = 4, 8 or 16 bytes by the calling thread; source and destination are aligned to
+    // the size.
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {
         if constexpr (sizeof(T) == 16)
@@ -313,8 +319,9 @@ struct Barrier {
                          "n"(int(sizeof(T)))
                          : "memory");
     }
-    // Words to the same place in the shared memory of block `block` of the cluster, whose barrier of this place expects
-    // their bytes. The destination is aligned to 16 bytes, or to the largest power of two that divides its size.
+    // Sends words to the corresponding address in the shared memory of block `block` of the cluster. The barrier at
+    // this barrier's address in that block expects their bytes. The destination is aligned to 16 bytes, or to the
+    // largest power of two that divides its size.
     template <class T>
     CUSCAN_DEVICE void send(int block, Words<T>* destination, const Words<T>& words) {
         constexpr int kCount = Words<T>::kCount, kStep = kCount % 4 == 0 ? 4 : kCount % 2 == 0 ? 2 : 1;
@@ -339,11 +346,11 @@ struct Barrier {
                     : "memory");
         }
     }
-    // Arrives when all copies of this thread have.
+    // Arrives once all copies of this thread have completed.
     CUSCAN_DEVICE void arrive_loaded() {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
     }
-    // By threads on their own, or (together) by a whole warp: then the compiler can rely on all going on together.
+    // `wait` is for single threads. `wait_together` is for a whole warp, which the compiler then treats as converged.
     CUSCAN_DEVICE void wait(uint32 phase) {
         while (!is_over(phase)) {
         }
@@ -354,7 +361,7 @@ struct Barrier {
     }
 
 private:
-    // Where what is at `pointer` in this block's shared memory is in that of another block of the cluster.
+    // The address in the shared memory of block `block` that corresponds to `pointer` in this block's.
     static CUSCAN_DEVICE uint32 address_in(int block, const void* pointer) {
         uint32 address;
         asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(block));
@@ -370,7 +377,7 @@ private:
     }
 };
 #else
-// The same without bulk copies.
+// The same without mbarriers and bulk copies: copies of single elements are synchronous.
 struct Barrier {
     uint32 arrivals, arrived;
 
@@ -405,12 +412,12 @@ private:
 };
 #endif
 
-// ---- arithmetic that C++ does not spell ----------------------------------------------------------------------------
-// `sum` and the four bytes, or the two halves, of a word.
+// ---- arithmetic that C++ does not express --------------------------------------------------------------------------
+// `sum` plus the four bytes, or the two halves, of a word.
 CUSCAN_DEVICE uint32 add_bytes(uint32 word, uint32 sum) { return __dp4a(word, 0x01010101u, sum); }
 CUSCAN_DEVICE uint32 add_halves(uint32 word, uint32 sum) { return __dp2a_lo(word, 0x0101u, sum); }
-// Four of the eight bytes of two words. The selector has a digit for each, the lowest byte's last: 0 to 3 of `low`, 4 to 7
-// of `high`; and 8 more for the byte's top bit in place of all its bits.
+// Selects four of the eight bytes of two words. The selector has a hex digit per result byte, the lowest byte last: 0
+// to 3 for `low`, 4 to 7 for `high`; plus 8 to replicate the byte's top bit in place of the byte.
 template <uint32 kSelector>
 CUSCAN_DEVICE uint32 pick_bytes(uint32 low, uint32 high) {
     uint32 bytes;
@@ -435,7 +442,7 @@ CUSCAN_DEVICE uint16 float_to_half(float32 value) {
 }
 CUSCAN_DEVICE float32 bits_to_float(uint32 bits) { return __uint_as_float(bits); }
 CUSCAN_DEVICE uint32 float_to_bits(float32 value) { return __float_as_uint(value); }
-// To the nearest, of two the even one.
+// Rounds to nearest, ties to even.
 CUSCAN_DEVICE uint16 float_to_bfloat(float32 value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint16 bits;
@@ -447,7 +454,7 @@ CUSCAN_DEVICE uint16 float_to_bfloat(float32 value) {
 #endif
 }
 
-// Both of a word, the first in its low half.
+// Two values packed into a word, the first in its low half.
 CUSCAN_DEVICE uint32 floats_to_halves(float32 low, float32 high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32 word;
@@ -467,19 +474,19 @@ CUSCAN_DEVICE uint32 floats_to_bfloats(float32 low, float32 high) {
 #endif
 }
 
-// IEEE sums and products that are never contracted to a fused multiply-add, so that a scan has the same bits everywhere.
+// IEEE sums and products, never contracted to a fused multiply-add, so that a scan gives the same bits everywhere.
 CUSCAN_DEVICE float32 add_rn(float32 a, float32 b) { return __fadd_rn(a, b); }
 CUSCAN_DEVICE float64 add_rn(float64 a, float64 b) { return __dadd_rn(a, b); }
 CUSCAN_DEVICE float32 mul_rn(float32 a, float32 b) { return __fmul_rn(a, b); }
 CUSCAN_DEVICE float64 mul_rn(float64 a, float64 b) { return __dmul_rn(a, b); }
 
-// For sums that need not have the bits of another machine's.
+// Fused multiply-add, for sums whose bits need not match another machine's.
 CUSCAN_DEVICE float32 multiply_add(float32 a, float32 b, float32 c) { return __fmaf_rn(a, b, c); }
 CUSCAN_DEVICE float64 multiply_add(float64 a, float64 b, float64 c) { return __fma_rn(a, b, c); }
-// The smaller of two numbers; of a number and a NaN the number.
+// The smaller of two numbers; for a number and a NaN, the number.
 CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b); }
 CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
-// The larger, or smaller, of two numbers, either one of two zeros, or a NaN where there is one.
+// The larger, or smaller, of two numbers; either one of two zeros of different sign; a NaN if either argument is one.
 CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     float32 larger;
@@ -502,17 +509,17 @@ CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a !
 CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
 CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
 
-// exp of numbers that are not positive, to a few units of its last place, but what is next to nothing: one instruction of
-// the special-function unit, and one more.
+// exp of a number <= 0, accurate to a few ulps except where the result is negligible: one instruction of the
+// special-function unit and one multiplication.
 CUSCAN_DEVICE float32 exponential(float32 value) {
     float32 power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value * 1.4426950408889634f));
     return power;
 }
-// In fewer steps that wait for one another than those of exp: 2^n times a polynomial, fitted at the Chebyshev points of
-// |rest| <= ln(2) / 2, whose terms are found side by side. e^-700 stands for all that is less.
+// A shorter dependency chain than exp's: 2^n times a polynomial, fitted at the Chebyshev points of |rest| <= ln(2) / 2,
+// whose terms are independent. Arguments below -700 give e^-700.
 CUSCAN_DEVICE float64 exponential(float64 value) {
-    constexpr float64 kShift = 6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to an integer
+    constexpr float64 kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
     const float64 number = fmax(value, -700.0);
     const float64 shifted = __fma_rn(number, 1.4426950408889634, kShift), n = shifted - kShift;
     const float64 rest = __fma_rn(n, -1.9082149292705877e-10, __fma_rn(n, -0.6931471803691238, number));
@@ -526,7 +533,7 @@ CUSCAN_DEVICE float64 exponential(float64 value) {
     const float64 power = 1.0 + __fma_rn(second, tail, rest);
     return __hiloint2double(__double2hiint(power) + (__double2loint(shifted) << 20), __double2loint(power));
 }
-// a + log(b), for b that are 0 or not less than 1: log to 2^-22 of its own value or of 1, whichever is more.
+// a + log(b), for b = 0 or b >= 1. The error of log is at most 2^-22 of max(|log(b)|, 1).
 CUSCAN_DEVICE float32 add_logarithm(float32 a, float32 b) {
     float32 log2;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(b));

@@ -1,12 +1,12 @@
-// Element types and the conversions between them. `convert<To>(from)` rounds once, wraps between integers, and makes a bool
-// of "not zero". Floating point becomes an integer by truncation to 64 bits, which saturates (a NaN gives 0), and wraps from
-// there: C++ leaves the rest undefined, and machines differ.
+// Element types and the conversions between them. `convert<To>(from)` rounds once, wraps between integers, and maps any
+// nonzero value to true. Floating point to integer truncates to 64 bits with saturation (a NaN gives 0) and wraps from
+// there: C++ leaves out-of-range conversions undefined, and machines differ.
 #pragma once
 #include "target.cuh"
 
 namespace cuscan {
 
-// A bool in memory: any byte that is not zero is true.
+// A bool in memory: any nonzero byte is true.
 struct boolean {
     uint8 bits;
 };
@@ -32,7 +32,7 @@ CUSCAN_DEVICE uint32 arithmetic(boolean value) { return value.bits != 0; }
 CUSCAN_DEVICE float32 arithmetic(float16 value) { return target::half_to_float(value.bits); }
 CUSCAN_DEVICE float32 arithmetic(bfloat16 value) { return target::bits_to_float(uint32(value.bits) << 16); }
 
-// Floats of 16 bits, two to a word, the first in its low half: one instruction each way.
+// 16-bit floats packed two to a word, the first in the low half: one instruction per conversion.
 template <class T>
 constexpr bool kIsHalf = false;
 template <>
@@ -54,7 +54,7 @@ struct Halves<bfloat16> {
     static CUSCAN_DEVICE uint32 word(float32 low, float32 high) { return target::floats_to_bfloats(low, high); }
 };
 
-// ---- narrowing from one ----
+// ---- narrowing from an arithmetic type ----
 template <class T>
 constexpr bool kIsFloat = false;
 template <>
@@ -73,7 +73,7 @@ constexpr bool kIsInteger<int64> = true;
 template <>
 constexpr bool kIsInteger<uint64> = true;
 
-// Those that do not fill a word.
+// Integers smaller than a word.
 template <class T>
 constexpr bool kIsSmallInteger = false;
 template <>

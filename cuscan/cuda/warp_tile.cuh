@@ -1,6 +1,6 @@
-// A warp's share of a row on a contiguous axis: kVectors times kLanes vectors of kItems elements, in registers from load
-// to store. Lane l of vector r holds the elements from (r * kLanes + l) * kItems on. The order of the scan: the items of
-// a vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
+// A warp's part of a row on a contiguous axis: kVectors times kLanes vectors of kItems elements, in registers from load
+// to store. Lane l of vector r holds the elements from (r * kLanes + l) * kItems on. Order of the scan: the items of a
+// vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
 #pragma once
 #include "packed.cuh"
 #include "stage.cuh"
@@ -10,7 +10,7 @@ namespace cuscan {
 template <class Config, int kVectors, int kLanes>
 struct WarpTile {
     static constexpr int kItems = Config::kItems;
-    static constexpr int kStride = kLanes * kItems;  // from a thread's vector to its next
+    static constexpr int kStride = kLanes * kItems;  // elements from a thread's vector to its next
     static constexpr int kElements = kVectors * kStride;
     using Element = Elements<Config>;
     using State = typename Element::State;
@@ -19,16 +19,17 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
 
-    // Vectors that are added up together, where no results are stored.
+    // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two that divides
+    // kVectors.
     static constexpr int kTogether = kVectors & -kVectors;
 
     Items<Config, kVectors, kItems> items;
-    // This thread's vector r: what precedes it in the warp tile (not: vector 0 of lane 0). Or, where no results are stored,
-    // lane l: what vector r * kTogether + l % kTogether of all lanes adds up to.
+    // before[r] is the prefix of this thread's vector r within the warp tile (undefined for vector 0 of lane 0). If no
+    // results are stored, lane l instead holds the total over all lanes of vector r * kTogether + l % kTogether.
     State before[Element::kStores ? kVectors : kVectors / kTogether];
 
-    // Values that are in no stage, to registers. `first`: the position in the row at which the warp tile begins; `length`:
-    // the elements of the row, at or beyond whose end no memory is touched.
+    // Loads the values that are in no stage into registers. The warp tile begins at position `first` of the row, which
+    // has `length` elements; no memory outside the array is accessed.
     template <class Source>
     CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                                    int lane) {
@@ -40,14 +41,15 @@ struct WarpTile {
                 reader.template each<kArray>([&](int r, const auto& vector) { vectors[r] = vector; });
         });
     }
-    // Where segments start, if bits say it: those of a vector are in one word. Called before load_flags.
+    // Finds the segment starts that are given as bits; the bits of a vector lie in one word. Called before load_flags.
     CUSCAN_DEVICE void find_segments(const Place& row, const Shape& geometry, int64 first, int lane,
                                      const typename Element::Initial& initial) {
         const int64 position = first + lane * kItems;
         items.clear(geometry, position, initial);
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) items.index += Element::counted(row);
         if constexpr (Config::kSegments == Segments::kBits) {
-            static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0), "vectors lie alike in their words");
+            static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0),
+                          "a thread's vectors have the same place in their words");
             const uint32* const words = (const uint32*)row.array[Numbers::kSegments] + position / 32;
             const int left = clamp(geometry.elements() - position, kElements);
             uint32 word[kVectors];
@@ -58,7 +60,7 @@ struct WarpTile {
                 items.restarts.set(r * kItems, word[r] >> position % 32 & ((1u << kItems) - 1));
         }
     }
-    // The mask, and where segments start otherwise.
+    // Loads the mask, and finds the segment starts that are given as flags or keys.
     template <class Source>
     CUSCAN_DEVICE void load_flags(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                                   int lane) {
@@ -67,7 +69,7 @@ struct WarpTile {
             reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
             reader.template each<Numbers::kSegments>([&](int r, auto reset) {
-                // A result behind the last element shows that no segment starts there, whatever a stage holds.
+                // The result behind the last element must not restart, but a stage may hold anything there.
                 if constexpr (Config::kIncludesInitial && Source::template holds<Numbers::kSegments>()) {
                     CUSCAN_UNROLL
                     for (int i = 0; i < kItems; ++i)
@@ -78,12 +80,13 @@ struct WarpTile {
         if constexpr (Config::kSegments == Segments::kKeys) compare_keys(reader);
     }
 
-    // Fills `before`. Returns the aggregate of the warp tile, in every lane (kLanes = 32 or a single vector only).
+    // Fills `before`. Returns the aggregate of the warp tile in every lane (only if kLanes is 32 or kVectors is 1).
     CUSCAN_DEVICE State scan(int lane) {
         return scan<kVectors>(lane, [](int) {});
     }
-    // Values in a stage are read, and not kept: registers are scarce while what precedes the tile is waited for. Where no
-    // results are stored nothing waits: all are read at once, then taken() is called.
+    // The same with values in a stage. They are not kept, because registers are scarce while the warp waits for the
+    // tile's prefix; store() reads them again. If no results are stored, nothing waits: all values are read at once,
+    // and then taken() is called.
     template <class Source, class Taken>
     CUSCAN_DEVICE State scan(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
                              Taken taken) {
@@ -99,8 +102,8 @@ struct WarpTile {
         return is_short<Source>(geometry, first) ? scan_some(Number<1>()) : scan_some(Number<kVectors>());
     }
 
-    // Before store, where a carry goes out: at_end(state) is called by the thread with the row's last element, if the warp
-    // tile has it: what that adds up to, up to there.
+    // For outgoing carries, before store(): if the warp tile contains the row's last element, the thread that holds it
+    // calls at_end(the total of the warp tile up to that element).
     template <class Source, class AtEnd>
     CUSCAN_DEVICE void sum_to_end(const Source& source, const Place& row, const Shape& geometry, int64 first, int lane,
                                   AtEnd at_end) {
@@ -125,13 +128,13 @@ struct WarpTile {
             if (i <= own) sum = join<Op>(vector > 0 || lane > 0 || i > 0, sum, item[i]);
         at_end(sum);
     }
-    // Whether the row's last element is in the warp tile that begins at `first`.
+    // Whether the warp tile that begins at `first` contains the row's last element.
     static CUSCAN_DEVICE bool has_end(const Shape& geometry, int64 first) {
         const int64 last = geometry.elements() - 1 - first;
         return last >= 0 && last < kElements;
     }
-    // `length`: the results of the row. `prefix`: what precedes the warp tile in the row, if anything does. Values in a
-    // stage are read once more. Runs of results that are shifted go to memory in pieces.
+    // Stores results. The row has `length` results; `prefix` is the state before the warp tile, if has_prefix. Staged
+    // values are read a second time. Shifted results are written in aligned pieces.
     template <class Source>
     CUSCAN_DEVICE void store(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
                              int lane, bool has_prefix, const State& prefix) {
@@ -158,7 +161,7 @@ struct WarpTile {
                 stores.at(k).finish(item, count(kEnd));
             });
         };
-        // Of the results from vector r on: how many there are, or how far behind the last one it is.
+        // The number of results from vector r on; negative if the vector lies behind the last result.
         const auto some = [&](int r) { return clamp(left + kItems, kElements + kItems) - kItems - r * kStride; };
         if (is_short<Source>(geometry, first))
             store_all(Number<1>(), Number<1>(), some);
@@ -167,7 +170,7 @@ struct WarpTile {
         else
             store_all(Number<kVectors>(), Number<1>(), some);
     }
-    // Whether the warp tile has elements only, in all rows that the warp works on.
+    // Whether the warp tile lies within the row, for all rows that the warp works on.
     static CUSCAN_DEVICE bool lies_inside(int64 length, int64 first) {
         const bool inside = length - first >= kElements;
         return kLanes == target::kWarp ? inside : !target::uniform(!inside);
@@ -179,7 +182,7 @@ struct WarpTile {
         Vector<Type, kItems> vector;
         float32 last;
 
-        // Results one by one; two of 16 bits become a word at once.
+        // Takes results one by one; pairs of 16-bit floats are converted to a word together.
         template <class Number>
         CUSCAN_DEVICE void take(int i, Number result) {
             if constexpr (kIsHalf<Type> && kItems % 2 == 0) {
@@ -191,7 +194,8 @@ struct WarpTile {
         }
     };
     using Outputs = Pack<Output, typename Config::Results>;
-    // The results of vector r. `visit` sees each item's number and state, unless sums are packed: then nobody asks for them.
+    // Computes the results of vector r, and calls visit(item number, state) for each item. Packed sums have no use for
+    // the calls and skip them.
     template <class Visit>
     CUSCAN_DEVICE void run(int r, Running<Config>& running, Outputs& output, Visit visit) const {
         if constexpr (Packed<Config>::kFits) {
@@ -207,8 +211,8 @@ struct WarpTile {
     }
 
 private:
-    // What a stage holds beyond the row's end, `left` elements from this thread's first, becomes zero, for operators that
-    // might not stand it: those of users.
+    // Zeroes what a stage holds beyond the row's end, which is `left` elements after this thread's first: user-defined
+    // operators might not tolerate arbitrary values.
     template <class Vector>
     static CUSCAN_DEVICE void clear_beyond(Vector& vector, int r, int64 left) {
         if constexpr (Config::kClearsBeyond) {
@@ -217,7 +221,7 @@ private:
                 if (r * kStride + i >= left) vector.item[i] = {};
         }
     }
-    // Vectors that a thread reads from a stage before it goes on to use them; more would take more registers than there are.
+    // Vectors that a thread reads from a stage before it uses them; more would exceed the registers.
     static constexpr int kAtATime = 2;
     template <int kMany = kAtATime, class Reader>
     CUSCAN_DEVICE void read_staged(const Reader& reader, int r) {
@@ -230,7 +234,7 @@ private:
             }
         });
     }
-    // A vector whose number the compiler does not know.
+    // A copy of one vector whose number is known only at run time.
     template <class Reader>
     CUSCAN_DEVICE Items<Config, 1, kItems> one_vector(const Reader& reader, int vector) const {
         Items<Config, 1, kItems> one;
@@ -253,13 +257,13 @@ private:
         return one;
     }
 
-    // Whether a row's last warp tile, in a stage, is no more than a vector of each thread.
+    // Whether a staged warp tile ends the row and has at most one vector per thread.
     template <class Source>
     static CUSCAN_DEVICE bool is_short(const Shape& geometry, int64 first) {
         return Source::template holds<0>() && target::uniform(geometry.axis.size - first <= kStride);
     }
 
-    // The first kMany vectors; read(r) brings vector r.
+    // Scans the first kMany vectors; read(r) reads vector r.
     template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
         if constexpr (!Element::kStores) return add_up<kMany>(lane, false);
@@ -286,8 +290,8 @@ private:
         return aggregate;
     }
 
-    // In place of the scan, where no results are stored: the values are in registers. `quick`: only what all of the warp
-    // tile adds up to is asked for.
+    // Replaces the scan if no results are stored; values are in registers. `quick`: the caller needs the aggregate
+    // alone, not `before`.
     template <int kMany>
     CUSCAN_DEVICE State add_up(int lane, bool quick) {
         if constexpr (Quick<Op>::kExists) {
@@ -314,7 +318,7 @@ private:
         }
         return vectors_before(kMany);
     }
-    // What the first `count` vectors add up to.
+    // The total of the first `count` vectors, in every lane.
     CUSCAN_DEVICE State vectors_before(int count) const {
         State all = target::broadcast(before[0], 0);
         CUSCAN_UNROLL
@@ -322,7 +326,7 @@ private:
             if (r < count) all = Op::combine(all, target::broadcast(before[r / kTogether], r % kTogether));
         return all;
     }
-    // What precedes a run in the warp tile, which is that lane's of a vector (not: vector 0 of lane 0).
+    // The prefix of this lane's run of vector `vector` within the warp tile (undefined for vector 0 of lane 0).
     CUSCAN_DEVICE State before_run(const State (&item)[kItems], int vector, int lane) const {
         State total = item[0];
         CUSCAN_UNROLL
@@ -352,7 +356,7 @@ private:
         }
     }
 
-    // How the vectors of a result are stored, from the first to the last.
+    // Stores the vectors of a result, from the first to the last.
     template <class Operand, bool kPieced = is_shifted(Operand::kAccess)>
     struct Store {
         using Type = typename Operand::Type;
@@ -377,7 +381,7 @@ private:
     using StoreOf = Store<Operand>;
     using Stores = Pack<StoreOf, typename Config::Results>;
 
-    // Vector r, of which `count` results exist, `left` results before the end of the row.
+    // Stores vector r: `count` of its results exist, and its first result is `left` results before the end of the row.
     template <class Reader>
     CUSCAN_DEVICE void store_vector_of(const Reader& reader, int r, int count, int64 left, Running<Config>& running,
                                        Stores& stores) {
@@ -392,7 +396,7 @@ private:
         });
     }
 
-    // How this thread gets at the arrays, one vector after the other.
+    // Reads this thread's part of the arrays, vector by vector.
     template <class Source>
     struct Reader {
         using ItsSource = Source;
@@ -402,7 +406,7 @@ private:
         const int64 length, first;
         const int lane;
 
-        // Calls take(r, vector r of this thread) for array kArray.
+        // Calls take(r, this thread's vector r of array kArray) for every r.
         template <int kArray, class Take>
         CUSCAN_DEVICE void each(Take take) const {
             using Operand = OperandOfArray<Config, kArray>;
@@ -418,14 +422,15 @@ private:
                 auto load_all = [&](auto count) {
                     CUSCAN_UNROLL
                     for (int r = 0; r < kVectors; ++r) {
-                        // Values are many: for each vector of them an address, where steps are not known.
+                        // Strided values: recompute each vector's address, or the compiler keeps all of them in
+                        // registers.
                         constexpr bool kAnew = Operand::kAccess == Access::kStrided && kArray < Config::Values::kCount;
                         const int along = kAnew ? target::anew(r * kStride) : r * kStride;
                         const Value* at = advance<Operand::kAccess>(item, step, along);
                         take(r, load_vector<Operand::kAccess, kItems>(at, step, count(r)));
                     }
                 };
-                if (length - first >= kElements) {  // the warp tile lies inside the row: nothing to test
+                if (length - first >= kElements) {  // the warp tile lies inside the row: no bounds checks
                     load_all([](int) { return kItems; });
                 } else {
                     const int left = clamp(length - first - lane * kItems, kElements);
@@ -433,8 +438,8 @@ private:
                 }
             }
         }
-        // The same in pieces, from the last vector to the first; all pieces that hold an element of the row lie in the
-        // array.
+        // The same in aligned pieces, from the last vector to the first. All pieces that hold an element of the row
+        // must lie within the array.
         template <int kArray, class Take>
         CUSCAN_DEVICE void each_piece(Take take) const {
             using Operand = OperandOfArray<Config, kArray>;
@@ -474,7 +479,7 @@ private:
             const int count = clamp(length - first, kElements);
             const Value* item = element<kArray>(-lane * kItems);
             const int beyond = elements_beyond<Operand::kAccess, kItems>(item);
-            // Elements to the end of the last piece.
+            // Elements from the warp tile's first to the end of the last piece.
             const int last = (count + beyond + kItems - 1) / kItems * kItems - beyond;
             const Value *from = advance<Operand::kAccess>(item, 0, -beyond),
                         *to = advance<Operand::kAccess>(item, 0, last - 1);
@@ -494,7 +499,7 @@ private:
             else
                 return read_shared<Operand::kAccess, Vector<typename Operand::Type, kItems>>(item);
         }
-        // In global memory, `along` elements from the thread's first.
+        // The element in global memory `along` elements after the thread's first.
         template <int kArray>
         CUSCAN_DEVICE const auto* element(int64 along) const {
             using Operand = OperandOfArray<Config, kArray>;
@@ -508,7 +513,7 @@ private:
         using Key = typename Config::SegmentOperand::Type;
         constexpr int kArray = Numbers::kSegments;
         const int64 origin = reader.first + reader.lane * kItems;
-        const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, or enough
+        const int left = clamp(reader.length - origin, kElements);  // elements from the thread's first on, capped
         reader.template each<kArray>([&](int r, const auto& vector) {
             const bool has_earlier = r > 0 || reader.first + target::anew(reader.lane) > 0;
             Key before = vector.item[0];

@@ -1,4 +1,4 @@
-"""From a request to a launch: kernel family, configuration, grid. Pure functions of frozen values."""
+"""Planning: choose the kernel family, configuration and grid for a request. Pure functions of frozen values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
 
-LOOKS = 8  # of a lane that seeks, which travel together at most, on these architectures; on others half as many
+LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; half as many on others
 
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
-    """The plan for a request with at least one element."""
+    """Return the plan for a request with at least one element."""
     layout = layout_of(request)
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)
@@ -35,7 +35,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
 
 
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
-    """A scan along another axis than the contiguous one: whichever family is the fastest that can."""
+    """Plan a scan along a non-contiguous axis, with the fastest family that supports it."""
     if layout.contiguous:
         return plan_panels(request, layout, target)
     if target.arch < BULK_ARCH:

@@ -1,4 +1,4 @@
-"""How vectors of the elements of each array are read and written."""
+"""Accesses: how kernels read and write vectors of each array's elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import ArraySpec
 
-STILL = (Access.BROADCAST, Access.NUMBER)  # to what does not vary along the axis
+STILL = (Access.BROADCAST, Access.NUMBER)  # operands that do not vary along the axis
 SHIFTED = (Access.SHIFTED, Access.SHIFTED_REVERSED)
 WORD = 4  # bytes
 
@@ -19,9 +19,9 @@ WORD = 4  # bytes
 def accesses_of(
     layout: Layout, along: Dimension, others: Sequence[Dimension], items: int, least: int = 1
 ) -> tuple[Access, ...]:
-    """How vectors of `items` neighbours along `along` can be read in every array, wherever `others` lead.
+    """Return each array's access for vectors of `items` neighbours along `along`, at any index of `others`.
 
-    They must be aligned to their own size, but to no more than one access takes, and to `least` bytes.
+    Aligned accesses require vectors aligned to their size, capped at the widest load, and to `least` bytes.
     """
     accesses: list[Access] = []
     steps = along.strides
@@ -33,7 +33,7 @@ def accesses_of(
         if step == 0:
             access = Access.NUMBER if spec.is_number else Access.BROADCAST
         elif abs(step) == size:
-            # A reversed vector ends with its first item: the byte behind that item is what must be aligned.
+            # A reversed vector ends with its first item, so the address behind that item must be aligned.
             places = spec.address + layout.offsets[array] + (size if step < 0 else 0)
             for dim in others:
                 places |= dim.strides[array]
@@ -44,14 +44,14 @@ def accesses_of(
 
 
 def shifted_access(spec: ArraySpec | None, step: int) -> Access:
-    """The access to vectors of neighbours along `step` that lie anywhere."""
+    """Return the access for vectors of unaligned neighbours along `step`, which is in bytes."""
     if spec is None or abs(step) != spec.dtype.itemsize:
         return Access.STRIDED
     return Access.SHIFTED if step > 0 else Access.SHIFTED_REVERSED
 
 
 def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[Access, ...], items: int) -> tuple[Access, ...]:
-    """The same, but dense arrays that are not aligned are shifted: results, and elements smaller than words."""
+    """Return `accesses` with unaligned dense arrays shifted: results, and elements smaller than 32-bit words."""
     values, results = len(request.values), len(request.results)
     beside = [i for i in flags(request.kind) if request.segments is None or request.segments.kind != "offsets"]
     found = list(accesses)
@@ -65,15 +65,18 @@ def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[Access, ...]
 
 
 def flags(kind: CallKind) -> range:
-    """The numbers of the arrays that say which elements count, and where segments start."""
+    """Return the numbers of the mask and of the segment flags or keys."""
     first = len(kind.values) + len(kind.results)
     return range(first, first + 2)
 
 
 def spans_of(layout: Layout, arrays: int) -> list[int]:
-    """Of the first so many arrays: bytes from scan position 0 to the lowest, and to the end of the highest element."""
+    """Return two numbers for each of the first `arrays` arrays.
+
+    They are the bytes from scan position 0 to the lowest element, and to the end of the highest.
+    """
     spans: list[int] = []
-    for spec, offset in zip(layout.arrays[:arrays], layout.offsets):  # noqa: B905  # the first of all
+    for spec, offset in zip(layout.arrays[:arrays], layout.offsets):  # noqa: B905  # only the first `arrays` of all
         if spec is None:
             spans += 0, 0
         elif offset:

@@ -1,4 +1,4 @@
-"""From what a kernel family has decided to a plan: the configuration, the geometry and the workspace."""
+"""Assemble a plan from a kernel family's decisions: configuration, geometry and workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
 
-MAX_TICKETS = 2**32 - 2**20  # of one launch: they are 32 bits, and every block takes a few too many
+MAX_TICKETS = 2**32 - 2**20  # per launch: tickets have 32 bits, and every block takes a few beyond the last
 
 
 def assemble(
@@ -45,11 +45,12 @@ def assemble(
     staged: tuple[int, ...] = (),
     beside: tuple[int, ...] = (),
 ) -> ScanPlan:
-    """A plan.
+    """Assemble the plan of a kernel family.
 
-    Blocks share strips if `chains` go through memory, in so many `strips`, by `batches`; or if they take `tickets`, and
-    publish so many `aggregates`, or `words`, and nothing else. Tiles of the arrays `staged` come through shared memory.
-    Words of the family's own, `beside`, lie behind struct Geometry.
+    Blocks share strips in two ways. With `chains`, the carries of so many chains go through the workspace, which has a
+    counter for each of `strips` and a table of `chains` * `batches` totals. With `tickets`, blocks publish `aggregates`
+    states, or `words` 64-bit words. The arrays `staged` pass through shared memory. `beside` are words of the family's
+    own that follow struct Geometry.
     """
     kind, index = request.kind, index_dtype(request)
     state, carry = state_bytes(kind, index)
@@ -60,7 +61,7 @@ def assemble(
         *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
         *(block, blocks_per_sm, shared_bytes, cluster),
     )
-    key = kind, accesses, staged, *decided, *constants.values()  # a family has the same constants always
+    key = kind, accesses, staged, *decided, *constants.values()  # a family always has the same constant names
     config = _configs.get(key) or keep(_configs, key, _configure(kind, layout, accesses, staged, constants, decided))
     size, strides = layout.axis
     columns, column_strides = column or _unit_dimension(len(layout.arrays))
@@ -70,12 +71,12 @@ def assemble(
         geometry += strides
         rows *= size
     geometry += rows, units, words
-    geometry += spans_of(layout, len(kind.sizes) + 2)  # with the mask and the flags
+    geometry += spans_of(layout, len(kind.sizes) + 2)  # values, results, mask and flags
     geometry += beside
     return new_tuple(ScanPlan, (config, grid, tuple(geometry), layout.offsets, words))
 
 
-_configs: Table[Any, Config] = Table()  # of kinds of calls and what was decided for them
+_configs: Table[Any, Config] = Table()  # by call kind and decisions
 _DECIDED = (
     *("family", "index", "grid", "levels", "batch_dims", "items", "state_bytes", "carry_bytes"),
     *("block", "blocks_per_sm", "shared_bytes", "cluster"),
@@ -90,7 +91,7 @@ def _configure(
     constants: dict[str, int],
     decided: tuple[Any, ...],
 ) -> Config:
-    """The configuration of a kind of call; `decided`: the values of `_DECIDED`."""
+    """Return the configuration for a kind of call; `decided` holds the values of `_DECIDED`."""
     operands = [
         _operand(spec.dtype, access, i in staged) if spec else Operand()
         for i, (spec, access) in enumerate(zip(layout.arrays, accesses, strict=True))
@@ -146,7 +147,7 @@ def _unit_dimension(arrays: int) -> Dimension:
 
 
 def index_dtype(request: ScanRequest) -> str:
-    """The type of positions in kernels. Those of carries come from anywhere."""
+    """Return the type of positions in kernels: 64 bits with carries, whose positions can be any."""
     kind = request.kind
     if not kind.op.indexed:
         return "uint32"
@@ -155,15 +156,15 @@ def index_dtype(request: ScanRequest) -> str:
 
 
 def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
-    """The axes that rows are counted along: one at least."""
+    """Return the batch axes: `others`, or one axis of size 1 if there are none."""
     return others or (_unit_dimension(len(layout.arrays)),)
 
 
 @functools.lru_cache(MOST)
 def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
-    """The sizeof of the operator's state within a tile, and from tile to tile.
+    """Return sizeof, in bytes, of the operator's state within a tile and of its carry between tiles.
 
-    With the mark of a segment where there are any.
+    Both include the segment flag of `Restartable` if the call has segments.
     """
     op = kind.op
     nbytes = []
@@ -179,7 +180,7 @@ def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
 
 
 def _struct_bytes(sizes: list[int], align: int = 0) -> int:
-    """The sizeof of a struct of members that are aligned to their sizes, or to `align` in all."""
+    """Return sizeof a struct whose members are aligned to their sizes, capped at `align` (default: no cap)."""
     end, align = 0, align or max(sizes)
     for size in sizes:
         step = min(size, align)
@@ -188,12 +189,12 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
 
 
 def strip_words(strips: int, chains: int, batches: int, carry: int) -> int:
-    """The words of a workspace that shared strips take: a counter for each, and a table of totals."""
+    """Return the 64-bit workspace words for shared strips: a counter per strip and a table of totals."""
     return round_up(strips, LINE_WORDS) + round_up(chains * batches * -(-carry // 4), LINE_WORDS)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:
-    """The number of places that some axes have together."""
+    """Return the product of the axes' sizes."""
     product = 1
     for size, _ in dims:
         product *= size
@@ -201,17 +202,17 @@ def product(dims: tuple[Dimension, ...]) -> int:
 
 
 def power_of_two(number: int, *, down: bool = False) -> int:
-    """The nearest power of two that is not smaller (or, `down`, not larger)."""
+    """Return the smallest power of two >= `number`, or with `down` the largest <= `number`."""
     return 1 << (number.bit_length() - 1 if down else (number - 1).bit_length())
 
 
 def round_up(number: int, step: int) -> int:
-    """The next multiple of `step`."""
+    """Return the smallest multiple of `step` that is >= `number`."""
     return -(-number // step) * step
 
 
 def check_tickets(tickets: int) -> None:
-    """Raise `ScanValueError` where a launch has more tickets than fit their type."""
+    """Raise `ScanValueError` if a launch needs more than `MAX_TICKETS` tickets."""
     if tickets > MAX_TICKETS:
         raise ScanValueError(
             f"x is too large for one call: it takes {tickets} tiles, and at most {MAX_TICKETS} are possible"

@@ -1,4 +1,4 @@
-"""Rows of some units, each worked on by a cluster at once (cluster.cuh)."""
+"""Plans of the cluster family: rows of a few units, each scanned by one cluster of blocks (cluster.cuh)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cuscan.planning.tuning import MASKED_THREADS, THREADS_PER_SM, TURN_UNITS
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
-CLUSTER_UNITS = 26  # of a row, beyond which tiles are faster
-SHARED_REST = 256  # bytes of shared memory for barriers and what alignment takes, at most
+CLUSTER_UNITS = 26  # units of a row, beyond which tiles are faster
+SHARED_REST = 256  # bytes of shared memory for barriers and alignment, at most
 
 
 class _Clusters(NamedTuple):
-    """How clusters take rows: blocks of one, units and warps of a block, and blocks of an SM."""
+    """A cluster's size in blocks, units per block, warps per unit, and blocks per SM."""
 
     cluster: int
     units: int
@@ -33,12 +33,12 @@ class _Clusters(NamedTuple):
 def plan_cluster(
     request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> ScanPlan | None:
-    """The plan of rows of some units; None where tiles take them."""
+    """Return the plan for rows of a few units, or None if the tiles family should scan them."""
     if target.arch < BULK_ARCH:
         return None
     batch, length = batch_of(layout, layout.others), layout.axis.size
     rows, row_units = product(batch), -(-length // order.unit)
-    # A row of one unit needs no more warps than it fills; the order does not notice.
+    # A row of one unit needs only the warps that it fills; their number does not change the order.
     warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
     clusters, threads = None, THREADS_PER_SM["cluster", max(request.kind.sizes)]
     if row_units <= CLUSTER_UNITS:
@@ -67,9 +67,9 @@ def plan_cluster(
 
 @functools.lru_cache(MOST)
 def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _Clusters | None:
-    """For rows so few and short that there is room for all at once, if an SM has so many threads."""
+    """Return clusters for rows that all run at once, with up to `threads` threads per SM; None if a row is too long."""
     largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
-    for units in (1, 2):  # of a block: as few as possible, so that many SMs take part
+    for units in (1, 2):  # per block: as few as possible, to spread a row over many SMs
         blocks_per_sm = max(threads // (units * warps * WARP), 1)
         cluster = power_of_two(-(-row_units // units))
         if cluster <= min(largest, -(-target.sm_count // GPCS) * blocks_per_sm):
@@ -80,7 +80,10 @@ def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _
 def _in_turn(
     request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> _Clusters | None:
-    """For many rows of a few units, aligned: a plain scan of them, where clusters are faster than tiles."""
+    """Return clusters that take rows in turn, or None if tiles are faster.
+
+    They take plain scans of many aligned rows of a few units.
+    """
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
     quick = dtype.kind in EXACT or dtype.name == "float32"
     if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or Access.STRIDED in accesses:

@@ -1,4 +1,4 @@
-"""What kernels are compiled for, and launches made of: frozen values, which planning decides on."""
+"""Frozen values that planning produces: kernel configurations and launch plans."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ HEADER_BYTES = 128  # struct Workspace
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that a plan is made for: architecture (90 for sm_90), SMs, shared memory of an SM in bytes.
+    """The GPU that a plan is made for: architecture (90 for sm_90), SM count, bytes of shared memory per SM.
 
-    `cluster`: blocks that run together as one cluster at most, where there are clusters; 0 for none.
+    `cluster` is the largest supported cluster size in blocks; 0 without clusters.
     """
 
     arch: int
@@ -27,23 +27,23 @@ class Target:
 class Access(str, Enum):
     """How vectors of an array's elements are read and written (`Access` in operands.cuh)."""
 
-    NONE = "None"  # there is no such array
+    NONE = "None"  # absent array
     VECTOR = "Vector"  # neighbours, aligned to the vector's size
-    REVERSED = "Reversed"  # the same, backwards
+    REVERSED = "Reversed"  # the same with step -1
     BROADCAST = "Broadcast"  # one element for the whole line
-    NUMBER = "Number"  # the same, and an argument of the kernel
+    NUMBER = "Number"  # the same, passed by value as a kernel argument
     STRIDED = "Strided"  # element by element
-    SHIFTED = "Shifted"  # neighbours that begin anywhere
+    SHIFTED = "Shifted"  # unaligned neighbours
     SHIFTED_REVERSED = "ShiftedReversed"
 
 
 class Operand(NamedTuple):
-    """An array as a kernel sees it: the C++ type of its elements, and how vectors of them are accessed."""
+    """An array of a kernel: the C++ type of its elements, and how the kernel accesses vectors of them."""
 
     type: str = "boolean"
     access: Access = Access.NONE
-    by_value: bool = False  # a number that is an argument itself
-    staged: bool = False  # tiles of it are staged (stage.cuh)
+    by_value: bool = False  # a number, passed as a kernel argument
+    staged: bool = False  # tiles pass through shared memory (stage.cuh)
 
     @property
     def present(self) -> bool:
@@ -55,7 +55,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """What a kernel is compiled for; the fields of the generated `struct Config` (source.py)."""
+    """A kernel's compile-time configuration: the fields of the generated `struct Config` (source.py)."""
 
     family: str
     op: str
@@ -80,7 +80,7 @@ class Config:
     skips_nan: bool
     has_initial: bool
     grid: bool
-    levels: int  # of the chain of units: of tiles, which look back
+    levels: int  # of the look-back over units: units, groups, sections
     batch_dims: int
     items: int
     state_bytes: int
@@ -89,27 +89,27 @@ class Config:
     block: int
     blocks_per_sm: int
     shared_bytes: int
-    cluster: int  # blocks that run together, on neighbouring SMs
+    cluster: int  # blocks per cluster; 1 without clusters
 
     @property
     def geometry(self) -> str:
-        """The struct that the kernel takes."""
+        """The name of the kernel's geometry struct."""
         return "PanelGeometry" if self.family == "panels" else "Geometry"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The arrays of the kernel by number (`Arrays` in operands.cuh); those that are present are its arguments."""
+        """The kernel's arrays by number (`Arrays` in operands.cuh); the present ones are its arguments."""
         beside = (self.mask, self.segment_operand, self.row_initial, self.last)
         return (*self.values, *self.results, *beside, *self.carry_in, *self.carry_out)
 
     @functools.cached_property
     def present(self) -> tuple[bool, ...]:
-        """Of each operand, whether the array is there."""
+        """For each operand, whether the kernel has the array."""
         return tuple(operand.present for operand in self.operands)
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
-        """Of each array that is there, its place among those of a call: those that are read, then those written."""
+        """For each present array, its index in a call's arrays: those that the kernel reads, then those it writes."""
         beside = (False, False, False, True)  # the last state is written
         written = (*(False for _ in self.values), *(True for _ in self.results), *beside)
         written += (*(False for _ in self.carry_in), *(True for _ in self.carry_out))
@@ -119,12 +119,12 @@ class Config:
 
     @functools.cached_property
     def reorders(self) -> bool:
-        """Whether its arrays are in another order than those of a call."""
+        """Whether the kernel's arrays are in another order than a call's."""
         return self.order != tuple(range(len(self.order)))
 
     @functools.cached_property
     def numbers(self) -> tuple[int, ...]:
-        """The places of the values that are numbers, and arguments themselves."""
+        """The indices of the values that are passed as numbers."""
         return tuple(place for place, operand in enumerate(self.values) if operand.by_value)
 
     def __hash__(self) -> int:
@@ -137,12 +137,12 @@ class Config:
 
 @dataclass(frozen=True)
 class StartsConfig:
-    """What the kernel that makes bits of offsets is compiled for: their C++ type."""
+    """The configuration of the kernel that converts segment offsets to bits; `offset` is their C++ type."""
 
     offset: str
-    warps: int = 8  # of a block
-    carries: bool = False  # a carry comes in, which only the first segment has
-    chunk: int = 256  # words of bits that a warp works on at a time
+    warps: int = 8  # per block
+    carries: bool = False  # whether a carry comes in; it belongs to the first segment only
+    chunk: int = 256  # 32-bit words of bits that a warp produces at a time
     blocks_per_sm: int = 8
     family: ClassVar[str] = "segment_starts"
     cluster: ClassVar[int] = 1
@@ -157,10 +157,10 @@ class StartsConfig:
 
 
 class ScanPlan(NamedTuple):
-    """A launch, complete but for the addresses.
+    """A launch, complete except for the addresses.
 
-    `geometry` is the kernel's struct Geometry as words. The offsets lead, in bytes, from each array's address to scan
-    position 0. `workspace_words` counts the 64-bit tile-state words.
+    `geometry` is the kernel's struct Geometry as 64-bit words. `offsets` are the bytes from each array's address to
+    scan position 0. `workspace_words` is the size of the workspace behind its header, in 64-bit words.
     """
 
     config: Config
@@ -171,16 +171,16 @@ class ScanPlan(NamedTuple):
 
     @property
     def units(self) -> int:
-        """The units of a line (struct Geometry: they follow the dimensions and the rows); 1 where none are counted."""
+        """Units per line, read from `geometry` (after the dimensions and the rows); 1 if the family counts none."""
         dimensions = 2 + self.config.batch_dims
         return self.geometry[dimensions * (1 + len(self.config.operands)) + 1]
 
     @property
     def present_offsets(self) -> tuple[int, ...]:
-        """The offsets of the arrays that there are: the arguments of the kernel."""
+        """The offsets of the present arrays, which are the kernel's arguments."""
         return tuple(itertools.compress(self.offsets, self.config.present))
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory that the launch needs beside the arrays."""
+        """Bytes of device memory that the launch needs in addition to the arrays."""
         return HEADER_BYTES + 8 * self.workspace_words if self.config.grid else 0

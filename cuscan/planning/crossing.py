@@ -1,4 +1,4 @@
-"""The axes of tiles of columns, where results may lie in another order than values."""
+"""The axes of panel tiles when results and values may differ in memory order."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from cuscan.order import SECTOR
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
 
-LINES = 576  # columns of a tile, all rows of the batch together, of an axis of 32 steps or more
-STEPS = 32
-MOST_ROWS = 128  # of threads above each other, which have 32 steps each
+LINES = 576  # columns of a tile, over all its batch rows, for an axis of 32 steps or more
+STEPS = 32  # steps per thread
+MOST_ROWS = 128  # rows of threads in a tile
 
 
 def tile_axes(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool, int]:
-    """The axes of tiles, so that memory moves few bytes beside those of the results and the values.
+    """Choose the axes of tiles so that partly used memory sectors waste little bandwidth.
 
-    The columns, and then the batch; whether tiles have many rows of the batch, too, as columns alone would not do for
-    results and values; and the bytes of an element of the results or the values, if these are neighbours along the
-    scanned axis.
+    By default columns run along the results' fastest axis. If the values have another fastest axis, the choice is the
+    one with the least waste: one axis for columns, or one for columns and one for batch rows.
 
-    By default columns are along the fastest axis of the results. Where values have another one, those axes are taken
-    that waste least: one for columns, or that and one for rows of the batch.
+    Returns:
+        The column axis followed by the batch axes; whether tiles also span the first batch axis, because columns alone
+        are inefficient for results and values; and the item size in bytes of the results or values that are contiguous
+        along the scanned axis (the smaller one if both are), or 0.
     """
     others, axis = layout.others, layout.axis
     sizes, values = request.kind.sizes, len(request.values)
     fast = _fastest(axis, others, 0, sizes[0])
-    # No two axes of a result are as fast.
+    # No two axes of a result have equal strides.
     if fast is None or abs(fast.strides[values]) == sizes[values]:
         return others, False, 0
     fast_of_result = _fastest(axis, others, values, sizes[values])
@@ -50,7 +51,7 @@ def tile_axes(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ..
 
 
 def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
-    """The axis along which an array has neighbours: the scanned one, or another."""
+    """Return the axis along which an array is contiguous, the scanned one first; None if there is none."""
     if abs(axis.strides[number]) == item and axis.size > 1:
         return axis
     for other in others:
@@ -60,7 +61,7 @@ def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: 
 
 
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:
-    """The bytes of a tile of such extents that an array has without gaps."""
+    """Return the bytes of an array that are contiguous in memory within a tile of the given extents."""
     steps = [abs(axis.strides[number]) for axis in axes]
     segment = item
     if item not in steps:
@@ -75,7 +76,10 @@ def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int,
 
 
 def sides(columns: int, outers: int, lines: int) -> tuple[int, int]:
-    """A part of so many columns and rows of the batch: of `lines` at most, about as many of both, or all of few."""
+    """Return the columns and batch rows of a tile with at most `lines` lines.
+
+    The tile is roughly square, but takes all columns or all batch rows if there are only few.
+    """
     side = math.isqrt(lines)
     if outers <= side + side // 2:
         return max(min(columns, lines // outers), 1), min(outers, lines)

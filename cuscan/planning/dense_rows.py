@@ -1,4 +1,4 @@
-"""Dense rows: how a block takes a stretch of them through shared memory (dense_rows.cuh), whatever their alignment."""
+"""Plans for dense rows of any alignment: each block passes a stretch of rows through shared memory (dense_rows.cuh)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 from cuscan.states import SCALAR
 
-_REST = 384  # bytes of shared memory beside the elements, at most: margins and barriers of three arrays
-_WARPS = 4  # of a block, at most
+_REST = 384  # bytes of shared memory beyond the elements, at most: margins and barriers of three arrays
+_WARPS = 4  # per block, at most
 
 
 class Stretches(NamedTuple):
-    """A kernel family and what it takes: constants for the compiler; warps, rows and shared memory of a block."""
+    """A kernel family, its compile-time constants, and the warps, rows and bytes of shared memory of a block."""
 
     family: str
     constants: dict[str, int]
@@ -31,10 +31,10 @@ class Stretches(NamedTuple):
 
 
 def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
-    """Whether rows that are not aligned can go through shared memory: dense, in the same direction in all arrays.
+    """Return whether unaligned rows can pass through shared memory: dense, and in the same direction in all arrays.
 
-    There must be several: a single row is for one warp anyway, whose kernel takes many lengths. The threads of
-    thread_rows are a row apart. They would meet in few banks if that were a multiple of 32 bytes.
+    There must be several rows: one warp scans a single row anyway, with a kernel that takes many lengths. The threads
+    of thread_rows are a row apart, which must not be a multiple of 32 bytes: they would conflict in few banks.
     """
     if len(layout.others) != 1 or not is_plain(request):
         return False
@@ -47,9 +47,9 @@ def lies_dense(request: ScanRequest, layout: Layout, order: Order) -> bool:
 
 
 def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
-    """Whether a scan is of one value to one result, with nothing beside but a mask and a number to begin with.
+    """Return whether a scan has one value, one result, and otherwise at most a mask and a scalar initial value.
 
-    And carries, if they do not matter.
+    `carries` allows carries, too.
     """
     kind = request.kind
     plain = kind.op.states is SCALAR and kind.segments is None and kind.last is None and not kind.include_initial
@@ -57,7 +57,7 @@ def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
 
 
 def _stretches_of(request: ScanRequest, layout: Layout, order: Order, blocks: int) -> Stretches:
-    """The family for dense rows, and how many of them a block takes: fewer where else there were not so many blocks."""
+    """Return the family for dense rows and the rows per block: fewer if there would be less than `blocks` blocks."""
     if _is_short(layout.axis.size, order):
         return _thread_rows(request, layout, blocks)
     vectors = -(-layout.axis.size // order.vector)
@@ -73,11 +73,12 @@ def _thread_rows(request: ScanRequest, layout: Layout, blocks: int) -> Stretches
 
 @functools.lru_cache(MOST)
 def _threads_of(length: int, sizes: tuple[int, ...], lowest: tuple[int, ...]) -> tuple[dict[str, int], int, int, int]:
-    """How threads take rows of a length, of arrays that begin at such addresses but for multiples of 16 bytes.
+    """Return how thread_rows takes rows of `length` elements; `lowest` holds each array's address modulo 16 bytes.
 
-    Constants, bytes of shared memory that an element takes, warps, and rows that one takes at a time.
+    Returns:
+        Constants, bytes of shared memory per element, warps per block, and rows that a warp takes at a time.
     """
-    side = 1  # rows of a thread side by side: whole 32-bit words, if that are not too many
+    side = 1  # adjacent rows per thread: enough to make whole 32-bit words, within SIDE_BYTES
     while side * length * min(sizes[:2]) % 4 and 2 * side * length * max(sizes) <= SIDE_BYTES:
         side *= 2
     units = [math.gcd(VECTOR_BYTES, side * length * size, lowest[i]) // size for i, size in enumerate(sizes)]
@@ -92,7 +93,10 @@ def _threads_of(length: int, sizes: tuple[int, ...], lowest: tuple[int, ...]) ->
 def _stretches(
     family: str, layout: Layout, blocks: int, constants: dict[str, int], room: int, warps: int, rows_of_warp: int
 ) -> Stretches:
-    """As many rows as fit if each element takes `room` bytes of shared memory; a warp takes so many rows at a time."""
+    """Return a block with as many rows as fit, at `room` bytes of shared memory per element.
+
+    A warp takes `rows_of_warp` rows at a time.
+    """
     row_bytes, at_a_time = constants["Longest"] * room, warps * rows_of_warp
     all_rows = layout.others[0].size
     turns = max(STRETCH_BYTES // (row_bytes * at_a_time), 1)
@@ -103,18 +107,18 @@ def _stretches(
 
 
 def _is_short(length: int, order: Order) -> bool:
-    """Whether a thread of its own scans a row."""
+    """Return whether rows are short enough for one thread each."""
     return length <= order.items * LANES // 2
 
 
 def _sizes(request: ScanRequest) -> tuple[int, ...]:
-    """The bytes of an element of the value, of the result, and of the mask if there is one."""
+    """Return the item sizes in bytes of the value, the result, and the mask if there is one."""
     sizes = request.kind.sizes
     return sizes if request.mask is None else (*sizes, request.mask.dtype.itemsize)
 
 
 def _lowest(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
-    """The address of the first element in memory, of each array."""
+    """Return the lowest address of each array."""
     back, lowest = layout.axis.size - 1 if layout.axis.strides[0] < 0 else 0, []
     for i, size in enumerate(sizes):
         spec = layout.arrays[i]
@@ -124,7 +128,7 @@ def _lowest(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
 
 
 def plan_dense_rows(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
-    """The plan of rows that are dense and not aligned."""
+    """Return the plan for dense, unaligned rows."""
     batch = batch_of(layout, layout.others)
     stretches = _stretches_of(request, layout, order, target.sm_count)
     block = stretches.warps * WARP

@@ -1,4 +1,4 @@
-"""A tile of panels in shared memory: where its arrays lie there, and how much it takes (panel_tile.cuh)."""
+"""Tiles of the panels family in shared memory: where their arrays lie, and their size (panel_tile.cuh)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
 
 RUN = COLUMNS.items  # steps
-FINDERS = 32  # threads: the last warp of a block finds the tiles
-PIECE = 16  # bytes that move at a time
-STORED_FROM = 32  # bytes: pieces of results begin with sectors
-RECIPROCAL_BITS = 20
-LANES = 32  # of a warp, which takes what the rows of threads of a column add up to
-WIDE_STATE = 8  # bytes, beyond which a thread takes twice the registers
-SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()
+FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
+PIECE = 16  # bytes of one copy
+STORED_FROM = 32  # bytes: stores of results start at sector boundaries
+RECIPROCAL_BITS = 20  # as in struct Pieces
+LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
+WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
+SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()  # levels of units in a section
 
 
 class Shape(NamedTuple):
-    """Of a tile: rows of threads; columns, and rows of the batch; the steps and the columns that these make."""
+    """The shape of a tile: thread rows, columns, batch rows; the total steps (height) and columns (width)."""
 
     rows: int
     columns: int
@@ -32,24 +32,24 @@ class Shape(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a thread has of a tile, and what a block is; the same for all calls of a kind but for a few cases."""
+    """A thread's share of a tile, and the block; the same for all calls of a kind except for a few cases."""
 
-    state: int  # bytes
-    carry: int
-    widest: int
-    pack: int  # columns that a thread takes as a vector
-    steps: int  # of a run
-    runs: int
-    slots: int  # columns of a thread
-    height: int  # steps of all runs
-    columns: int  # of a tile, at most
-    of_unit: int  # rows of threads that have a unit
-    many: int  # rows of threads whose totals a lane takes
-    per_sm: int  # blocks
-    threads: int  # of a block, beside those that find tiles
+    state: int  # bytes of a state
+    carry: int  # bytes of a carry
+    widest: int  # bytes of the widest item
+    pack: int  # adjacent columns that a thread accesses as a vector
+    steps: int  # per run
+    runs: int  # per thread
+    slots: int  # columns per thread
+    height: int  # steps per thread, in all runs
+    columns: int  # per tile, at most
+    of_unit: int  # thread rows per unit
+    many: int  # thread rows whose totals one lane takes
+    per_sm: int  # blocks per SM
+    threads: int  # worker threads per block, without FINDERS
 
     def beside(self, rows: int) -> int:
-        """The columns of a tile of so many rows of threads: threads that are left over have none."""
+        """Return the most columns of a tile with so many thread rows; leftover threads have no columns."""
         return self.threads // rows * self.slots
 
     def tile(self, rows: int, columns: int, outers: int) -> Shape:
@@ -57,25 +57,25 @@ class Share(NamedTuple):
 
 
 class PanelScan(NamedTuple):
-    """What shapes depend on."""
+    """The inputs of the choice of a tile's shape."""
 
-    length: int
+    length: int  # steps of the axis
     column: Dimension
     batch: tuple[Dimension, ...]
     share: Share
-    most: int  # columns of a tile
-    crosses: bool  # tiles have many rows of the batch, wherever these lie
+    most: int  # columns of a tile, at most
+    crosses: bool  # whether tiles span batch rows wherever these lie in memory
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
-_ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # each first
+_ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # by fastest axis
 
 
-_DIRECT = (-1, *(0,) * 7)  # the words of an array that does not lie there
+_DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 
 
 def smaller(share: Share, shape: Shape) -> Shape:
-    """A tile of fewer rows of the batch, then of fewer steps, then of fewer columns."""
+    """Return a smaller tile: fewer batch rows if it has several, else fewer steps, else fewer columns."""
     rows, columns, outers, _, _ = shape
     if outers > 1:
         return share.tile(rows, columns, outers * 3 // 4)
@@ -86,24 +86,24 @@ def smaller(share: Share, shape: Shape) -> Shape:
 
 
 def parts_of(height: int) -> int:
-    """Levels of the tiles, of such a height, that make a unit."""
+    """Return log2 of the number of tiles of this height in a unit; 0 if a tile has a unit or more."""
     return max(COLUMNS.unit // height, 1).bit_length() - 1
 
 
 def tile_words(
     request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
 ) -> tuple[tuple[int, ...], list[int], int]:
-    """The words that say where things are in shared memory, those of each array, and the bytes of all.
+    """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
-    `chain`: whether tiles precede tiles, which one block has ("kept") or many ("shared"); or nothing.
+    `chain` says where carries between tiles live: "kept" by one block, "shared" among blocks, or "" without any.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
-    first, behind = len(kind.values), len(kind.sizes)  # of the results
+    first, behind = len(kind.values), len(kind.sizes)  # the range of the results
     sizes = scan.column.size, scan.batch[0].size
     steps_down, steps_across, steps_beyond = layout.axis.strides, scan.column.strides, scan.batch[0].strides
     at = round_up(280 + 32 * len(layout.arrays) + 240 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
-    alike: Any = None  # what the array before depends on: most are alike
+    alike: Any = None  # the key of the previous array: most are equal
     array = None
     for i in range(behind + 2):
         spec, is_result = layout.arrays[i], first <= i < behind
@@ -137,7 +137,7 @@ def tile_words(
 
 
 def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> int:
-    """The most neighbouring columns, a power of two, of which every so many-th is aligned to them in all arrays."""
+    """Return the largest power of two, within a piece, such that groups of so many columns are aligned everywhere."""
     aligned, widest = column.size & -column.size, 1
     if aligned == 1:
         return 1
@@ -150,22 +150,25 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
             steps = PIECE * size | spec.address | layout.offsets[number] | layout.axis.strides[number]
             for dimension in batch:
                 steps |= dimension.strides[number]
-            aligned = min(aligned, (steps & -steps) // size)  # their lowest bit divides them all
+            aligned = min(aligned, (steps & -steps) // size)  # the lowest set bit divides all of them
     return max(min(aligned, PIECE // widest), 1)
 
 
 def table_words(carry: int, panels: int, slots: int) -> int:
-    """Words of the workspace: a counter for each panel, and a total for each chunk and column (TotalsTable)."""
+    """Return the 64-bit workspace words for a counter per panel and `slots` totals (TotalsTable)."""
     return round_up(panels, LINE_WORDS) + slots * -(-carry // 4)
 
 
 def _array(
     item: int, strides: tuple[int, int, int], sizes: tuple[int, int, int], extents: tuple[int, int, int]
 ) -> tuple[list[int], int, int, int] | None:
-    """An array of elements of so many bytes, of which a tile has `extents`; None if it does not lie there.
+    """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
-    Its fastest axis, whichever of the tile's that is, makes segments; so do the next ones that follow without gaps.
-    How it lies in shared memory: its pitches and its order (`PanelArray`); bytes, of all and of a segment.
+    A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
+    axes as long as they follow without gaps.
+
+    Returns:
+        The pitches in bytes, the packed axis order (`PanelArray`), the bytes of the array, and the bytes of a segment.
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
@@ -176,7 +179,7 @@ def _array(
                 break
         if steps[fastest] != item:
             return None
-    # Segments follow each other upwards. Steps may go down, and rows of the batch be the same.
+    # Segments must ascend in memory. Only steps may descend, and batch rows may be broadcast.
     if strides[STEP] == 0 or extents[STEP] == 0:
         return None
     if (strides[COLUMN] <= 0 and extents[COLUMN] != 1) or (strides[OUTER] < 0 and extents[OUTER] != 1):
@@ -185,8 +188,8 @@ def _array(
     _, one, other = order
     if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
         order = fastest, other, one
-    pitches, segment, end, dense = [0, 0, 0], item, item, 0  # the segment so far, and the end of what has a place
-    whole = True  # whether it has all of the axes that it has
+    pitches, segment, end, dense = [0, 0, 0], item, item, 0  # bytes of the segment and of the array so far; its axes
+    whole = True  # whether the segment covers the full size of each of its axes
     for a in order:
         if whole and steps[a] == segment:
             pitches[a] = segment
@@ -194,8 +197,8 @@ def _array(
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
             whole = False
-            # The least step that keeps places apart, as far beyond a multiple of 16 as in memory. Where threads side by
-            # side are not neighbours there, it is an odd number of pieces, so that they meet in few banks.
+            # The smallest pitch without overlap whose offset modulo 16 bytes equals the stride's in global memory. If
+            # adjacent threads do not access adjacent memory, it spans an odd number of pieces, to avoid bank conflicts.
             least = end + PIECE - 1
             pitch = least + (steps[a] - least) % PIECE
             if fastest != COLUMN and pitch // PIECE % 2 == 0:
@@ -210,10 +213,10 @@ def _array(
 
 
 def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int, int, int]:
-    """Threads side by side, segments at once, and the reciprocal of the former (struct Pieces).
+    """Return the threads across a segment, the segments at once, and the reciprocal of the former (struct Pieces).
 
-    A thread takes as many pieces of a segment as have all segments moved soonest: each costs a step, a segment another.
-    But threads side by side take a line of memory at least.
+    The number of pieces per thread minimises the steps to move all segments: one per piece and one per segment. But
+    the threads across a segment cover at least a line of memory.
     """
     reach, together = segment + begins - 1, begins // PIECE
     least, best = 0, 0
@@ -225,6 +228,6 @@ def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int
         cost = turns * (-(-reach // (across * PIECE)) + 1)
         if not best or cost < least:
             least, best = cost, across
-        if turns == 1:  # fewer threads take longer
+        if turns == 1:  # fewer threads would take longer
             break
     return best, threads // best, -(-(1 << RECIPROCAL_BITS) // best)

@@ -1,4 +1,4 @@
-"""Panels of columns: which tiles blocks take through shared memory (panels.cuh), wherever their rows begin."""
+"""Plans of the panels family: tiles of columns with any alignment, through shared memory (panels.cuh)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from cuscan.request.layout import Dimension, Layout
 
 
 class Blocks(NamedTuple):
-    """Blocks on an SM, worker threads of a block, bytes of neighbouring columns that a thread loads at once."""
+    """Blocks per SM, worker threads per block, and bytes of adjacent columns that a thread loads at once."""
 
     per_sm: int
     threads: int
@@ -49,38 +49,38 @@ class Blocks(NamedTuple):
 
 
 MANY = Blocks(2, 288, 8)  # for panels of a single tile
-LARGE = Blocks(1, 576, 4)  # where one block takes all tiles of a panel: wide rows use memory best
-SHARING = Blocks(2, 288, 4)  # where blocks share a panel: while one waits for totals the other works
-WIDE = Blocks(1, 448, 8)  # where a state takes twice the registers
+LARGE = Blocks(1, 576, 4)  # one block per panel: wide rows use memory bandwidth best
+SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the other waits for totals
+WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 REGISTER = 4  # bytes
-LONGEST = 64  # steps of an axis, from which on a thread's share is the same: it has no more elements
-LEAST_BYTES = 128  # of a row of a panel that a block has for itself
-SHARED_BYTES = 256  # of a row of one that blocks share
-SIDE_BYTES = 128  # of a tile along its steps, where results or values are contiguous along them
-WHOLE_BYTES = 512  # of a row that is not divided then
-CHUNK_BYTES = 128 * 1024  # of values that a block takes twice, where blocks share panels: the cache holds those of all
-CHUNKS = 4  # of each block, if chunks can be as small
-BUSY = 0.85  # of blocks, on the average of waves, is enough
-IDLE = 0.75  # the share of blocks that must have panels, or else they share these
+LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
+LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
+SHARED_BYTES = 256  # bytes of a panel's row, about, with several blocks per panel
+SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
+WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
+CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; each is read twice, and the cache holds those of all blocks
+CHUNKS = 4  # per block, at least, if chunks can be as small
+BUSY = 0.85  # average fraction of busy blocks per wave that suffices
+IDLE = 0.75  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 
 
 class Panels(NamedTuple):
-    """How blocks take panels: what the compiler gets, what is an argument, and the blocks."""
+    """How blocks take panels: compile-time constants, geometry words (`beside`), and the launch."""
 
     batch: tuple[Dimension, ...]
     column: Dimension
     constants: dict[str, int]
     beside: tuple[int, ...]
-    block: int
+    block: int  # threads
     blocks_per_sm: int
     shared_bytes: int
-    number: int
-    chunks: int  # of a panel, where blocks share panels
-    words: int  # of the workspace, where blocks share panels; else 0
+    number: int  # of panels
+    chunks: int  # per panel, if blocks share panels
+    words: int  # 64-bit workspace words; 0 unless blocks share panels
 
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
-    """The plan of columns of any kind."""
+    """Return the plan for columns of any alignment."""
     panels = _panels_of(request, layout, target)
     batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
@@ -110,7 +110,7 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
 
 
 def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
-    """Panels for a scan along another axis than the contiguous one, of the results or of the values."""
+    """Return panels for a scan along an axis that is not the contiguous one of the results or of the values."""
     kind, index, length = request.kind, index_dtype(request), layout.axis.size
     (column, *others), crosses, along = tile_axes(request, layout)
     batch = batch_of(layout, tuple(others))
@@ -123,7 +123,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         most = _most(share, length, along) if along else share.columns
         return PanelScan(length, column, batch, share, most, crosses)
 
-    if length <= COLUMNS.unit and not crosses:  # or else fewer blocks of more columns have longer segments
+    if length <= COLUMNS.unit and not crosses:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = _own_shape(scan, target)
         if length <= shape.height:
@@ -140,16 +140,17 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
 @functools.lru_cache(MOST)
 def _share_of(kind: CallKind, index: str, blocks: Blocks, length: int, aligned: int, counts: bool) -> Share:
-    """What a thread takes of an axis of so many steps, a power of two; longer ones than `LONGEST` count as such.
+    """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
-    Columns are aligned to so many neighbours at most. `counts`: each column has positions of its own.
+    `aligned` is the number of adjacent columns that are aligned as a group. With `counts` each column has positions of
+    its own.
     """
     state, carry = state_bytes(kind, index)
     wide, sizes = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values]
     widest, registers = max(kind.sizes), sum([max(size, REGISTER) for size in sizes])
-    elements = 8 if wide else 16 if max(widest, registers) >= 8 else 32  # that a thread has registers for
+    elements = 8 if wide else 16 if max(widest, registers) >= 8 else 32  # as many as fit in a thread's registers
     if widest < REGISTER == registers and state <= REGISTER and length >= RUN and blocks is not SHARING:
-        elements = 64  # which share registers
+        elements = 64  # small items share registers
     per_sm, threads, vector = WIDE if wide else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     together = max(pack, elements // 64 * REGISTER // min(sizes))
@@ -163,7 +164,7 @@ def _share_of(kind: CallKind, index: str, blocks: Blocks, length: int, aligned: 
 def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
-    """Panels of tiles of a shape, or a smaller one if that takes too much shared memory."""
+    """Return panels of tiles of the given shape, or of a smaller one if it takes too much shared memory."""
     length, column, batch, share, _, _ = scan
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     while True:
@@ -205,7 +206,7 @@ def _panels(
 
 
 def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
-    """Levels of the tiles that a block takes at a time: a unit, or as many as the cache keeps until they come again."""
+    """Return log2 of the tiles per chunk: at least a unit, and at most what the cache keeps until the second read."""
     levels = least = parts_of(shape.height)
     taken = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
     while taken << levels + 1 <= CHUNK_BYTES:
@@ -216,12 +217,12 @@ def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: 
 
 
 def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
-    """How many panels there are."""
+    """Return the number of panels."""
     return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
 
 
 def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
-    """A tile of so many lines at most, of columns and of rows of the batch alike; fewer, if that keeps blocks busy."""
+    """Return a tile of at most `lines` lines, of columns and batch rows alike; fewer, if that keeps blocks busy."""
     share, beyond = scan.share, product(scan.batch[1:])
     least, pack = (SECTOR // share.widest) ** 2, share.pack
     busiest, best = 0.0, (1, 1)
@@ -240,13 +241,13 @@ def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
-    """The widest tile that leaves enough panels for all blocks, and as high as the threads of a block allow."""
+    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow."""
     _, (size, _), batch, share, most, crosses = scan
     blocks = target.sm_count * share.per_sm
     if crosses:
         return _crossing_shape(scan, most, blocks)
     outer = product(batch)
-    # As many panels as fill the last wave of blocks too.
+    # Enough panels to fill the last wave of blocks, too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = waves * blocks // outer or 1
     columns = min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
@@ -260,7 +261,10 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
-    """A tile of rows that are just wide enough, as high as may be; but there are so many, if units are."""
+    """Return a tile with rows that are just wide enough, as high as possible.
+
+    It is lower if there would be less than `tiles` tiles, but not lower than a unit.
+    """
     length, (size, _), batch, share, most, crosses = scan
     if crosses:
         return _crossing_shape(scan, min(most, (SECTOR // share.widest) ** 2), 1)
@@ -278,7 +282,7 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
 
 
 def _most(share: Share, length: int, along: int) -> int:
-    """The columns of a tile where arrays are contiguous along its steps: fewer, as it has more of these then."""
+    """Return the most columns of a tile if arrays are contiguous along its steps: fewer, in favour of more steps."""
     rows = 1
     while rows * share.height < min(length, SIDE_BYTES // along):
         rows *= 2
@@ -286,7 +290,7 @@ def _most(share: Share, length: int, along: int) -> int:
 
 
 def _rows(scan: PanelScan, columns: int) -> int:
-    """As many rows of threads as fit: a power of two."""
+    """Return the most thread rows that fit a tile of so many columns: a power of two."""
     share = scan.share
     fitting, wanted = share.columns // columns or 1, -(-scan.length // share.height)
     rows = min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
@@ -294,6 +298,6 @@ def _rows(scan: PanelScan, columns: int) -> int:
 
 
 def _whole_sectors(share: Share, columns: int) -> int:
-    """As many columns or some more: panels begin with sectors if rows do."""
+    """Return `columns`, rounded up so that panels begin at sector boundaries if rows do."""
     sector = SECTOR // share.widest or 1
     return -(-columns // sector) * sector

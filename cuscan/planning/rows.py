@@ -1,4 +1,4 @@
-"""Rows that a warp or less holds (rows.cuh)."""
+"""Plans of the rows family: a row fits in a warp or in part of one (rows.cuh)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuscan.request.layout import Layout
 
 
 def plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...]) -> ScanPlan:
-    """The plan of rows of a few vectors; `accesses` are those of their elements."""
+    """Return the plan for rows that fit in a warp; `accesses` are the arrays' accesses."""
     batch = batch_of(layout, layout.others)
     length = layout.axis.size
     lanes = min(power_of_two(-(-length // order.items)), LANES)

@@ -1,4 +1,4 @@
-"""Rows of one tile or many (tiles.cuh)."""
+"""Plans of the tiles family: rows of one tile or many, with decoupled look-back between tiles (tiles.cuh)."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
-TILES_WARPS = 24  # of a block of the tiles family, in groups
-BATCHES = 64  # rows of a tile for each SM, from which on tickets are for several
-GROUPS = 15  # at most: each has a barrier of its own
-MANY_GROUPS = 8  # from which on two producers load rows that begin anywhere (0.93 of copy speed, one 0.64)
-GROUPS_BYTES = 104 * 1024  # of tiles that the groups of such a block work on, at most
-AHEAD_BYTES = 128 * 1024  # of tiles that it has staged beside them, if there is room
-AHEAD_STATE_BYTES = 8  # of states, at most, where tickets are taken ahead: wider ones are waited for more than loads
-FLAG_STAGES = 2  # tiles whose flags it holds
-SHARED_REST = 256  # bytes of shared memory for barriers, tickets and what alignment takes, at most
-SHIFT_BYTES = (32, 16)  # of a shifted tile, beside its elements; of 8 bytes and more (kShiftedFrom)
+TILES_WARPS = 24  # worker warps per block, at most, in all groups together
+BATCHES = 64  # single-tile rows per SM, beyond which a ticket covers several
+GROUPS = 15  # groups per block, at most: each has a named barrier of its own
+MANY_GROUPS = 8  # groups from which on two producers load unaligned rows (0.93 of copy speed; one: 0.64)
+GROUPS_BYTES = 104 * 1024  # bytes of tiles that a block's groups work on, at most
+AHEAD_BYTES = 128 * 1024  # bytes of tiles that a block prefetches beyond those, if there is room
+AHEAD_STATE_BYTES = 8  # bytes of a state, at most, to take tickets ahead: wider states delay tiles more than loads do
+FLAG_STAGES = 2  # tiles whose flags a block holds
+SHARED_REST = 256  # bytes of shared memory for barriers, tickets and alignment, at most
+SHIFT_BYTES = (32, 16)  # bytes of a shifted tile beyond its elements: items below 8 bytes, others (kShiftedFrom)
 
 
 class _Blocks(NamedTuple):
-    """What a block of the tiles family is."""
+    """A block of the tiles family."""
 
     constants: dict[str, int]
-    block: int
+    block: int  # threads
     shared_bytes: int
-    staged: tuple[int, ...]  # the arrays of which tiles are staged
+    staged: tuple[int, ...]  # numbers of the staged arrays
 
 
-_blocks: Table[Any, _Blocks] = Table()  # by all that they depend on
+_blocks: Table[Any, _Blocks] = Table()  # by the arguments of _make_blocks, except the layout
 
 
 def plan_tiles(
     request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
 ) -> ScanPlan:
-    """The plan of rows of any length."""
+    """Return the plan for rows of any length."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
     units = -(-length // order.unit)
-    # A row of one tile needs no more warps than it fills; the order does not notice.
+    # A row of one tile needs only the warps that it fills; their number does not change the order.
     warps = order.warps if units > 1 else -(-length // order.warp_tile)
     accesses, staged = _tile_accesses(request, layout, batch, order, accesses, target)
     many, prefetches = rows > BATCHES * target.sm_count, units > GROUP and _prefetches(request, target)
@@ -84,12 +84,12 @@ def _make_blocks(
     many: bool,
     prefetches: bool,
 ) -> _Blocks:
-    """How many tiles a block works on, and how many are on their way."""
+    """Return how many tiles a block works on and prefetches, and the constants that follow."""
     tile, values = warps * order.warp_tile, len(kind.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in staged if i < values) or BULK_BYTES
     groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = state_bytes(kind)
-    # Beside values and flags: barriers and slots of a tile on its way, and what a group keeps.
+    # Beyond values and flags: the barriers and slot of each tile in flight, and each group's own data.
     tile_bytes = 48 + round_up(carry + 1, 16) + state
     shared_bytes = SHARED_REST + groups * (2 * round_up(warps * state, 16) + tile_bytes)
     room = target.shared_bytes - SHARED_RESERVED - shared_bytes
@@ -99,17 +99,17 @@ def _make_blocks(
         staged, flag_bytes = tuple([i for i in staged if i < values]), 0
     flag_stages = FLAG_STAGES if flag_bytes else 1
     flag_bytes = flag_bytes or BULK_BYTES
-    # Beside the tiles that the groups work on, those on their way.
+    # Stages for the tiles that groups work on, and for prefetched ones.
     stages = (room - flag_bytes) // (value_bytes + tile_bytes)
     stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
-    # Rows that begin anywhere take a producer longer: each of its tickets is for two at least. Where they are so short
-    # that many groups wait for them, there are two producers, each with every second tile, group and stage.
+    # Unaligned rows take a producer longer, so each ticket covers at least two. If they are so short that many groups
+    # wait for them, two producers each serve every second tile, group and stage.
     shifted = not chained and any(accesses[i] in SHIFTED for i in staged)
     producers = 2 if shifted and groups >= MANY_GROUPS and groups % 2 == 0 and stages > 1 else 1
     stages -= stages % producers
     shared_bytes += flag_bytes + stages * (value_bytes + tile_bytes)
     ahead = chained and set(range(values)) <= set(staged) and stages >= 2 * groups
-    by_bits = kind.segments == "offsets"  # which are not staged
+    by_bits = kind.segments == "offsets"  # bits are not staged
     all_staged = not by_bits and {i for i in flags(kind) if layout.arrays[i]} <= set(staged)
     constants = {
         "Vectors": order.vectors,
@@ -118,7 +118,7 @@ def _make_blocks(
         "Producers": producers,
         "Stages": stages,
         "FlagStages": flag_stages,
-        "ScansAhead": int(ahead and not kind.only_carry),  # of totals, no tile waits but a row's last
+        "ScansAhead": int(ahead and not kind.only_carry),  # without results only a row's last tile waits
         "TakesAhead": int(ahead and all_staged and state <= AHEAD_STATE_BYTES),
         "Prefetches": int(prefetches),
         "Batch": max(order.warps // warps, 1 + shifted) if many else 1,
@@ -128,7 +128,7 @@ def _make_blocks(
 
 
 def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[Access, ...]) -> int:
-    """What an array takes of a stage (stage.cuh)."""
+    """Return the bytes that `elements` elements of an array take in a stage (stage.cuh)."""
     spec = layout.arrays[array]
     assert spec is not None
     itemsize = spec.dtype.itemsize
@@ -143,10 +143,10 @@ def _tile_accesses(
     aligned: tuple[Access, ...],
     target: Target,
 ) -> tuple[tuple[Access, ...], tuple[int, ...]]:
-    """The accesses of the tiles family, and the numbers of the arrays of which tiles are staged.
+    """Return the accesses of the tiles family, and the numbers of the staged arrays.
 
-    Where a value keeps bulk copies from being aligned, and all that vary are dense, all of these are shifted.
-    `aligned`: the accesses to arrays that need be aligned to their vectors alone.
+    If some varying value is unsuited to aligned bulk copies but all of them are dense, all become shifted. `aligned`
+    are the accesses if arrays need only be aligned to their vectors.
     """
     if target.arch < BULK_ARCH:
         return in_pieces(request, layout, aligned, order.items), ()
@@ -166,7 +166,7 @@ def _tile_accesses(
 
 
 def _prefetches(request: ScanRequest, target: Target) -> bool:
-    """Whether look-back warps have registers to prefetch totals, and fold them before those are out of date."""
+    """Return whether look-back warps have registers to prefetch totals, and fold them before these are out of date."""
     if target.arch not in PREFETCHING_ARCHS:
         return False
     by_flags = request.segments is not None and request.segments.kind != "offsets"

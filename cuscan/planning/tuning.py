@@ -1,28 +1,28 @@
-"""The tuning tables: they decide speed, never a result."""
+"""Tuning tables: they affect speed, never results."""
 
 from __future__ import annotations
 
-VECTOR_BYTES = 16  # the widest load of one thread
-LINE_BYTES = 128  # of memory and caches: what stages that are filled in bulk, and tables of totals, are aligned to
-LINE_WORDS = LINE_BYTES // 8  # of a workspace
+VECTOR_BYTES = 16  # bytes of one thread's widest load
+LINE_BYTES = 128  # bytes of a cache line: alignment of stages filled in bulk, and of tables of totals
+LINE_WORDS = LINE_BYTES // 8  # workspace words per line
 
-# Dense rows: bytes of shared memory that a block fills, bytes of the rows that a thread takes side by side at most.
+# Dense rows: bytes of shared memory that a block fills, and of adjacent rows per thread, at most.
 STRETCH_BYTES = 32 * 1024
 SIDE_BYTES = 512
 
-# Strips of columns: their widths in bytes of the widest array, the best first; bytes of a tile of it, and tiles that a
-# block holds in shared memory, at most.
+# Strips of columns: widths in bytes of the widest array, the best first; bytes of a tile of that array, and tiles per
+# block in shared memory, at most.
 STRIP_BYTES = (256, 128)
-STRIP_BYTES_OF_TWO = (512, 256, 128)  # of several values
+STRIP_BYTES_OF_TWO = (512, 256, 128)  # for several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 
-# Whole rows: columns, of which a block has two warps for each 32, and bytes of a tile at most.
+# Whole rows: the number of columns (a block has two warps per 32 columns), and bytes of a tile, at most.
 WHOLE_COLUMNS = range(16, 321)
 WHOLE_TILE_BYTES = 33 * 1024
 
-# Threads of an SM, which share its 65,536 registers: by kernel family and the item size of the widest of values and
-# results.
+# Threads per SM, which share its 65,536 registers: by kernel family and by the widest item size, in bytes, of values
+# and results.
 THREADS_PER_SM = {
     ("rows", 1): 640,
     ("rows", 2): 640,
@@ -46,22 +46,21 @@ THREADS_PER_SM = {
     ("warp_rows", 16): 512,
 }
 
-# Of rows that clusters take in turn: the units, at most, of integers and float32 (True: 0.98 of copy speed, and 0.94 in
-# tiles) and of others (two units 0.97, three 0.92); the threads of an SM where there is a mask (1024: 0.98, 512: 0.79).
+# Rows that clusters take in turn: units per row, at most, for integers and float32 (True; 0.98 of copy speed, tiles
+# 0.94) and for others (False; two units 0.97, three 0.92); threads per SM with a mask (1024: 0.98, 512: 0.79).
 TURN_UNITS = {True: 4, False: 2}
 MASKED_THREADS = 1024
 
-# The share of time that blocks with strips of their own may idle at most: where the strips do not divide evenly among
-# the blocks, blocks share them.
+# The fraction of time that blocks with strips of their own may idle, at most; beyond it, blocks share strips.
 IDLE = 0.1
 
 
 def idles(strips: int, slots: int) -> bool:
-    """Whether blocks with strips of their own idle too long: too few for `slots` blocks, or too uneven."""
+    """Return whether `strips` strips leave `slots` blocks idle too long: too few strips, or too uneven a division."""
     waves = -(-strips // slots)
     return strips < (1 - IDLE) * waves * slots
 
 
 def blocks_per_sm(family: str, nbytes: int, block: int) -> int:
-    """Blocks on an SM, of a family and of elements of so many bytes at most."""
+    """Return the blocks per SM for a family, a widest item size of `nbytes` bytes and `block` threads per block."""
     return max(THREADS_PER_SM[family, nbytes] // block, 1)

@@ -1,7 +1,7 @@
-"""The user's call, checked and normalised: a frozen `ScanRequest`, or an error that speaks of the call.
+"""Check and normalise a user's call: the result is a frozen `ScanRequest`, or an error in terms of the call.
 
-Nothing here touches memory: requests are made of shapes, strides, dtypes and addresses. What calls of one kind have in
-common is found once: a `CallKind`.
+Nothing here touches memory: requests consist of shapes, strides, dtypes and addresses. What calls of one kind have in
+common is computed once, as a `CallKind`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class ScanRequest(NamedTuple):
     """One scan, complete and valid.
 
-    Arrays are broadcast to `shape`, that of the elements; `row_initial`, `last` and the fields of carries stay in one
-    place along the axis.
+    Inputs are broadcast to `shape`, the shape of the elements. `row_initial`, `last` and the fields of carries have
+    stride 0 along the axis.
     """
 
     kind: CallKind
@@ -87,12 +87,12 @@ class ScanRequest(NamedTuple):
 
     @property
     def result(self) -> ArraySpec:
-        """The first of the results, or the only one."""
+        """The first result."""
         return self.results[0]
 
 
 def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> ScanRequest:
-    """Check a call and normalise it. Raises `ScanValueError` or `ScanTypeError`."""
+    """Check a call and normalise it; raises `ScanValueError` or `ScanTypeError`."""
     kind = kind_of(flags, operands, has_initial)
     op, views, inputs = kind.op, operands.views, kind.op.inputs
     count = len(inputs)
@@ -121,7 +121,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
 def _results_of(
     kind: CallKind, outs: tuple[ArrayView, ...] | None, main: Elements, shape: tuple[int, ...], axis: int
 ) -> tuple[ArraySpec, ...]:
-    """The results: the user's arrays, or new ones."""
+    """Return the specs of the results: the user's `out`, or new arrays."""
     full = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]) if kind.include_initial else shape
     if outs is not None:
         if len(outs) == 1:
@@ -135,7 +135,7 @@ def _results_of(
 def _with_others(
     request: ScanRequest, given: dict[str, ArrayView], carry: tuple[ArrayView, ...], main: Elements
 ) -> ScanRequest:
-    """A request with what is read or written beside values and results."""
+    """Add everything but values and results to a request: mask, segments, initial and last states, carries."""
     kind, shape, axis = request.kind, request.shape, request.axis
     row_shape = shape[:axis] + shape[axis + 1 :]
     row_initial, last = None, None
@@ -155,7 +155,7 @@ def _with_others(
 
 
 def _of_shape(values: tuple[ArrayView, ...], shape: tuple[int, ...]) -> ArrayView:
-    """The last value of that shape; if all are broadcast, the last one."""
+    """Return the last value that has the given shape; the last value if all are broadcast."""
     for view in reversed(values):
         if view.kind.shape == shape:
             return view

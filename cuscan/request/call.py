@@ -1,4 +1,4 @@
-"""A call of the public functions: its arrays by their roles, its other arguments by their types."""
+"""The arguments of a public call, in two groups: `Operands` (arrays, by role) and `Flags` (everything else)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Flags(NamedTuple):
-    """The arguments of a call that are no arrays, of the types that they ought to have; see `make_flags`."""
+    """The arguments of a call that are not arrays, with checked types; see `make_flags`."""
 
     op: Any
     axis: int = -1
@@ -49,9 +49,9 @@ def make_flags(
     return_carry: Any = False,
     only_carry: bool = False,
 ) -> Flags:
-    """The flags of a call; raises `ScanTypeError` where a type does not fit.
+    """Return the flags of a call; raises `ScanTypeError` for a wrong type.
 
-    Equal flags mean the same: 1 equals True and 1.0, and only one of them is an axis.
+    Types are normalised so that equal flags mean the same: 1, True and 1.0 are equal, but only 1 is an axis.
     """
     if type(axis) is not int:
         axis = _to_index(axis)
@@ -67,16 +67,17 @@ def make_flags(
 
 
 SEGMENTS = ("reset", "offsets", "keys")
-CARRY = ("carry", *(f"carry[{i}]" for i in range(18)))  # one array, or so many fields: 16 of a user's state at most
-BESIDE = frozenset({"mask", "initial", *SEGMENTS, *CARRY})  # what an array can be beside a value
+CARRY = ("carry", *(f"carry[{i}]" for i in range(18)))  # one array, or one per field: a user's state has at most 16
+BESIDE = frozenset({"mask", "initial", *SEGMENTS, *CARRY})  # the roles of arrays other than values
 
 
 @dataclass(slots=True, eq=False)
 class Operands:
-    """The arrays of a call: those that are read, in the order of the kernels' arguments, each by its role.
+    """The arrays of a call.
 
-    The roles are the names of the arguments. Values come first, then "mask", one of `SEGMENTS`, "initial", and those of
-    `CARRY`. A GPU's backend keeps what it makes of the call by `key`, if there is one.
+    `views` are the input arrays in the order of the kernels' arguments, and `roles` the names of the arguments: values
+    first, then "mask", one of `SEGMENTS`, "initial", and those of `CARRY`. `outs` are the arrays passed as `out`. The
+    GPU backend caches its launch under `key`, if there is one.
     """
 
     views: tuple[ArrayView, ...]
@@ -89,26 +90,26 @@ class Operands:
         return tuple(view for name, view in zip(self.roles, self.views, strict=True) if name not in BESIDE)
 
     def get(self, *roles: str) -> ArrayView | None:
-        """The array in one of some roles, if there is one."""
+        """Return the first array whose role is one of `roles`, or None."""
         return next((view for name, view in zip(self.roles, self.views, strict=True) if name in roles), None)
 
     @property
     def carry(self) -> tuple[ArrayView, ...]:
-        """The fields of the carry that comes in."""
+        """The fields of the incoming carry."""
         return tuple(view for name, view in zip(self.roles, self.views, strict=True) if name in CARRY)
 
     @property
     def segments(self) -> str | None:
-        """How segments are given."""
+        """How segments are given: one of `SEGMENTS`, or None."""
         return next((name for name in self.roles if name in SEGMENTS), None)
 
 
 def one_or_all(arrays: Sequence[Any]) -> Any:
-    """The array of one field, or those of several as a tuple: what users see of a carry."""
+    """Return a single array itself, and several as a tuple: the form in which users see carries."""
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
-# What else the built-in operators are called: names of reductions, functions that combine two numbers alike.
+# Other spellings of the built-in operators: names of reductions, and functions that combine two numbers the same way.
 _ALIASES: dict[str, tuple[Any, ...]] = {
     "add": ("sum", np.add, operator.add),
     "mul": ("prod", np.multiply, operator.mul),
@@ -126,10 +127,10 @@ _GUESTS_NAMES["mul"] = OPERATORS["mul"]  # of torch
 
 
 def find_operator(op: Any) -> Monoid:
-    """The row of the operator table that the user's `op` names."""
+    """Return the operator that the user's `op` names; raises `ScanValueError` if there is none."""
     if isinstance(op, Monoid):
         return op
-    with contextlib.suppress(TypeError, KeyError):  # what cannot be hashed names none
+    with contextlib.suppress(TypeError, KeyError):  # TypeError: unhashable
         return _NAMED[op]
     for module in map(sys.modules.get, _GUESTS):
         for name, row in _GUESTS_NAMES.items():
@@ -142,7 +143,7 @@ def find_operator(op: Any) -> Monoid:
 
 
 def choose_extremum(op: Any, return_indices: Any, ties: Any) -> Any:
-    """The `op` of a call that may ask for the positions of extrema."""
+    """Return the `op` of a call, or its indexed version if `return_indices` is set."""
     if ties not in ("first", "last"):
         raise ScanValueError(f"ties must be 'first' or 'last'; got {ties!r}")
     if not _to_bool("return_indices", return_indices):
@@ -154,7 +155,7 @@ def choose_extremum(op: Any, return_indices: Any, ties: Any) -> Any:
 
 
 def find_dtype(dtype: object) -> DType:
-    """The row of the dtype table for a name, or a dtype or type of any library: torch.float32."""
+    """Return the `DType` for a name, or for a dtype or type of any library, such as torch.float32."""
     if isinstance(dtype, DType):
         return dtype
     text = str(dtype)

@@ -1,8 +1,8 @@
-"""Carries: what precedes the first element of each line, or ends with its last, as an array for each field.
+"""Carries: the state before the first element of each line, or after its last, as one array per field.
 
-The fields are those of the operator's state, in the types in which the kernels carry it from tile to tile. Two things
-that no state has stand behind them: the elements before the carry's end, from which positions are counted, and the last
-key, with which the next one is compared.
+The fields are those of the operator's state, in the types in which kernels carry it from tile to tile. Two more fields
+may follow: "count", the number of elements so far, from which positions count on, and "key", the last key, to compare
+with the next one.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class CarryField(NamedTuple):
-    """A field of a carry: what errors call it, and its dtype."""
+    """A field of a carry: its name in error messages, and its dtype."""
 
     name: str
     dtype: DType
 
 
 def carry_dtype(op: Monoid, result: DType) -> str:
-    """The name of the carry's number type, for an operator and a result dtype."""
+    """Return the name of the carry's number type, for an operator and a result dtype."""
     return result.wide if op.wide_carry else result.accumulator
 
 
 def carry_fields(op: Monoid, result: DType, keys: DType | None) -> tuple[CarryField, ...]:
-    """The fields of a carry: those of the state, then "count" beside positions and "key" beside keys."""
+    """Return the fields of a carry: those of the state, then "count" for indexed operators, then "key" with keys."""
     state = op.states.dtype(carry_dtype(op, result))
     fields = [CarryField(name, DTYPES[state[name].name]) for name in state.names or ()]
     fields = fields or [CarryField("value", DTYPES[state.name])]
@@ -46,7 +46,7 @@ def carry_fields(op: Monoid, result: DType, keys: DType | None) -> tuple[CarryFi
 def check_carry(
     fields: tuple[CarryField, ...], carry: tuple[ArrayView, ...], main: Elements, shape: tuple[int, ...], axis: int
 ) -> tuple[ArraySpec, ...]:
-    """The user's carry for elements of a shape, standing still along the axis."""
+    """Check the user's carry for elements of a shape; return its specs, with stride 0 along the axis."""
     if len(carry) != len(fields):
         wanted = f"a tuple of {len(fields)} arrays" if len(fields) > 1 else "one array"
         listed = ", ".join(f"{field.name} of {field.dtype}" for field in fields)
@@ -66,7 +66,7 @@ def check_carry(
 
 
 def carry_out(fields: tuple[CarryField, ...], shape: tuple[int, ...], axis: int) -> tuple[ArraySpec, ...]:
-    """New arrays for the carry behind elements of a shape."""
+    """Return the specs of new arrays for the outgoing carry of elements of a shape."""
     lines = shape[:axis] + shape[axis + 1 :]
     strides = dense_strides(lines, (0,) * len(lines))
     return tuple(standing_along(ArraySpec(field.dtype, lines, strides, 0), axis) for field in fields)

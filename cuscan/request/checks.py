@@ -1,4 +1,4 @@
-"""What a user can do wrong with arrays, each found by one function, by shapes, strides, dtypes and addresses."""
+"""Checks of a user's arrays, one function per kind of mistake, from shapes, strides, dtypes and addresses alone."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from cuscan.specs import ALIGNMENT, ArraySpec, Segments, spec_of
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
 
-# An `out` may choose the result dtype within a rank, or in a higher one.
+# `out` may set the result dtype within the value's rank or above it.
 _RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
 
 
 class Elements(NamedTuple):
-    """What a call is about: the array that results and all other arrays must fit, by the name that the user gave it."""
+    """The main array of a call, which results and all other arrays must fit, and its argument name."""
 
     name: str
     view: ArrayView
 
 
 def elements_of(op: Monoid, view: ArrayView) -> Elements:
-    """An array of elements under the name of them all."""
+    """Return `view` as the main array, under the name of the elements: "x", or the operator's last input."""
     return Elements("x" if op.dtypes else op.inputs[-1], view)
 
 
 def check_offsets(offsets: Any, length: int) -> None:
-    """Refuse offsets that are no boundaries of segments of an axis."""
+    """Raise `ScanValueError` unless offsets run from 0 to `length` and never decrease."""
     if offsets[0] != 0 or offsets[-1] != length or (offsets[1:] < offsets[:-1]).any():
         raise ScanValueError(
             f"offsets must begin with 0, end with the size of the axis ({length}) and never decrease; "
@@ -40,7 +40,7 @@ def check_offsets(offsets: Any, length: int) -> None:
 
 
 def check_address(name: str, view: ArrayView) -> None:
-    """Arrays on a GPU begin at multiples of their item size."""
+    """Raise `ScanValueError` if a GPU array does not begin at a multiple of its item size."""
     kind = view.kind
     size = kind.dtype.itemsize
     if view.pointer % size and kind.device.type != "cpu":
@@ -50,7 +50,7 @@ def check_address(name: str, view: ArrayView) -> None:
 
 
 def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
-    """The axis of the elements of that name, counted from 0."""
+    """Return the axis, counted from 0; raises `ScanValueError` if `shape` does not have it."""
     if not shape:
         raise ScanValueError(f"{name} has no dimensions; a scan needs at least one axis: pass {name}.reshape(1)")
     if not -len(shape) <= axis < len(shape):
@@ -59,31 +59,34 @@ def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
 
 
 def check_count(op: Monoid, values: tuple[ArrayView, ...]) -> None:
-    """An operator takes as many arrays as its elements have parts."""
+    """Raise `ScanTypeError` unless there is one array for each input of the operator."""
     if len(values) != len(op.inputs):
         wanted = f"a tuple of {len(op.inputs)} arrays or a structured array" if op.dtypes else "one array"
         raise ScanTypeError(f"x must be {wanted} for op={op.name!r}; got {len(values)} array(s)")
 
 
 def check_inputs(op: Monoid, values: tuple[ArrayView, ...]) -> None:
-    """The arrays of elements are of one place."""
+    """Check that all arrays of elements are of one library and on one device."""
     for name, view in zip(op.inputs, values[:-1], strict=False):
         check_place(name, view, elements_of(op, values[-1]))
 
 
 def elements_shape(op: Monoid, values: tuple[ArrayView, ...]) -> tuple[int, ...]:
-    """The shape that several values broadcast to."""
+    """Return the shape that several values broadcast to; raises `ScanValueError` if they do not."""
     shape = _broadcast_shapes([view.shape for view in values])
     if op.dtypes and shape is not None:
         return shape
-    if shape != values[-1].shape:  # of a recurrence
+    if shape != values[-1].shape:  # a recurrence has the shape of b
         listed = " and ".join(f"{name} of shape {v.shape}" for name, v in zip(op.inputs, values, strict=True))
         raise ScanValueError(f"{listed} do not broadcast" + ("" if op.dtypes else f" to the shape of {op.inputs[-1]}"))
     return shape
 
 
 def _broadcast_shapes(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The common shape, None if there is none. NumPy's takes no symbolic sizes, such as those of torch.compile."""
+    """Return the broadcast shape, or None if there is none.
+
+    NumPy's function does not accept symbolic sizes, such as those of torch.compile.
+    """
     rank = max(map(len, shapes))
     sizes = []
     for column in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True):
@@ -97,7 +100,7 @@ def _broadcast_shapes(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
 def results_of(
     op: Monoid, values: tuple[ArrayView, ...], dtype: object, outs: tuple[ArrayView, ...] | None
 ) -> tuple[Monoid, tuple[DType, ...]]:
-    """The operator for this dtype, and the dtypes of its results."""
+    """Return the operator for the result dtype, and the dtypes of its results; raises `ScanTypeError`."""
     if op.dtypes:
         if dtype is not None:
             raise ScanTypeError(f"op={op.name!r} has the dtypes of its state; dtype= cannot change them")
@@ -110,7 +113,7 @@ def results_of(
             allowed = ", ".join(sorted(kind.value for kind in op.kinds))
             advice = "; pass dtype='float64', or another such" if first.kind in EXACT and Kind.FLOAT in op.kinds else ""
             raise ScanTypeError(f"op={op.name!r} is defined on {allowed}; the result here has dtype {first}{advice}")
-        op.identity(first)  # a user's may not fit
+        op.identity(first)  # raises if a user's identity does not fit
     for name, view in zip(op.inputs, values, strict=True):
         check_real(name, view, first)
     dtypes = op.results(first, values[-1].library.index_dtype())
@@ -136,7 +139,7 @@ def _result_dtype(op: Monoid, elements: Elements, dtype: object, out: ArrayView 
 
 
 def check_real(name: str, view: ArrayView, result: DType) -> None:
-    """What is complex does not become real."""
+    """Raise `ScanTypeError` if a complex array would become real."""
     if view.dtype.kind is Kind.COMPLEX and result.kind is not Kind.COMPLEX:
         raise ScanTypeError(
             f"{name} has dtype {view.dtype}; it cannot become {result} without loss of its imaginary part"
@@ -144,7 +147,7 @@ def check_real(name: str, view: ArrayView, result: DType) -> None:
 
 
 def check_place(name: str, view: ArrayView, elements: Elements) -> None:
-    """Arrays are of one library and on one device."""
+    """Raise `ScanTypeError` or `ScanValueError` if an array is of another library, or on another device."""
     one, other = view.kind, elements.view.kind
     if one is other:
         return
@@ -164,7 +167,7 @@ def check_place(name: str, view: ArrayView, elements: Elements) -> None:
 
 
 def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> ArraySpec:
-    """An array for a result: of its shape and dtype, writable, no two elements in one place."""
+    """Return the spec of an `out` array: of the result's shape and dtype, writable, and without self-overlap."""
     check_address(name, out)
     check_place(name, out, main)
     kind = out.kind
@@ -183,7 +186,7 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
 
 
 def check_bool(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
-    """A mask or flags, broadcast; those of one dimension that fit the scanned axis, and not the last, lie along it."""
+    """Return the spec of a mask or flags, broadcast to `shape`; 1-D arrays may instead lie along the scanned axis."""
     if view.dtype.kind is not Kind.BOOL:
         raise ScanTypeError(f"{name} must have dtype bool; got {view.dtype}; pass {name} != 0")
     if not lies_along(view.shape, shape, axis, name, main.name):
@@ -206,14 +209,14 @@ def lies_along(shape: tuple[int, ...], whole: tuple[int, ...], axis: int, name: 
 
 
 def _along(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], axis: int) -> ArraySpec:
-    """An array of one dimension along the scanned axis, whichever that is."""
+    """Return the spec of a 1-D array along the scanned axis."""
     spec = broadcast(name, view, main, shape[axis : axis + 1])
     strides = tuple(spec.strides[0] if i == axis else 0 for i in range(len(shape)))
     return spec._replace(shape=shape, strides=strides)
 
 
 def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...], of: str = "") -> ArraySpec:
-    """An array as it looks when it is broadcast to `shape`."""
+    """Return the spec of an array broadcast to `shape`; raises `ScanValueError` if it does not broadcast."""
     check_address(name, view)
     check_place(name, view, main)
     if view.kind.shape == shape:
@@ -231,7 +234,7 @@ def broadcast(name: str, view: ArrayView, main: Elements, shape: tuple[int, ...]
 def check_segments(
     kind: str | None, view: ArrayView | None, main: Elements, shape: tuple[int, ...], axis: int
 ) -> Segments | None:
-    """Flags, keys or offsets."""
+    """Return the checked flags, keys or offsets, or None without segments."""
     if kind is None or view is None:
         return None
     if kind == "reset":

@@ -1,4 +1,4 @@
-"""The user's `initial`: numbers that fit their types."""
+"""Checks of the user's `initial`: numbers must fit their types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
-    """The user's `initial` as a Python number that the result dtype can hold."""
+    """Return the user's `initial` as a Python number; raises an error if the result dtype cannot hold it."""
     item = item_of(initial, name)
     if not isinstance(item, numbers.Number):
         shape = tuple(getattr(initial, "shape", ()))
@@ -49,7 +49,7 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
 
 
 def item_of(value: Any, name: str) -> Any:
-    """What is in a scalar or an array without dimensions of any library."""
+    """Return the value of a scalar or 0-D array of any library; other objects are returned unchanged."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     elif getattr(value, "shape", None) == () and hasattr(value, "__dlpack__"):
@@ -68,7 +68,7 @@ def item_of(value: Any, name: str) -> Any:
 
 
 def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] | None:
-    """The user's `initial` as numbers, one for each field of a user's state; None if there is none."""
+    """Return the user's `initial` as numbers, one per field of a user-defined state; None if there is none."""
     if initial is None:
         return None
     if not op.dtypes:
@@ -79,7 +79,7 @@ def check_start(initial: Any, op: Monoid, result: DType) -> tuple[complex, ...] 
 
 
 def initial_argument(kind: CallKind, initial: Any) -> Any:
-    """The user's `initial` as the kernels take it: a NumPy number, or an array of one structured element."""
+    """Return the kernels' `initial` argument: a NumPy number, or an array of one structured element."""
     op, result = kind.op, kind.results[0]
     start = check_start(initial, op, result)
     if not op.dtypes:
@@ -88,10 +88,10 @@ def initial_argument(kind: CallKind, initial: Any) -> Any:
 
 
 def carry_start(request: ScanRequest, initial: Any) -> tuple[complex, ...]:
-    """The fields of the carry behind no elements, where none came in."""
+    """Return the fields of the outgoing carry of zero elements, without an incoming one."""
     start, op = check_start(initial, request.op, request.result.dtype), request.op
     parts = op.identity(request.result.dtype) if start is None else op.states.start(*start)
-    return (*parts, *(0,) * (len(request.carry_out) - len(parts)))  # nothing is counted, and there is no key
+    return (*parts, *(0,) * (len(request.carry_out) - len(parts)))  # "count" and "key" are 0
 
 
 def _int_range(dtype: DType) -> tuple[int, int]:

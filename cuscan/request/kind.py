@@ -1,4 +1,4 @@
-"""What calls of one kind have in common, found once: all but sizes, strides and addresses."""
+"""Call kinds: everything in a call except sizes, strides and addresses, computed once per kind."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cuscan.request.checks import check_count, check_real, results_of
 
 @dataclass(frozen=True, eq=False)
 class CallKind:
-    """What a request says but for sizes, strides and addresses; one object a kind, so identity is equality.
+    """A request without sizes, strides and addresses; one object per kind, so identity is equality.
 
     Attributes:
-        segments: how they are given: "reset", "keys" or "offsets".
-        has_initial: something precedes the first element of a line.
-        segments_have_initial: a number precedes each segment.
-        values, results: their dtypes.
-        last: the dtype of the last states, if they are asked for.
-        carry: name of the number type in which the carry runs along the axis, and `initial` enters it.
-        carry_fields: of the carry that comes in or goes out.
-        only_carry: no result is wanted; their specs say what they would be.
+        segments: how segments are given: "reset", "keys" or "offsets".
+        has_initial: an initial value or a carry precedes the first element of a line.
+        segments_have_initial: the initial value precedes each segment.
+        values, results: dtypes.
+        last: dtype of the last states, if they are requested.
+        carry: name of the number type of the carry along the axis, and of `initial`.
+        carry_fields: fields of the incoming or outgoing carry.
+        only_carry: no results are stored; their specs say what they would be.
     """
 
     op: Monoid
@@ -47,7 +47,7 @@ class CallKind:
 
     @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The bytes of an element of the values, and of the results."""
+        """Item sizes in bytes of the values, then of the results."""
         return tuple([dtype.itemsize for dtype in (*self.values, *self.results)])
 
 
@@ -55,7 +55,7 @@ _kinds: Table[Any, CallKind] = Table()
 
 
 def kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
-    """The kind of a call, made once for all that are alike but for their sizes, strides and addresses."""
+    """Return the kind of a call, computed once for all calls that differ only in sizes, strides and addresses."""
     views, outs = operands.views, operands.outs
     library = views[0].kind.library
     key = (
@@ -69,7 +69,7 @@ def kind_of(flags: Flags, operands: Operands, has_initial: bool) -> CallKind:
     )
     try:
         return _kinds.get(key) or keep(_kinds, key, _make_kind(flags, operands, has_initial))
-    except TypeError:  # an argument that cannot be hashed
+    except TypeError:  # an unhashable argument
         return _make_kind(flags, operands, has_initial)
 
 

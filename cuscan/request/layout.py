@@ -1,4 +1,4 @@
-"""Where the elements of a request lie: axes and strides in scan direction, and the order that follows from them."""
+"""The memory layout of a request: axes and strides in scan direction, and the defined order that follows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cuscan.specs import ArraySpec, new_tuple
 
 
 class Dimension(NamedTuple):
-    """An axis of the scan: its size, and its stride in every array, in bytes (`Dimension` in geometry.cuh)."""
+    """An axis of the scan: its size, and its stride in bytes in every array (`Dimension` in geometry.cuh)."""
 
     size: int
     strides: tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """A request's axes in the scan's own terms: all strides run in scan direction.
+    """The axes of a request, with all strides in scan direction.
 
-    `arrays` are those of the request, in the order of the kernel's arguments; `offsets`, in bytes, lead from their
-    addresses to scan position 0. `others` are the axes beside the scanned one, the fastest of the result first, merged
-    where one stride can walk two. `contiguous`: no other axis of the result is faster.
+    `arrays` are the request's arrays in the order of the kernel's arguments; `offsets` are the bytes from their
+    addresses to scan position 0. `others` are the axes other than the scanned one, the result's fastest first; axes
+    that one stride can walk are merged. `contiguous`: no other axis of the result has a smaller stride.
     """
 
     arrays: tuple[ArraySpec | None, ...]
@@ -37,14 +37,14 @@ class Layout(NamedTuple):
 
 
 def layout_of(request: ScanRequest) -> Layout:
-    """The layout of a request."""
+    """Return the layout of a request."""
     kind, shape, axis, values, results, mask, segments, row_initial, last, carry_in, carry_out = request
     flags = segments.array if segments is not None and segments.kind != "offsets" else None
     arrays = (*values, *results, mask, flags, row_initial, last, *carry_in, *carry_out)
-    first = len(values)  # of the results
+    first = len(values)  # the first result
     still = (0,) * len(shape)
     strides: list[Sequence[int]] = []
-    alike: Any = None  # the array before: most lie alike
+    alike: Any = None  # the previous array: most have equal strides
     for spec in arrays:
         if spec is None:
             strides.append(still)
@@ -58,27 +58,27 @@ def layout_of(request: ScanRequest) -> Layout:
     extra = int(kind.include_initial)
     offsets = (0,) * len(arrays)
     if kind.reverse:
-        # An array without elements may have no address to count back from.
+        # max: an array without elements may have no address to count back from.
         places = [max(size - 1, 0)] * len(arrays)
         places[first : first + len(results)] = [max(size - 1 + extra, 0)] * len(results)
         offsets = tuple(map(operator.mul, places, along))
         along = tuple([-step for step in along])
     others = [new_tuple(Dimension, (n, columns[a])) for a, n in enumerate(shape) if n > 1 and a != axis]
     if len(others) > 1:
-        others.sort(key=lambda dim: abs(dim.strides[first]))  # no two are as fast: results do not overlap
+        others.sort(key=lambda dim: abs(dim.strides[first]))  # strides differ, because results do not overlap
         others = _merge(others)
-    # The others come sorted.
+    # others[0] is the fastest.
     contiguous = size + extra == 1 or not others or abs(along[first]) <= abs(others[0].strides[first])
     line = new_tuple(Dimension, (size + extra, along))
     return new_tuple(Layout, (arrays, line, tuple(others), offsets, contiguous))
 
 
 def _merge(dims: list[Dimension]) -> list[Dimension]:
-    """Join neighbouring axes that one stride can walk, in every array. The fastest come first."""
+    """Merge neighbouring axes that one stride can walk in every array. The fastest axes come first."""
     merged = dims[:1]
     for dim in dims[1:]:
         size, strides = merged[-1]
-        # Mostly the first array tells.
+        # The first array mostly decides.
         if dim.strides[0] == size * strides[0] and dim.strides == tuple([size * stride for stride in strides]):
             merged[-1] = Dimension(size * dim.size, strides)
         else:
@@ -87,13 +87,13 @@ def _merge(dims: list[Dimension]) -> list[Dimension]:
 
 
 def order_of(request: ScanRequest) -> Order:
-    """The defined order of a request's scan (order.py)."""
+    """Return the defined order of a request's scan (order.py)."""
     layout = layout_of(request)
     return order_along(request.kind) if runs_along(request, layout) else COLUMNS
 
 
 def order_along(kind: CallKind) -> Order:
-    """The order of a contiguous axis."""
+    """Return the order of a scan along a contiguous axis."""
     sizes = kind.sizes
     order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
     element = sum(sizes[: len(kind.values)])
@@ -105,7 +105,7 @@ def order_along(kind: CallKind) -> Order:
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
-    """Whether a scan runs along the contiguous axis: that of results and values, or of one of them if lines are few."""
+    """Return whether a scan runs along the contiguous axis of results and values, or of either if lines are few."""
     if layout.axis.size == 1:
         return True
     item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
@@ -115,5 +115,5 @@ def runs_along(request: ScanRequest, layout: Layout) -> bool:
 
 
 def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:
-    """Whether memory moves more at a time than an element of each line."""
+    """Return whether one element of each line takes less than a memory sector."""
     return math.prod([d.size for d in lines]) * item < SECTOR

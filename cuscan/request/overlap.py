@@ -1,4 +1,4 @@
-"""Whether arrays share memory: from shapes, strides and addresses alone."""
+"""Overlap checks: whether arrays share memory, from shapes, strides and addresses alone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from cuscan.errors import ScanValueError
 from cuscan.interop.view import ArrayKind
 from cuscan.request.call import BESIDE
 
-Place = tuple[ArrayKind, int]  # what an array is, and its address
+Place = tuple[ArrayKind, int]  # an array's kind and address
 
 
 Near = tuple[int, int, int, int]
 
 
 def find_near(read: int, kinds: Sequence[ArrayKind]) -> tuple[Near, ...]:
-    """Where arrays may overlap: two of them, and between which distances the first lies from the second if they do.
+    """Return the pairs of arrays that may overlap, each with a range of distances.
 
-    The first so many are read, the others are those of `out`.
+    The first `read` arrays are inputs, the others those of `out`. A pair (one, other, lowest, highest) may overlap only
+    if the address of `one` minus that of `other` is strictly between `lowest` and `highest`.
     """
     near = []
     for other in range(read, len(kinds)):
@@ -32,9 +33,9 @@ def find_near(read: int, kinds: Sequence[ArrayKind]) -> tuple[Near, ...]:
 
 
 def check_overlap(roles: tuple[str, ...], kinds: Sequence[ArrayKind], pointers: Sequence[int]) -> None:
-    """Refuse an `out` that shares memory with an input, other than being `x` itself, or with another `out`.
+    """Raise `ScanValueError` if an `out` shares memory with an input, unless it is `x` itself, or with another `out`.
 
-    The arrays are those that are read, in their roles, and then those of `out`.
+    `kinds` and `pointers` are those of the inputs, in the order of `roles`, followed by those of `out`.
     """
     for one, other, lowest, highest in find_near(len(roles), kinds):
         if lowest < pointers[one] - pointers[other] < highest:
@@ -46,7 +47,7 @@ def check_overlap(roles: tuple[str, ...], kinds: Sequence[ArrayKind], pointers: 
 
 
 def _check_pair(name: str, value: Place, out: Place) -> None:
-    """Check two arrays that cover a common stretch of memory; they need not have an element there."""
+    """Check two arrays whose address ranges intersect; they need not have a common element."""
     is_value = name not in BESIDE
     if not (is_value and _same_elements(value, out)) and _overlap(value, out):
         rule = f" in part; it must be {name} itself" if is_value else "; it must be another array"
@@ -54,7 +55,7 @@ def _check_pair(name: str, value: Place, out: Place) -> None:
 
 
 def _same_elements(value: Place, out: Place) -> bool:
-    """Whether two arrays have the same element at every place."""
+    """Return whether two arrays have the same addresses at every index."""
     (one, start), (other, other_start) = value, out
     if start != other_start or one.shape != other.shape or one.dtype.itemsize != other.dtype.itemsize:
         return False
@@ -62,7 +63,7 @@ def _same_elements(value: Place, out: Place) -> bool:
 
 
 class _Addresses:
-    """The addresses of an array in NumPy's terms; its memory is never read."""
+    """The addresses of an array as a NumPy array interface; its memory is never read."""
 
     def __init__(self, place: Place) -> None:
         kind, pointer = place
@@ -77,7 +78,7 @@ class _Addresses:
 
 
 def _overlap(one: Place, other: Place) -> bool:
-    """Whether two arrays have a byte in common; True where that is too hard to tell."""
+    """Return whether two arrays have a byte in common; True if that is too expensive to decide."""
     try:
         arrays = np.asarray(_Addresses(one)), np.asarray(_Addresses(other))
         return bool(np.shares_memory(*arrays, max_work=1_000_000))  # type: ignore[arg-type]
