@@ -302,7 +302,16 @@ def _piece(call: Call, arrays: Arrays) -> Piece:
     if isinstance(op, str):
         call = call._replace(flags=call.flags._replace(op=find_key(op)))
     main = arrays[call.roles.index("b") if "b" in call.roles else 0]
-    return Piece(call, arrays, _namespace(main))
+    return Piece(call, _beside(main, arrays), _namespace(main))
+
+
+def _beside(main: Any, arrays: Arrays) -> Arrays:
+    """Arrays where `main` is: boundaries are made on the host, and masks may come from there."""
+    if isinstance(main, np.ndarray):
+        return arrays
+    import cupy
+
+    return tuple(cupy.asarray(array) if isinstance(array, np.ndarray) else array for array in arrays)
 
 
 def _namespace(array: Any) -> ArrayNamespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import numbers
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import cupy
 import cupyx
@@ -13,13 +13,24 @@ import numpy as np
 
 from cuscan.errors import ScanTypeError
 
-if TYPE_CHECKING:
-    from cuscan.chunks import Chunk
-
 DEPTH = 2  # results that are on their way while the next chunk is read
 
 Arrays = tuple[Any, ...]
-Scan = Callable[["Chunk"], Arrays]
+
+
+class Chunk(Protocol):
+    """What goes through together: a named tuple that has these fields, and perhaps others."""
+
+    @property
+    def values(self) -> Arrays: ...
+
+    @property
+    def beside(self) -> dict[str, Any]: ...
+
+    def _replace(self, *, values: Arrays, beside: dict[str, Any]) -> Any: ...
+
+
+Scan = Callable[[Any], Arrays]  # of a chunk
 
 
 class Passages:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from operator_examples import AFFINE
 from sharding import agree, draw_sample
 from torch.testing import assert_close
 
@@ -204,11 +205,78 @@ def one_rank_differs() -> str:
     return str(raised.value)
 
 
+def one_rank_is_wrong_at_the_door() -> list[str]:
+    """What a rank alone raises before anything is exchanged is the error of all; the next call works."""
+    last, messages = dist.get_rank() == dist.get_world_size() - 1, []
+    x = on_own_device(np.ones(3, np.float32))
+    mistakes: list[dict[str, Any]] = [
+        {"reverse": 1},
+        {"axis": "time"},
+        {"x": [1, 2, 3]},
+        {"x": x.to(torch.complex32)},
+        {"reset": x > 0, "keys": x},
+        {"op": "ad"},
+        {"comm": 3},
+        {"x": x.new_ones((), device="meta")},
+    ]
+    for mistake in mistakes:
+        with pytest.raises(cuscan.ScanValueError) as raised:
+            cuscan.distributed.scan(**{"x": x} | (mistake if last else {}), validate=True)
+        messages.append(str(raised.value))
+        assert cuscan.distributed.cumsum(x, validate=True)[-1] == 3 * dist.get_rank() + 3
+    with pytest.raises(cuscan.ScanValueError, match="initial and carry exclude each other") as raised:
+        wrong = {"initial": 1, "carry": (x[0], x[0])} if last else {}
+        cuscan.distributed.linear_recurrence(0.5, x, **wrong, validate=True)
+    return [*messages, str(raised.value)]
+
+
 def a_tensor_on_the_cpu() -> None:
     """NCCL takes none; the next call works."""
     with pytest.raises(cuscan.ScanValueError, match="x is on cpu, and the group exchanges"):
         cuscan.distributed.cumsum(torch.ones(3))
     assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
+
+
+def an_aborted_group() -> None:
+    """An error of the transport's own, at once; a new group works."""
+    group, x = dist.new_group(), on_own_device(np.ones(3))
+    assert cuscan.distributed.cumsum(x, group=group)[-1] == 3 * dist.get_rank() + 3
+    dist.distributed_c10d._abort_process_group(group)
+    with pytest.raises((RuntimeError, ValueError)) as raised:
+        cuscan.distributed.cumsum(x, group=group)
+    assert not isinstance(raised.value, cuscan.ScanError)
+    assert cuscan.distributed.cumsum(x, group=dist.new_group())[-1] == 3 * dist.get_rank() + 3
+
+
+def every_name() -> None:
+    """Each function is that of `cuscan` on the whole, and so are operators of users."""
+    rng, rank, size = np.random.default_rng(1), dist.get_rank(), dist.get_world_size()
+    x = rng.integers(1, 3, (2, 3 * size)).astype(np.float64)
+    holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
+    whole = tuple(map(on_own_device, AFFINE.draw(rng, (3 * size,))))
+    mine = (..., slice(3 * rank, 3 * rank + 3))
+    calls: list[tuple[str, Any, dict[str, Any]]] = [
+        ("cumsum", x, {"dim": -1}),
+        ("cumprod", x, {"reverse": True}),
+        ("nancumsum", holes, {"exclusive": True}),
+        ("nancumprod", holes, {}),
+        ("logcumsumexp", x, {"initial": 2.0}),
+        ("cummax", x, {"return_indices": True, "ties": "last"}),
+        ("cummin", x, {"reverse": True}),
+    ]
+    for name, array, keywords in calls:
+        values = on_own_device(array)
+        expected = getattr(cuscan, name)(values, **keywords)
+        found = getattr(cuscan.distributed, name)(values[mine], **keywords)
+        for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, expected)), strict=True):
+            assert_close(one, other[mine])
+    b = on_own_device(x)
+    assert_close(cuscan.distributed.linear_recurrence(0.5, b[mine]), cuscan.linear_recurrence(0.5, b)[mine])
+    for reverse in (False, True):
+        keywords = {"op": AFFINE.operator(), "reverse": reverse, "validate": True}
+        found = cuscan.distributed.scan(tuple(field[mine] for field in whole), **keywords)
+        keywords.pop("validate")
+        assert_close(found, tuple(field[mine] for field in cuscan.scan(whole, **keywords)))
 
 
 def one_rank_is_missing() -> None:
@@ -277,10 +345,24 @@ def what_does_not_go_through_ranks() -> None:
 
 
 def compiled() -> None:
-    """A graph of torch.compile breaks at the call and goes on behind it."""
+    """A graph of torch.compile breaks at the call and goes on behind it; nowhere else, and gradients too."""
+    x, graphs = torch.ones(2), []
 
-    @torch.compile(backend="eager")
-    def step(x: Any) -> Any:
-        return cuscan.distributed.cumsum(x * 2) + 1
+    def count(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
 
-    assert step(torch.ones(2))[0] == 4 * dist.get_rank() + 3
+    @torch.compile(backend=count)
+    def step(x: Any, **keywords: Any) -> Any:
+        return cuscan.distributed.cumsum(x * 2, **keywords) + 1
+
+    for keywords in ({}, {"keys": torch.ones(2), "validate": True}, {"reverse": True}):
+        torch._dynamo.reset()
+        graphs.clear()
+        assert step(x, **keywords).shape == x.shape
+        assert len(graphs) == 2
+    followed = x.clone().requires_grad_()
+    result = step(followed)
+    assert result[0] == 4 * dist.get_rank() + 3
+    result.sum().backward()
+    assert followed.grad[0] == 4 * (dist.get_world_size() - dist.get_rank())

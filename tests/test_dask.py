@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,39 @@ def _count_operators() -> int:
     from cuscan.operators import KEYED
 
     return sum(key.startswith("plus#") for key in KEYED)
+
+
+def test_a_block_that_raises_in_a_worker(cluster: Any) -> None:
+    """Its error comes out, and the next call works."""
+    x = da.ones(12, chunks=3)
+    with pytest.raises(RuntimeError, match="this block is broken"):
+        cuscan.dask.scan(x.map_blocks(_broken, dtype=float, meta=np.empty(0))).compute()
+    np.testing.assert_array_equal(cuscan.dask.scan(x).compute(), np.arange(1, 13))
+
+
+def _broken(block: Any) -> Any:
+    raise RuntimeError("this block is broken")
+
+
+def test_what_is_on_the_host_goes_to_blocks_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    block, flags = object(), np.zeros(3, bool)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(asarray=lambda array: ("moved", array)))
+    assert cuscan.dask._beside(block, (block, flags, 0.5)) == (block, ("moved", flags), 0.5)
+    assert cuscan.dask._beside(flags, (block, flags)) == (block, flags)
+
+
+@pytest.mark.gpu
+def test_blocks_on_a_gpu() -> None:
+    """Their boundaries are made on the host."""
+    import cupy
+
+    x = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
+    blocks = da.from_array(cupy.asarray(x), (1, 4), asarray=False)
+    for beside in ({}, {"offsets": [0, 3, 6]}, {"mask": x > 3}, {"initial": 2}):
+        found = cuscan.dask.scan(blocks, axis=1, **beside).compute(scheduler="sync")
+        assert isinstance(found, cupy.ndarray)
+        expected = cuscan.scan(x, axis=1, **{k: np.asarray(v) if k == "offsets" else v for k, v in beside.items()})
+        np.testing.assert_allclose(cupy.asnumpy(found), expected)
 
 
 @pytest.mark.full

@@ -40,6 +40,11 @@ def test_ranks(pool: Any) -> None:
     pool.run("what_does_not_go_through_ranks")
     pool.run("chunks_in_shards")
     assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
+    pool.run("every_name")
+    pool.run("an_aborted_group")
+    first, *others = pool.run("one_rank_is_wrong_at_the_door")
+    assert all(other == first for other in others)
+    assert all(message.startswith("the call of rank 4 is wrong: ") for message in first)
     messages = pool.run("one_rank_differs")
     assert len(set(messages)) == 1
     assert "ranks differ in dtype of x: rank 0 has float32, rank 4 float64" in messages[0]

@@ -75,6 +75,10 @@ def test_nccl_of_torch(pool: Any) -> None:
     pool.run("chunks_in_shards")
     assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
     pool.run("a_tensor_on_the_cpu")
+    pool.run("every_name")
+    first, *others = pool.run("one_rank_is_wrong_at_the_door")
+    assert all(other == first for other in others)
+    pool.run("an_aborted_group")
 
 
 def test_nccl_of_cupy() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from cuscan.api import adopt_recurrence, adopt_scan
 from cuscan.distributed.dtensors import takes_dtensors
+from cuscan.distributed.header import told
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request.call import Flags, Operands, choose_extremum, make_flags
@@ -23,6 +24,8 @@ from cuscan.signatures import LAST, Op, Ties, choose_axis, known, spells_keyword
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "linear_recurrence", "logcumsumexp", "nancumprod", "nancumsum", "scan",
 ]  # fmt: skip
+
+Run = Callable[[Flags, Operands, Any, Any], tuple[Any, ...]]
 
 
 @takes_dtensors
@@ -90,12 +93,14 @@ def scan(
     Autograd follows the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
     every rank must take part in it. `initial` of a recurrence gets its gradient on the first rank in scan order.
     """
-    axis = choose_axis(axis, dim)
-    flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
-    operands, structure = adopt_scan(x, op, out, carry, mask=mask, reset=reset, offsets=offsets, keys=keys)
-    if structure is not None:
-        raise ScanTypeError("x is a structured array; pass its fields as a tuple")
-    results = _run(flags, operands, initial, group, comm, axis_name)
+    with told(validate, x if isinstance(x, tuple) else (x,), group, comm, axis_name):
+        axis = choose_axis(axis, dim)
+        flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
+        operands, structure = adopt_scan(x, op, out, carry, mask=mask, reset=reset, offsets=offsets, keys=keys)
+        if structure is not None:
+            raise ScanTypeError("x is a structured array; pass its fields as a tuple")
+        run, ranks = _choose(operands, group, comm, axis_name)
+    results = run(flags, operands, initial, ranks)
     behind = results[-1:] if return_carry else ()
     if out is not None:
         results = (out if isinstance(out, tuple) else (out,)) + behind
@@ -149,32 +154,26 @@ def linear_recurrence(
 
     Raises: as `scan`.
     """
-    axis = choose_axis(axis, dim)
-    flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, validate=validate, return_carry=return_carry)
-    if initial is not None and carry is not None:
-        raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
-    number = initial if isinstance(initial, numbers.Number | np.generic) else None
-    operands = adopt_recurrence(
-        a,
-        b,
-        dtype,
-        out,
-        carry,
-        reset=reset,
-        offsets=offsets,
-        keys=keys,
-        initial=initial if number is None else None,
-    )
-    results = _run(flags, operands, number, group, comm, axis_name)
+    with told(validate, (a, b), group, comm, axis_name):
+        axis = choose_axis(axis, dim)
+        flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, validate=validate, return_carry=return_carry)
+        if initial is not None and carry is not None:
+            raise ScanValueError("initial and carry exclude each other: both say what precedes the first element")
+        number = initial if isinstance(initial, numbers.Number | np.generic) else None
+        beside = {"reset": reset, "offsets": offsets, "keys": keys, "initial": initial if number is None else None}
+        operands = adopt_recurrence(a, b, dtype, out, carry, **beside)
+        run, ranks = _choose(operands, group, comm, axis_name)
+    results = run(flags, operands, number, ranks)
     if out is not None:
         results = (out, *results[1:])
     return results if return_carry else results[0]
 
 
-def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, axis_name: Any) -> tuple[Any, ...]:
+def _choose(operands: Operands, group: Any, comm: Any, axis_name: Any) -> tuple[Run, Any]:
+    """What runs a call on shards of its library, and what that library calls the ranks."""
     libraries = {view.library.name for view in operands.views}
     library = "jax" if "jax" in libraries else operands.values[-1].library.name  # NumPy's become those
-    run: Callable[..., tuple[Any, ...]]
+    run: Run
     names = {"torch": "group", "jax": "axis_name"}
     given = {"group": group, "comm": comm, "axis_name": axis_name}
     wanted = names.get(library, "comm")
@@ -191,7 +190,7 @@ def _run(flags: Flags, operands: Operands, initial: Any, group: Any, comm: Any, 
         raise ScanValueError("comm is for CuPy arrays, and x is on the CPU")
     else:
         from cuscan.distributed.cupy import run
-    return run(flags, operands, initial, given[wanted])
+    return run, given[wanted]
 
 
 # ---- the other names -------------------------------------------------------------------------------------------------

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
 
 from cuscan.distributed import sharded
-from cuscan.distributed.header import check_headers
+from cuscan.distributed.header import check_headers, compare, told
 from cuscan.distributed.messages import lay_out
 from cuscan.distributed.namespaces import ArrayNamespace
-from cuscan.errors import ScanTypeError
+from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.linearised import Call
 from cuscan.request.call import Flags, Operands
 
@@ -52,10 +53,27 @@ def run(flags: Flags, operands: Operands, initial: Any, comm: Any) -> tuple[Arra
     device = operands.views[-1].device.ordinal
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
-    ranks, xp, call = CommRanks(comm), ArrayNamespace(cupy), Call(flags, operands.roles, initial)
+    with told(flags.validate, (), None, comm):
+        ranks, xp, call = CommRanks(comm), ArrayNamespace(cupy), Call(flags, operands.roles, initial)
+        if device != _device_of(comm):
+            raise ScanValueError(f"x is on GPU {device}, and comm of this rank on GPU {_device_of(comm)}: move x there")
     with cupy.cuda.Device(device):
         if flags.validate:
             check_headers(call, arrays, ranks, xp, outs)
         key = sharded.last_key(call, arrays, ranks, xp) if sharded.returns_key(call) else None
         results = sharded.scan(*sharded.prepare(call, arrays, ranks, xp, outs), ranks, xp, outs)
         return sharded.with_carry(results, call, key)
+
+
+def tell(message: str, comm: Any) -> None:
+    """See `torch.tell`."""
+    with contextlib.suppress(ScanTypeError):  # what is no communicator has no ranks
+        ranks = CommRanks(comm)
+        with cupy.cuda.Device(_device_of(comm)):
+            compare({"error": message}, ranks, cupy.asarray)
+
+
+def _device_of(comm: Any) -> int:
+    """The GPU that a communicator was made on, which CuPy keeps under a private name."""
+    ordinal: int = comm._comm.device_id()
+    return ordinal

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,6 @@ from cuscan.errors import ScanError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.linearised import Call
 
-_FLAGS = ("reverse", "exclusive", "include_initial", "skipna", "return_carry")
 _BYTES = 1024  # of a header; longer ones are compared so far
 
 
@@ -22,10 +24,15 @@ def check_headers(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs:
         described = _describe(call, Piece(call, arrays, xp, outs))
     except ScanError as error:
         described = {"error": str(error)}
-    text = "\n".join(f"{name}: {value}" for name, value in described.items()).encode("ascii", "replace")[:_BYTES]
     view = adopt(next(array for array in reversed(arrays) if hasattr(array, "shape")))
-    header = view.library.from_numpy(np.frombuffer(text.ljust(_BYTES), np.uint8).copy(), view.device)
-    (headers,) = ranks.gather([header])
+    compare(described, ranks, lambda header: view.library.from_numpy(header, view.device))
+
+
+def compare(described: dict[str, Any], ranks: Ranks, put: Callable[[Any], Any]) -> None:
+    """Raise the same error on all ranks if they describe their calls otherwise; `put` makes what they exchange."""
+    lines = (f"{name}: {value}".replace("\n", " ") for name, value in described.items())
+    text = "\n".join(lines).encode("ascii", "replace")[:_BYTES]
+    (headers,) = ranks.gather([put(np.frombuffer(text.ljust(_BYTES), np.uint8).copy())])
     said = [dict(line.split(": ", 1) for line in _text(row).splitlines()) for row in headers.tolist()]
     for rank, of_rank in enumerate(said):
         if "error" in of_rank:
@@ -34,6 +41,29 @@ def check_headers(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs:
         for name, value in of_rank.items():
             if said[0].get(name) != value:
                 raise ScanValueError(f"ranks differ in {name}: rank 0 has {said[0].get(name)}, rank {rank} {value}")
+
+
+@contextlib.contextmanager
+def told(validate: Any, values: Any, group: Any, comm: Any, axis_name: Any = None) -> Iterator[None]:
+    """What a rank raises before it has a header to show, the others are told in its place, and all raise it.
+
+    JAX runs one program on all ranks, so that all raise it anyway.
+    """
+    try:
+        yield
+    except ScanError as error:
+        message = Exception.__str__(error)  # without the function, which stands behind what is raised then
+        if validate is not True or axis_name is not None:
+            raise
+        if comm is not None and "cupy" in sys.modules:
+            from cuscan.distributed import cupy
+
+            cupy.tell(message, comm)
+        elif "torch.distributed" in sys.modules:
+            from cuscan.distributed import torch
+
+            torch.tell(message, group, values)
+        raise
 
 
 def _text(row: list[int]) -> str:

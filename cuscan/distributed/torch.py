@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from cuscan.autograd.torch import TorchNamespace
 from cuscan.autograd.torch_recording import Recording
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
-from cuscan.distributed.header import check_headers
+from cuscan.distributed.header import check_headers, compare, told
 from cuscan.distributed.messages import lay_out
 from cuscan.dtypes import DType
 from cuscan.errors import MissingDependencyError, ScanTypeError, ScanValueError
@@ -45,6 +46,9 @@ class GroupRanks:
                 f"x is on {device}, and the group exchanges what its backends are for ({config}): "
                 f"move x, or make the group with a backend for {device.type}"
             )
+        bound = getattr(dist.group.WORLD if group is None else group, "bound_device_id", None)
+        if bound is not None and bound.type == device.type and bound != device:
+            raise ScanValueError(f"x is on {device}, and the group of this rank on {bound}: move x there")
 
     def gather(self, arrays: Sequence[Array]) -> list[Array]:
         parts = [array.contiguous().reshape(-1).view(torch.uint8) for array in arrays]
@@ -157,9 +161,12 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
     tensors = [array for array in arrays + (outs or ()) if isinstance(array, torch.Tensor)]
-    if transforms_are_active() or forward_ad._current_level >= 0 or not all(map(is_plain, tensors)):
-        raise ScanTypeError("only backward() goes through ranks: no torch.func, no forward derivatives, no subclasses")
-    ranks = GroupRanks(group, tensors[0].device)
+    with told(flags.validate, tensors, group, None):
+        if transforms_are_active() or forward_ad._current_level >= 0 or not all(map(is_plain, tensors)):
+            raise ScanTypeError(
+                "only backward() goes through ranks: no torch.func, no forward derivatives, no subclasses"
+            )
+        ranks = GroupRanks(group, tensors[0].device)
     xp, call = ShardedTorch(ranks), Call(flags, operands.roles, initial)
     if flags.validate:
         check_headers(call, arrays, ranks, xp, outs)
@@ -174,6 +181,20 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
     if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in arrays + outs):
         raise ScanTypeError("out= has no derivative: leave it out where an argument requires grad, or detach them all")
     return sharded.with_carry(sharded.scan(call, arrays, ranks, xp, outs), asked, key)
+
+
+def tell(message: str, group: Any, values: Any) -> None:
+    """Show the other ranks an error in place of this one's header, so that all raise it; if there are others."""
+    devices = [x.device for x in values if isinstance(x, torch.Tensor)]
+    if torch.cuda.is_available():
+        devices.append(torch.device("cuda", torch.cuda.current_device()))
+    for device in (*devices, torch.device("cpu")):
+        with contextlib.suppress(ScanValueError):  # the group is not for that device, or there is none
+            ranks = GroupRanks(group, device)
+            break
+    else:
+        return
+    compare({"error": message}, ranks, lambda header: torch.from_numpy(header).to(device))
 
 
 def _check_carry_is_detached(roles: tuple[str, ...], arrays: Arrays, *, returned: bool) -> None:
