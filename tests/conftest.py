@@ -64,13 +64,12 @@ def tables() -> Iterator[None]:
     """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
     from plans import TABLE, WIDENED
 
-    from cuscan import plan
-    from cuscan.backends import host
+    from cuscan import backends, plan
     from cuscan.kept import Table
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "CONTIGUOUS", TABLE)
-        patch.setattr(host, "_calls", Table())
+        patch.setattr(backends, "launches", Table())
         patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(plan, "MASKED_THREADS", 1024)

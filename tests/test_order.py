@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import plan, tuning
-from cuscan.backends import host, lines
+from cuscan import backends, plan, tuning
+from cuscan.backends import lines
 from cuscan.kept import Table
 from cuscan.order import Order
 
@@ -160,7 +160,7 @@ def paired(x, order, op, carry_type):
 def use_order(monkeypatch, order):
     monkeypatch.setattr(plan, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
     monkeypatch.setattr(plan, "COLUMNS", order)
-    monkeypatch.setattr(host, "_calls", Table())  # those that are kept have their orders
+    monkeypatch.setattr(backends, "launches", Table())  # those that are kept have their orders
 
 
 def add(a, b):

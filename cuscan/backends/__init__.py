@@ -1,4 +1,4 @@
-"""Where a request runs: on the array's GPU, or in NumPy for arrays on the CPU. A like call on a GPU is a lookup."""
+"""Where a request runs: on the array's GPU, or in NumPy for arrays on the CPU. A like call is a lookup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Results = tuple[Any, ...]
 
 
 class Repeatable(Protocol):
-    """Everything about a call on a GPU that the addresses and values of its arguments do not change.
+    """Everything about a call that the addresses and values of its arguments do not change.
 
     `like`: what tells its arrays from others, see `Library.liken`, once a like call came.
     """
@@ -56,8 +56,9 @@ def repeat(
     if found is None:
         return None, None
     facts, pointers = found
-    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time.
-    key = *flags, roles, initial is None, outs is None, *facts
+    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time. The type of an initial value
+    # tells those that a framework has to see: a tracer of JAX, beside NumPy arrays.
+    key = *flags, roles, type(initial), outs is None, *facts
     try:
         launch = launches.get(key)
     except TypeError:  # an argument that cannot be hashed
@@ -73,7 +74,7 @@ def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial:
     """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
     library = find_library(arrays[-1], roles[-1])
     found = library.look(arrays) if library else None
-    return None if found is None else launches.get((*flags, roles, initial is None, True, *found[0]))
+    return None if found is None else launches.get((*flags, roles, type(initial), True, *found[0]))
 
 
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:

@@ -63,13 +63,15 @@ class Shape(NamedTuple):
 
 
 def block(part: Array, lines: int, shape: Shape) -> Array:
-    """A copy of (lines, n) as (items, warp scans of all lines, lanes)."""
+    """The elements of (lines, n) as (items, warp scans of all lines, lanes)."""
     n = part.shape[1]
     if n != shape.elements:
-        padded = np.zeros((lines, shape.elements), part.dtype)
+        padded = np.zeros_like(part, order="C", shape=(lines, shape.elements))
         padded[:, :n] = part  # no stored result depends on what is behind
         part = padded
-    return np.array(spread(part, shape).transpose(3, 0, 1, 2), order="C").reshape(shape.items, -1, shape.lanes)
+    if shape.items == 1 and part.flags.c_contiguous:
+        return part.reshape(1, -1, shape.lanes)
+    return spread(part, shape).transpose(3, 0, 1, 2).copy().reshape(shape.items, -1, shape.lanes)
 
 
 def spread(part: Array, shape: Shape) -> Array:
@@ -173,9 +175,11 @@ def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wid
 
 
 def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    levels = pairs(combine, totals)
+    levels, is_alone = pairs(combine, totals), shape.units == 1 and carry.is_unused
     befores, exists = carry.pass_units(cast(by_line(at(levels[-1], 0), shape.units), wide))
     units, runs = flat(befores, totals), before_in_pairs(combine, None, levels)
+    if is_alone:
+        return Prefixes(turned(runs[combine.hidden :]), False, befores, (), runs)
     threads = _threads(combine, units, runs)
     for whole, before, run in zip(threads, units[combine.hidden :], runs[combine.hidden :], strict=True):
         whole[0] = before
@@ -185,14 +189,16 @@ def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide
 
 
 def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    lanes = kogge_stone(combine, totals)
-    if shape.scans == 1 and carry.is_unused:  # a single warp scan: a line's only one
-        runs = shifted(lanes)
-        return Prefixes(turned(runs[combine.hidden :]), False, (), (), runs)
+    lanes, is_alone = kogge_stone(combine, totals), shape.units == shape.warps == 1 and carry.is_unused
     vectors = fold(combine, by_line(at(lanes, -1), shape.vectors))
     warps = fold(combine, by_line(at(vectors, -1), shape.warps))
     befores, exists = carry.pass_units(cast(by_line(at(warps, -1), shape.units), wide))
-    runs = after(combine, flat(shifted(vectors), totals), lanes, slice(None, None, shape.vectors))
+    if shape.vectors == 1:
+        runs = shifted(lanes)
+    else:
+        runs = after(combine, flat(shifted(vectors), totals), lanes, slice(None, None, shape.vectors))
+    if is_alone:
+        return Prefixes(turned(runs[combine.hidden :]), False, befores, (), runs)
     first_units = None if exists else slice(None, None, shape.units)
     tiles = flat(after(combine, flat(befores, totals), warps, first_units), totals)
     threads = _threads(combine, tuple(np.repeat(part, shape.vectors) for part in tiles), runs)
@@ -211,7 +217,9 @@ def _threads(combine: Combine, before: States, runs: States) -> States:
     """
     lanes, scans = runs[0].shape
     parts = runs[combine.hidden :]
-    threads = tuple(np.empty((lanes, scans + 64 // part.itemsize), part.dtype)[:, :scans] for part in parts)
+    threads = tuple(
+        [np.empty_like(part, order="C", shape=(lanes, scans + 64 // part.itemsize))[:, :scans] for part in parts]
+    )
     put(combine.shown(before[combine.hidden :], runs, threads), threads)
     return threads
 
