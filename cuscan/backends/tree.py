@@ -105,8 +105,10 @@ class Carry:
             return self._pass_pairs(totals)
         if len(totals[0]) <= GROUP:
             return self._pass_chain(totals)
-        firsts = range(0, len(totals[0]), GROUP)
-        befores, exist = zip(*(self._pass_chain(at(totals, slice(i, i + GROUP))) for i in firsts), strict=True)
+        if len(totals[0]) <= SECTION:
+            return self._pass_groups(totals)
+        parts = [self.pass_units(at(totals, slice(i, i + SECTION))) for i in range(0, len(totals[0]), SECTION)]
+        befores, exist = zip(*parts, strict=True)
         return tuple(map(np.concatenate, zip(*befores, strict=True))), exist[0]
 
     def _pass_chain(self, totals: States) -> tuple[States, bool]:
@@ -125,6 +127,35 @@ class Carry:
             self._sections = self._before_group()
             self._groups = []
         return at(befores, slice(count - new, None)), exists
+
+    def _pass_groups(self, totals: States) -> tuple[States, bool]:
+        """The same for more than a group, within a section: groups lie side by side."""
+        combine, passed, lines = self._combine, len(self._groups), totals[0].shape[1]
+        count = len(totals[0]) // GROUP
+        whole = at(totals, slice(count * GROUP))
+        units = tuple([part.reshape(count, GROUP, lines).swapaxes(0, 1).reshape(GROUP, -1) for part in whole])
+        so_far = kogge_stone(combine, units)
+        new = tuple([part.reshape(count, lines) for part in at(so_far, -1)])
+        groups = tuple(map(np.concatenate, zip(*[at(group, None) for group in self._groups], new, strict=True)))
+        inclusive = kogge_stone(combine, groups)
+        before = at(shifted(inclusive), slice(passed, None))
+        if self._sections is not None:
+            before = self._combine(self._sections, before)
+            if not passed:
+                put(self._sections, at(before, 0))
+        exists = self._sections is not None or passed > 0
+        ahead = tuple([part.reshape(-1) for part in before])
+        befores = after(combine, ahead, so_far, None if exists else slice(lines))
+        befores = tuple([part.reshape(GROUP, count, lines).swapaxes(0, 1).reshape(-1, lines) for part in befores])
+        self._groups += [at(new, i) for i in range(count)]
+        if len(self._groups) == SECTION // GROUP:
+            total = at(inclusive, -1)
+            self._sections = total if self._sections is None else combine(self._sections, total)
+            self._groups = []
+        if count * GROUP == len(totals[0]):
+            return befores, exists
+        rest, _ = self._pass_chain(at(totals, slice(count * GROUP, None)))
+        return tuple(map(np.concatenate, zip(befores, rest, strict=True))), exists
 
     def _before_group(self) -> States | None:
         """None where nothing precedes."""
