@@ -27,7 +27,7 @@ def in_order(monkeypatch):
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
             patch.setattr(backends, "launches", Table())
-            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_gated"):
+            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_extremum_of_segments", "is_gated"):
                 patch.setattr(host, name, lambda *_: False)
             return function(*arguments, **keywords)
 

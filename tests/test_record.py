@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 
@@ -11,7 +12,7 @@ from host_cases import same_bits
 
 import cuscan
 from cuscan import backends
-from cuscan.backends import host, short
+from cuscan.backends import exact, host, short
 from cuscan.backends.program import Program
 from cuscan.backends.record import Noted, NotNotedError, alike, opaque, plain, zeros
 from cuscan.kept import Table
@@ -202,6 +203,58 @@ def test_carries_and_columns_of_like_calls(op, dtype, no_programs):
 
 def flat(results):
     return [a for one in results for a in (one if isinstance(one, tuple) else (one,))]
+
+
+# ---- extrema in segments ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never(monkeypatch):
+    """Extrema of integers in segments are not found by keys."""
+
+    def scan(function, *arguments, **keywords):
+        with monkeypatch.context() as patch:
+            patch.setattr(backends, "launches", Table())
+            patch.setattr(host, "is_extremum_of_segments", lambda *_: False)
+            return function(*arguments, **keywords)
+
+    return scan
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "uint64"])
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("span", [3, 100, 2**64])
+def test_extrema_of_segments_by_keys(op, dtype, span, never, monkeypatch):
+    rng = np.random.default_rng(8)
+    for n, reverse, at_a_time in (
+        (1, True, 2**15),
+        (50, False, 2**15),
+        (50, True, 2**15),
+        (3000, False, 1000),
+        (3000, True, 2**15),
+    ):
+        monkeypatch.setattr(exact, "_AT_A_TIME", at_a_time)
+        low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        ends = [(low, min(low + span, high)), (max(high - span, low), high)]
+        for end in ends:
+            x = rng.integers(*end, (3, n), dtype=np.dtype(dtype) if dtype != "bool" else np.int8, endpoint=True)
+            x = x.astype(dtype)
+            call = {"reset": rng.random((3, n)) < 0.05, "reverse": reverse}
+            for array, keywords in ((x, call), (np.asfortranarray(x), call), (x.T, {**call, "reset": call["reset"].T})):
+                axis = 0 if array.shape != x.shape else 1
+                got = cuscan.scan(array, op, axis=axis, **keywords)
+                assert same_bits(got, never(cuscan.scan, array, op, axis=axis, **keywords))
+            place = x.copy()
+            assert same_bits(cuscan.scan(place, op, out=place, **call), never(cuscan.scan, x, op, **call))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_keys_are_for_ranges_that_they_hold(wide, monkeypatch):
+    x, reset = np.arange(10_000), np.arange(10_000) % 100 == 0
+    x[5] = 2**60 if wide else 2**40
+    monkeypatch.setattr(host, "scan_lines", None)
+    with pytest.raises(TypeError) if wide else contextlib.nullcontext():
+        cuscan.cummax(x, reset=reset)
 
 
 # ---- like calls ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, sho
 from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import (
     accumulate,
+    find_extrema,
     is_exact,
+    is_extremum_of_segments,
     is_sum_of_segments,
     sum_segments,
 )
@@ -159,6 +161,7 @@ class Prepared:
         self.order = order_of(request)
         self.gates = is_gated(request)
         self.sums_segments = is_sum_of_segments(request) and not is_short(request)
+        self.finds_extrema = is_extremum_of_segments(request)
         self.scan: Scan = partial(_scan_in_order, request, self)
         if is_short(request):
             self.scan = ShortScan(request, self.scan)
@@ -247,6 +250,8 @@ def _scan(
     """Scan lines, of which there are some."""
     if prepared.sums_segments:
         sum_segments(request, inputs, outputs.results[0])
+    elif prepared.finds_extrema and find_extrema(request, inputs, outputs.results[0]):
+        pass
     elif not (prepared.gates and _scan_gated(request, prepared, inputs, start, outputs)):
         scan_lines(request, prepared.order, FieldAlgebra(request, start), inputs, outputs)
 
