@@ -69,7 +69,7 @@ def tables() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "CONTIGUOUS", TABLE)
-        patch.setattr(backends, "launches", Table())
+        patch.setattr(backends, "calls", Table())
         patch.setattr(plan, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(plan, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(plan, "MASKED_THREADS", 1024)

@@ -26,7 +26,7 @@ def in_order(monkeypatch):
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(backends, "launches", Table())
+            patch.setattr(backends, "calls", Table())
             for name in ("is_exact", "is_short", "is_sum_of_segments", "is_extremum_of_segments", "is_gated"):
                 patch.setattr(host, name, lambda *_: False)
             return function(*arguments, **keywords)
@@ -37,7 +37,7 @@ def in_order(monkeypatch):
 @pytest.fixture
 def no_order(monkeypatch):
     """The defined order must not be walked."""
-    monkeypatch.setattr(backends, "launches", Table())
+    monkeypatch.setattr(backends, "calls", Table())
     monkeypatch.setattr(host, "scan_lines", None)
 
 
@@ -68,12 +68,12 @@ def test_values_are_no_part_of_what_is_kept():
 
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
     """The oldest goes, and no other."""
-    monkeypatch.setattr(backends, "launches", Table())
+    monkeypatch.setattr(backends, "calls", Table())
     monkeypatch.setattr(LIBRARY, "_kinds", Table())
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         assert cuscan.cumsum(np.ones(n))[-1] == n
-        assert len(backends.launches) <= 3
+        assert len(backends.calls) <= 3
     monkeypatch.setattr(host, "make_request", None)
     assert [cuscan.cumsum(np.ones(n))[-1] for n in (6, 7, 8)] == [6, 7, 8]
 
@@ -166,7 +166,7 @@ def test_sums_of_segments_accumulate(dtype, reverse, masked, in_order, monkeypat
         call |= {"mask": rng.random(x.shape) < 0.7} if masked else {}
         expected = in_order(cuscan.cumsum, x, **call)
         with monkeypatch.context() as patch:
-            patch.setattr(backends, "launches", Table())
+            patch.setattr(backends, "calls", Table())
             patch.setattr(host, "is_short", lambda *_: False)
             patch.setattr(host, "scan_lines", None)
             assert same_bits(cuscan.cumsum(x, **call), expected)

@@ -160,7 +160,7 @@ def paired(x, order, op, carry_type):
 def use_order(monkeypatch, order):
     monkeypatch.setattr(plan, "CONTIGUOUS", dict.fromkeys(tuning.CONTIGUOUS, order))
     monkeypatch.setattr(plan, "COLUMNS", order)
-    monkeypatch.setattr(backends, "launches", Table())  # those that are kept have their orders
+    monkeypatch.setattr(backends, "calls", Table())  # those that are kept have their orders
 
 
 def add(a, b):

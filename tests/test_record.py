@@ -143,7 +143,7 @@ def no_programs(monkeypatch):
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(backends, "launches", Table())
+            patch.setattr(backends, "calls", Table())
             patch.setattr(host, "is_short", lambda *_: False)
             return function(*arguments, **keywords)
 
@@ -214,7 +214,7 @@ def never(monkeypatch):
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(backends, "launches", Table())
+            patch.setattr(backends, "calls", Table())
             patch.setattr(host, "is_extremum_of_segments", lambda *_: False)
             return function(*arguments, **keywords)
 
@@ -267,6 +267,17 @@ def test_an_initial_value_of_another_type_is_not_a_like_call():
     for initial in (1.0, 1.0, 2):
         assert cuscan.cumsum(x, initial=initial)[-1] == 5 + initial
     assert jax.jit(lambda start: cuscan.cumsum(x, initial=start))(3.0)[-1] == 8
+
+
+def test_like_calls_with_bfloat16():
+    """NumPy has it from another package, and the backend as bits."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = np.ones(5, np.float32)
+    for _ in range(3):
+        for call in ({"dtype": bfloat16}, {"dtype": "bfloat16"}, {"out": np.empty(5, bfloat16)}):
+            got = cuscan.cumsum(x, **({"dtype": bfloat16} | call))
+            assert got.dtype == bfloat16 and got.astype(int).tolist() == [1, 2, 3, 4, 5]
+        assert cuscan.cumsum(x.astype(bfloat16)).astype(int).tolist() == [1, 2, 3, 4, 5]
 
 
 def test_calls_that_differ_in_what_can_be_written_are_not_alike():

@@ -27,7 +27,8 @@ class Repeatable(Protocol):
         """Run a call on the arrays that it reads and those that it writes, with the addresses of both."""
 
 
-launches: Table[Any, Repeatable] = Table()  # those of earlier calls
+launches: Table[Any, Repeatable] = Table()  # those of earlier calls on GPUs
+calls: Table[Any, Repeatable] = Table()  # the same in NumPy, which tells no addresses
 latest: Table[Any, tuple[Like, Repeatable]] = Table()  # of those that differ in little, the one that ran last
 
 
@@ -56,11 +57,11 @@ def repeat(
     if found is None:
         return None, None
     facts, pointers = found
-    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time. The type of an initial value
-    # tells those that a framework has to see: a tracer of JAX, beside NumPy arrays.
-    key = *flags, roles, type(initial), outs is None, *facts
+    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time. The types of initial values
+    # tell those that a framework has to see: a tracer of JAX, beside NumPy arrays.
+    key = *flags, roles, _types_of(initial), outs is None, *facts
     try:
-        launch = launches.get(key)
+        launch = (launches if pointers else calls).get(key)
     except TypeError:  # an argument that cannot be hashed
         return None, None
     if launch is None:
@@ -70,11 +71,15 @@ def repeat(
     return key, launch.run(arrays, outs or (), pointers, initial)
 
 
+def _types_of(initial: Any) -> Any:
+    return tuple(map(type, initial)) if type(initial) is tuple else type(initial)
+
+
 def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial: Any) -> Repeatable | None:
     """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
     library = find_library(arrays[-1], roles[-1])
     found = library.look(arrays) if library else None
-    return None if found is None else launches.get((*flags, roles, type(initial), True, *found[0]))
+    return None if found is None else launches.get((*flags, roles, _types_of(initial), True, *found[0]))
 
 
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:

@@ -28,7 +28,7 @@ from cuscan.backends.exact import (
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.lines import BUFFER, Outputs, keep_carry, scan_lines
 from cuscan.backends.short import Scan, ShortScan, is_short
-from cuscan.call import BESIDE, CARRY, SEGMENTS, Flags, Operands, one_or_all
+from cuscan.call import BESIDE, CARRY, SEGMENTS, Flags, Operands, find_dtype, one_or_all
 from cuscan.checks import check_offsets
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
@@ -138,17 +138,18 @@ def _places_of(roles: tuple[str, ...]) -> tuple[int, int | None, int | None, int
 def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
     """What is kept for a like call, or is kept from now on."""
     views = operands.views if operands.outs is None else operands.views + operands.outs
-    key = operands.key
-    if key is None or any(view.dtype.name == "bfloat16" for view in views):  # which are other arrays for NumPy
+    key, dtypes = operands.key, [view.dtype.name for view in views]
+    dtypes += [] if flags.dtype is None else [find_dtype(flags.dtype).name]
+    if key is None or "bfloat16" in dtypes:  # `_Call.run` sees arrays as NumPy does
         key = flags, operands.roles, has_initial, *[view.kind for view in views]
         try:
-            found = backends.launches.get(key)
+            found = backends.calls.get(key)
         except TypeError:  # an argument that cannot be hashed
             return _Call(make_request(flags, operands, has_initial=has_initial), operands)
         if found is not None:
             return cast(_Call, found)
     call: Any = _Call(make_request(flags, operands, has_initial=has_initial), operands)
-    return cast(_Call, keep(backends.launches, key, call))
+    return cast(_Call, keep(backends.calls, key, call))
 
 
 class Prepared:

@@ -631,6 +631,6 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
         mock.patch.dict(tuning.CONTIGUOUS, smaller),
         mock.patch("cuscan.plan.BYTES_TO_WORDS", smaller[8]),
         mock.patch("cuscan.panels.CHUNKS", 0),
-        mock.patch("cuscan.backends.launches", Table()),
+        mock.patch("cuscan.backends.calls", Table()),
     ):
         yield
