@@ -135,10 +135,16 @@ def _owner(array: Array) -> int:
 
 
 def simplified(*arrays: Any) -> tuple[Any, ...]:
-    """The operands of an elementwise call without axes that make NumPy slower."""
+    """The operands of an elementwise call, the one that is written first, without axes that make NumPy slower."""
     shape = arrays[0].shape
-    if any(isinstance(array, np.ndarray) and array.shape != shape for array in arrays):
+    numbers = [not isinstance(array, np.ndarray) or (array.size == 1 and array.shape != shape) for array in arrays]
+    if any(not number and array.shape != shape for array, number in zip(arrays, numbers, strict=True)):
         return arrays
-    if all(array.flags.c_contiguous for array in arrays if isinstance(array, np.ndarray)):
-        return tuple([array.reshape(-1) if isinstance(array, np.ndarray) else array for array in arrays])
-    return tuple([array.squeeze() if isinstance(array, np.ndarray) else array for array in arrays])
+    is_flat = all(number or array.flags.c_contiguous for array, number in zip(arrays, numbers, strict=True))
+
+    def simple(array: Any, is_number: bool) -> Any:
+        if is_number:
+            return array.reshape(()) if isinstance(array, np.ndarray) else array
+        return array.reshape(-1) if is_flat else array.squeeze()
+
+    return tuple(map(simple, arrays, numbers))

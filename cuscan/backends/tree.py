@@ -65,9 +65,14 @@ class Shape(NamedTuple):
 def block(part: Array, lines: int, shape: Shape) -> Array:
     """The elements of (lines, n) as (items, warp scans of all lines, lanes)."""
     n = part.shape[1]
+    runs, rest = divmod(n, shape.items)
+    if n != shape.elements and not rest:  # no stored result depends on what is behind
+        blocked = np.zeros_like(part, order="C", shape=(shape.items, lines, shape.scans * shape.lanes))
+        blocked[..., :runs] = part.reshape(lines, runs, shape.items).transpose(2, 0, 1)
+        return blocked.reshape(shape.items, -1, shape.lanes)
     if n != shape.elements:
         padded = np.zeros_like(part, order="C", shape=(lines, shape.elements))
-        padded[:, :n] = part  # no stored result depends on what is behind
+        padded[:, :n] = part
         part = padded
     if shape.items == 1 and part.flags.c_contiguous:
         return part.reshape(1, -1, shape.lanes)
