@@ -167,6 +167,17 @@ def test_values_that_decide_otherwise_have_their_own_program(op, most, no_progra
         assert all(1 <= len(kept) <= most for kept in short._idle.values())
 
 
+def test_the_first_of_like_calls_notes_nothing(monkeypatch):
+    """A program that never repeats a shape does not pay for what it never uses."""
+    monkeypatch.setattr(short, "_idle", Table())
+    monkeypatch.setattr(backends, "calls", Table())
+    for n in range(1, 9):
+        cuscan.cumsum(np.ones(n))
+    assert not short._idle
+    cuscan.cumsum(np.ones(3))
+    assert len(short._idle) == 1
+
+
 OPS = ["add", "mul", "max", "logaddexp", "recurrence", "positions", "user"]
 
 
@@ -194,7 +205,7 @@ def test_carries_and_columns_of_like_calls(op, dtype, no_programs):
         for segments in ({}, {"reset": reset}, {"keys": np.cumsum(rng.random(shape[axis]) < 0.2)}):
             call = {"axis": axis, "reverse": reverse, "return_carry": True, **segments}
             carry = None
-            for _ in range(2):
+            for _ in range(3):
                 x = (30 * rng.normal(size=shape)).astype(dtype)
                 got, expected = scan(x, carry=carry, **call), no_programs(scan, x, carry=carry, **call)
                 assert all(map(same_bits, flat(got), flat(expected)))
