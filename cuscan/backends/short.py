@@ -23,7 +23,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.kept import Table
 from cuscan.request import ScanRequest
 
-MOST = 2**12  # elements; of more of them, the calls themselves take the time
+MOST = 2**13  # elements; of more of them, the calls themselves take the time
 MOST_IDLE = 128  # programs that no call uses
 MOST_LIKE = 4  # programs of like calls, by the decisions that values make
 
