@@ -439,10 +439,9 @@ def _whole_strides(field: Any) -> Any:
 def _put_beside(arrays: Arrays, roles: tuple[str, ...], **beside: Any) -> tuple[Arrays, tuple[str, ...]]:
     """The values, and the arrays beside them that are given, in the order of the keywords."""
     given = {name: array for name, array in beside.items() if array is not None}
-    segments = [name for name in SEGMENTS if name in given]
-    if len(segments) > 1:
+    if len(given) > 1 and len(segments := [name for name in SEGMENTS if name in given]) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
-    if isinstance(given.get("offsets"), list | tuple | range):
+    if "offsets" in given and isinstance(given["offsets"], list | tuple | range):
         given["offsets"] = _integers_like(adopt(arrays[-1], roles[-1]), given["offsets"], "offsets")
     return arrays + tuple(given.values()), roles + tuple(given)
 

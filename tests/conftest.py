@@ -64,14 +64,14 @@ def tables() -> Iterator[None]:
     """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
     from plans import TABLE, WIDENED
 
-    from cuscan.backends import host
+    from cuscan.backends import repeats
     from cuscan.kept import Table
     from cuscan.planning import cluster, tuning
     from cuscan.request import layout
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "CONTIGUOUS", TABLE)
-        patch.setattr(host, "_calls", Table())
+        patch.setattr(repeats, "calls", Table())
         patch.setattr(layout, "BYTES_TO_WORDS", WIDENED)
         patch.setattr(cluster, "TURN_UNITS", {True: 4, False: 2})
         patch.setattr(cluster, "MASKED_THREADS", 1024)

@@ -13,15 +13,14 @@ import pytest
 from sharding import on_threads
 
 import cuscan
-from cuscan import tuning
-from cuscan.call import Flags
 from cuscan.distributed import sharded
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.distributed.pieces import Total, fold
 from cuscan.kept import Table
 from cuscan.linearised import Call
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
-from cuscan.order import Order
+from cuscan.order import COLUMNS, CONTIGUOUS, Order
+from cuscan.request.call import Flags
 
 XP = ArrayNamespace(np)
 OPS = {"add": OPERATORS["add"], "mul": OPERATORS["mul"], "logaddexp": OPERATORS["logaddexp"], "h": LINEAR_RECURRENCE}
@@ -85,8 +84,8 @@ def test_exact_operators_have_the_bits_of_the_whole(axis: int) -> None:
 @contextlib.contextmanager
 def small_units() -> Iterator[None]:
     """Units of one warp scan on contiguous axes: 64 elements of float64."""
-    smaller = {size: Order(order.items, 1, 1) for size, order in tuning.CONTIGUOUS.items()}
-    with mock.patch.dict(tuning.CONTIGUOUS, smaller), mock.patch("cuscan.backends.host._calls", Table()):
+    smaller = {size: Order(order.items, 1, 1) for size, order in CONTIGUOUS.items()}
+    with mock.patch.dict(CONTIGUOUS, smaller), mock.patch("cuscan.backends.repeats.calls", Table()):
         yield
 
 
@@ -138,14 +137,14 @@ def test_contiguous_axes_allow_single_groups(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_other_axes_allow_powers_of_two_of_units(op: str) -> None:
     """Of more than four the order's tree is no fold from left to right."""
-    unit = tuning.COLUMNS.unit
+    unit = COLUMNS.unit
     for size in (1, 2, 4):
         assert bits_differ(op, draw(op, (4 * size * unit, 9), "float64"), 0, [i * size * unit for i in range(5)]) == 0
 
 
 def test_other_cuts_have_other_bits() -> None:
     """Else the tests above say nothing."""
-    unit = tuning.COLUMNS.unit
+    unit = COLUMNS.unit
     assert bits_differ("add", draw("add", (6 * unit, 3), "float64"), 0, [0, 3 * unit, 6 * unit]) > 0
     with small_units():
         assert bits_differ("add", draw("add", (16, 4 * GROUP), "float64"), 1, [0, 2 * GROUP, 4 * GROUP]) > 0

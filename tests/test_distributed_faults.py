@@ -12,12 +12,12 @@ from sharding import Meeting, ThreadRanks, on_threads
 
 import cuscan
 from cuscan import ScanTypeError, ScanValueError
-from cuscan.call import Flags, Operands
 from cuscan.distributed import sharded
 from cuscan.distributed.header import check_headers
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.interop import adopt
 from cuscan.linearised import Call
+from cuscan.request.call import Flags, Operands
 
 XP = ArrayNamespace(np)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 
 import numpy as np
@@ -12,7 +13,7 @@ from host_cases import same_bits
 
 import cuscan
 from cuscan import kept
-from cuscan.backends import host, lines, short
+from cuscan.backends import host, lines, repeats, short
 from cuscan.interop.numpy import LIBRARY
 from cuscan.kept import Table
 
@@ -25,8 +26,8 @@ def in_order(monkeypatch):
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(host, "_calls", Table())
-            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_gated"):
+            patch.setattr(repeats, "calls", Table())
+            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_extremum_of_segments", "is_gated"):
                 patch.setattr(host, name, lambda *_: False)
             return function(*arguments, **keywords)
 
@@ -36,7 +37,7 @@ def in_order(monkeypatch):
 @pytest.fixture
 def no_order(monkeypatch):
     """The defined order must not be walked."""
-    monkeypatch.setattr(host, "_calls", Table())
+    monkeypatch.setattr(repeats, "calls", Table())
     monkeypatch.setattr(host, "scan_lines", None)
 
 
@@ -67,12 +68,12 @@ def test_values_are_no_part_of_what_is_kept():
 
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
     """The oldest goes, and no other."""
-    monkeypatch.setattr(host, "_calls", Table())
+    monkeypatch.setattr(repeats, "calls", Table())
     monkeypatch.setattr(LIBRARY, "_kinds", Table())
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         assert cuscan.cumsum(np.ones(n))[-1] == n
-        assert len(host._calls) <= 3
+        assert len(repeats.calls) <= 3
     monkeypatch.setattr(host, "make_request", None)
     assert [cuscan.cumsum(np.ones(n))[-1] for n in (6, 7, 8)] == [6, 7, 8]
 
@@ -97,18 +98,21 @@ def test_extrema_accumulate_but_for_zeros_of_both_signs(op, dtype):
         cuscan.scan(x, op)
 
 
-@pytest.mark.usefixtures("no_order")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
-def test_short_lines_take_kept_calls(dtype):
-    x = np.ones((3, 100), dtype)
-    mask, calls = x[0] == x[0], [{}, {"op": "mul"}, {"reverse": True}, {"exclusive": True}, {"include_initial": True}]
-    for call in [*calls, {"initial": 2}, {"mask": mask}, {"skipna": True}, {"reset": mask}, {"keys": np.arange(100)}]:
-        for array in (x, x[0]):
-            cuscan.scan(array, **call)
-    if np.dtype(dtype).kind != "c":
-        cuscan.linear_recurrence(x, x, initial=x[:, 0], return_last=True)
-        cuscan.linear_recurrence(0.5, x, offsets=[0, 7, 7, 100], initial=2)
-    with pytest.raises(TypeError):  # longer than what a warp holds
+def test_short_scans_make_the_calls_of_the_second(dtype, monkeypatch):
+    x, flags = np.ones((3, 100), dtype), np.arange(100) % 9 == 0
+    calls = [{}, {"op": "mul"}, {"reverse": True}, {"exclusive": True}, {"include_initial": True}, {"initial": 2}]
+    calls += [{"mask": flags}, {"skipna": True}, {"reset": flags}, {"keys": np.arange(100)}, {"return_carry": True}]
+    scans = [functools.partial(cuscan.scan, array, **call) for array in (x, x[0]) for call in calls]
+    scans.append(functools.partial(cuscan.cumsum, x.T, 0))
+    scans.append(functools.partial(cuscan.linear_recurrence, x, x, initial=x[:, 0], return_last=True))
+    scans.append(functools.partial(cuscan.linear_recurrence, 0.5, x, offsets=[0, 7, 7, 100], initial=2))
+    for scan in scans * 2:
+        scan()
+    monkeypatch.setattr(host, "scan_lines", None)
+    for scan in scans:
+        scan()
+    with pytest.raises(TypeError):
         cuscan.scan(np.ones(5000, dtype))
 
 
@@ -162,6 +166,8 @@ def test_sums_of_segments_accumulate(dtype, reverse, masked, in_order, monkeypat
         call |= {"mask": rng.random(x.shape) < 0.7} if masked else {}
         expected = in_order(cuscan.cumsum, x, **call)
         with monkeypatch.context() as patch:
+            patch.setattr(repeats, "calls", Table())
+            patch.setattr(host, "is_short", lambda *_: False)
             patch.setattr(host, "scan_lines", None)
             assert same_bits(cuscan.cumsum(x, **call), expected)
 
@@ -208,7 +214,7 @@ SHORT = [(op, dtype) for op in UNDEFINED for dtype in SHORT_DTYPES if np.dtype(d
 
 @pytest.mark.parametrize("op, dtype", SHORT)
 def test_short_lines_give_the_same_bits(op, dtype, in_order):
-    """The second of two calls too, which takes the buffers of the first."""
+    """The second of three calls too, which notes the calls of NumPy, and the third, which makes them again."""
     rng = np.random.default_rng([9, SHORT.index((op, dtype))])
     function = cuscan.Operator("plus", "earlier + later", 0, numpy=np.add) if op == "user" else op
     for _ in range(60):
@@ -224,7 +230,7 @@ def test_short_lines_give_the_same_bits(op, dtype, in_order):
         else:
             arguments = cuscan.scan, x, function
         expected = in_order(*arguments, **call)
-        for _ in range(2):
+        for _ in range(3):
             got = arguments[0](*arguments[1:], **call)
             pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
             assert all(same_bits(*pair) for pair in pairs), (call, x.shape)
@@ -369,7 +375,7 @@ def test_no_more_than_so_many_buffers_of_short_lines_are_kept(monkeypatch):
     monkeypatch.setattr(short, "_idle", Table())
     monkeypatch.setattr(short, "MOST_IDLE", 3)
     for n in range(1, 9):
-        assert cuscan.cumsum(np.ones(n))[-1] == n
-        assert len(short._idle) <= 3
-    monkeypatch.setattr(short, "_Lines", None)
+        assert [cuscan.cumsum(np.ones(n))[-1] for _ in range(2)] == [n, n]
+        assert len(short._idle) == min(n, 3)
+    monkeypatch.setattr(short, "_Noting", None)
     assert [cuscan.cumsum(np.ones(n))[-1] for n in (6, 7, 8)] == [6, 7, 8]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from textbook import highest, lowest, plain, restarts, scan, segments_for
 
 import cuscan
-from cuscan import ScanTypeError, ScanValueError, backends
+from cuscan import ScanTypeError, ScanValueError
+from cuscan.backends import repeats
 
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES = [*INTEGERS, "float16", "float32", "float64"]
@@ -192,8 +193,8 @@ def test_long_rows(ties, reverse):
 @pytest.mark.parametrize("ties", TIES)
 def test_without_positions_it_is_the_plain_scan(name, op, ties, monkeypatch):
     """Nothing of positions is computed or written."""
-    run, ran = backends.run, []
-    monkeypatch.setattr(backends, "run", lambda flags, *rest: ran.append(flags.op) or run(flags, *rest))
+    run, ran = repeats.repeat, []
+    monkeypatch.setattr(repeats, "repeat", lambda flags, *rest: ran.append(flags.op) or run(flags, *rest))
     got = getattr(cuscan, name)(np.array([1, 3, 2]), ties=ties)
     assert isinstance(got, np.ndarray) and ran == [op]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan.backends import host, lines
+from cuscan.backends import lines, repeats
 from cuscan.kept import Table
 from cuscan.order import COLUMNS, CONTIGUOUS, Order
 from cuscan.request import layout
@@ -160,7 +160,7 @@ def paired(x, order, op, carry_type):
 def use_order(monkeypatch, order):
     monkeypatch.setattr(layout, "CONTIGUOUS", dict.fromkeys(CONTIGUOUS, order))
     monkeypatch.setattr(layout, "COLUMNS", order)
-    monkeypatch.setattr(host, "_calls", Table())  # those that are kept have their orders
+    monkeypatch.setattr(repeats, "calls", Table())  # those that are kept have their orders
 
 
 def add(a, b):

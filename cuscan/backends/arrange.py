@@ -10,9 +10,11 @@ import numpy as np
 from cuscan.backends.convert import to_accumulator
 from cuscan.backends.fields import Inputs
 from cuscan.request import ScanRequest
-from cuscan.specs import ArraySpec
 
 Array = np.ndarray[Any, Any]
+
+
+_TRUE = np.ones(1, np.bool_)
 
 
 def others_of(request: ScanRequest) -> tuple[int, ...]:
@@ -48,17 +50,12 @@ def restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
     assert request.segments is not None and inputs.segments is not None
     segments, length = inputs.segments, request.shape[request.axis]
     if request.segments.kind == "reset":
-        return np.not_equal(as_lines(request, standing(segments, request.segments.array)).view(np.uint8), 0)
+        return np.not_equal(as_lines(request, standing(request, segments)).view(np.uint8), 0)
     if request.segments.kind == "offsets":
-        starts = np.zeros(length + 1, np.bool_)
-        inside = segments[(segments > 0) & (segments < length)]
-        starts[length - inside if request.reverse else inside] = True
-        if request.carry_in:  # a first segment without elements takes the carry
-            starts[0] = (segments[:-1] == length if request.reverse else segments[1:] == 0).any()
-        return np.broadcast_to(starts[:length], (lines, length))
+        return np.broadcast_to(segments, (lines, length))
     dtype = request.segments.array.dtype
-    keys = to_accumulator(as_lines(request, standing(segments, request.segments.array)), dtype, dtype)
-    starts = np.zeros(keys.shape, np.bool_)
+    keys = to_accumulator(as_lines(request, standing(request, segments)), dtype, dtype)
+    starts = np.zeros_like(keys, np.bool_)
     starts[:, 1:] = keys[:, 1:] != keys[:, :-1]
     if request.carry_in and length:
         last_key = np.broadcast_to(inputs.carry[-1], others_of(request)).reshape(lines)
@@ -66,9 +63,25 @@ def restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
     return starts
 
 
-def standing(array: Array, spec: ArraySpec | None) -> Array:
-    """An array as the request has it: broadcast, along the last axis or the scanned one."""
-    assert spec is not None
-    if array.shape == spec.shape:
-        return array
-    return np.lib.stride_tricks.as_strided(array, spec.shape, [s * array.itemsize for s in spec.strides])
+def starts_of(request: ScanRequest, offsets: Array) -> Array:
+    """Where segments start that offsets give, as flags along the axis in scan order."""
+    length = request.shape[request.axis]
+    starts = np.zeros(length + 1, np.bool_)
+    starts.put(length - offsets if request.reverse else offsets, _TRUE, "clip")  # unchecked ones may be beyond the axis
+    starts[0] = False
+    if request.carry_in:  # a first segment without elements takes the carry
+        starts[0] = (offsets[:-1] == length if request.reverse else offsets[1:] == 0).any()
+    return starts[:length]
+
+
+def standing(request: ScanRequest, array: Array) -> Array:
+    """A mask, flags or keys as they broadcast to the request's shape: see `checks.py`."""
+    key = key_of(request, array)
+    return array if key is None else array[key]
+
+
+def key_of(request: ScanRequest, array: Array) -> Any:
+    """What `standing` takes of an array, None for all."""
+    shape, axis, behind = request.shape, request.axis, len(request.shape) - 1 - request.axis
+    is_along = array.ndim == 1 and behind and array.shape != (1,) and array.shape[0] == shape[axis]
+    return (slice(None), *(None,) * behind) if is_along else None

@@ -7,13 +7,13 @@ multiply-adds, and long pieces of memory take a third of the time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.steps import Calls, Combine, States
+from cuscan.backends.record import opaque
+from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
@@ -34,13 +34,13 @@ def combine_of(op: Monoid, kind: Kind) -> Combine:
     if op in _BY_FIELD:
         return _BY_FIELD[op]
     inner = np.multiply if op.combine is product else op.combine
+    if kind in EXACT and op in _EXTREMA:
+        inner = _EXTREMA[op]  # there are no NaN and no two zeros
     assert inner is not None
     if isinstance(inner, np.ufunc):
-        return Combine(
-            lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),),
-            calls=lambda earlier, later, out, _: [partial(inner, earlier[0], later[0], out=out[0])],
-        )
-    return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),))
+        return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
+    whole = opaque(inner) if op.source else inner
+    return Combine(lambda earlier, later, _: (whole(earlier[0], later[0]),))
 
 
 def _affine_steps(earlier: States, later: States, out: Out) -> States:
@@ -51,13 +51,6 @@ def _affine_steps(earlier: States, later: States, out: Out) -> States:
 def _affine_states(earlier: States, later: States, out: Out) -> States:
     state = np.multiply(later[0], earlier[0], out=out and out[0])
     return (np.add(state, later[1], out=state),)
-
-
-def _affine_calls(earlier: States, later: States, out: States, shown: bool) -> Calls:
-    moved = np.empty_like(out[-1])
-    calls: Calls = [partial(np.multiply, later[0], earlier[-1], out=moved)]
-    calls += [partial(np.add, moved, later[1], out=out[-1])]
-    return calls if shown else [*calls, partial(np.multiply, earlier[0], later[0], out=out[0])]
 
 
 def _complex_product(one: States, other: States, out: Out) -> States:
@@ -97,12 +90,13 @@ def _extremum(greatest: bool, latest: bool) -> Callable[[States, States, Out], S
     return combine
 
 
+_EXTREMA = {OPERATORS["min"]: np.fmin, OPERATORS["max"]: np.fmax}
 _PLANAR = {
     LINEAR_RECURRENCE: Combine(_complex_steps, hidden=2, shown=_complex_states),
     OPERATORS["mul"]: Combine(_complex_product),
 }
 _BY_FIELD = {
-    LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states, calls=_affine_calls),
+    LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states),
     OPERATORS["logaddexp"]: Combine(_add_exponentials),
     **{row: Combine(_extremum(op == "max", ties == "last")) for (op, ties), row in INDEXED.items()},
 }
@@ -150,8 +144,8 @@ def _bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 _GATES = {
     "add": Gate(np.multiply, np.add, lambda _: (1, 0)),
-    "max": Gate(np.minimum, np.maximum, _ends),
-    "min": Gate(np.maximum, np.minimum, lambda dtype: _ends(dtype)[::-1]),
+    "max": Gate(np.fmin, np.fmax, _ends),
+    "min": Gate(np.fmax, np.fmin, lambda dtype: _ends(dtype)[::-1]),
     "or": Gate(np.bitwise_and, np.bitwise_or, _bits),
     "xor": Gate(np.bitwise_and, np.bitwise_xor, _bits),
     "and": Gate(np.bitwise_or, np.bitwise_and, lambda dtype: _bits(dtype)[::-1]),
@@ -177,14 +171,7 @@ def gated(gate: Gate) -> Combine:
         passes = gate.through(earlier[0], later[0], out=out and out[0])
         return passes, *shown(earlier[1:], later, out and out[1:])
 
-    def calls(earlier: States, later: States, out: States, is_shown: bool) -> Calls:
-        every: Calls = []
-        for before, number, place in zip(earlier[not is_shown :], later[1:], out[not is_shown :], strict=True):
-            passed = np.empty_like(place)
-            every += partial(gate.through, before, later[0], out=passed), partial(gate.join, passed, number, out=place)
-        return every if is_shown else [*every, partial(gate.through, earlier[0], later[0], out=out[0])]
-
-    return Combine(combine, hidden=1, shown=shown, calls=calls)
+    return Combine(combine, hidden=1, shown=shown)
 
 
 def is_gated(request: ScanRequest) -> bool:

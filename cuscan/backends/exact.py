@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cuscan.backends.arrange import put_back
 from cuscan.backends.convert import is_nan, storage, to_narrow, to_result
 from cuscan.backends.fields import Inputs
 from cuscan.dtypes import EXACT
@@ -14,6 +15,7 @@ from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
+_AT_A_TIME = 2**15  # elements, whose keys stay in the cache
 _EXTREMA = {"min": np.minimum, "max": np.maximum}
 _UFUNCS = {
     "add": np.add,
@@ -82,6 +84,53 @@ def sum_segments(request: ScanRequest, inputs: Inputs, out: Array) -> None:
     sums[starts] = first
     np.add.accumulate(sums, out=sums)
     out[...] = sums.reshape(out.shape)
+
+
+def is_extremum_of_segments(request: ScanRequest) -> bool:
+    """Whether a request is for `find_extrema`."""
+    flags = request.exclusive, request.include_initial, request.has_initial, request.carry_out
+    plain = request.segments is not None and request.mask is None and not any(flags)
+    name = request.op.name
+    return plain and name in _EXTREMA and request.op is OPERATORS[name] and request.result.dtype.kind in EXACT
+
+
+def find_extrema(request: ScanRequest, inputs: Inputs, out: Array) -> bool:
+    """Extrema of integers in the segments of lines, by keys: the number of a segment, then the value less the least.
+
+    The greatest key so far is of the present segment. False if no 64 bits hold such keys.
+    """
+    elements = to_narrow(inputs.values[0], request.values[0].dtype, request.result.dtype).reshape(-1)
+    low, high = (np.asanyarray(end).astype(np.int64) for end in (elements.min(), elements.max()))  # they may wrap
+    if not (high - low).astype(np.uint64) < 2**63 // (elements.size + 1):
+        return False
+    is_max, width = request.op.name == "max", high - low + 1
+    least = low if is_max else -high
+    assert inputs.segments is not None
+    restarts = inputs.segments.copy()
+    restarts[:, 0] = True
+    restarts, flat = restarts.reshape(-1), out.reshape(-1)
+    number = key = np.zeros(1, np.int64)
+    for first in range(0, elements.size, _AT_A_TIME):
+        part = slice(first, first + _AT_A_TIME)
+        numbers = np.add.accumulate(restarts[part], dtype=np.int64)
+        keys = elements[part].astype(np.int64)
+        if not is_max:
+            np.negative(keys, out=keys)
+        if first:
+            numbers += number
+        number = numbers[-1:].copy()
+        numbers *= width
+        keys -= least
+        keys += numbers
+        if first:
+            np.maximum(keys[:1], key, out=keys[:1])
+        np.maximum.accumulate(keys, out=keys)
+        key = keys[-1:].copy()
+        keys -= numbers
+        keys += least
+        flat[part] = keys if is_max else np.negative(keys, out=keys)
+    put_back(out, flat)
+    return True
 
 
 def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, out: Array) -> None:

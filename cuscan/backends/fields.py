@@ -5,6 +5,7 @@ A user's state of several fields is one structured array, as its `numpy=` wants 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from cuscan.backends.combine import combine_of, gate_of, gated, is_planar, restarting
 from cuscan.backends.convert import is_nan, storage, to_accumulator
+from cuscan.backends.record import alike
 from cuscan.backends.steps import States
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import LINEAR_RECURRENCE
@@ -79,8 +81,11 @@ class FieldAlgebra:
         return tuple(map(_complex, planes[::2], planes[1::2])) if self._is_planar else planes
 
     def _made(self, dtype: np.dtype[Any], parts: tuple[Any, ...], shape: tuple[int, ...]) -> States:
-        whole = make_states(dtype, parts, shape)
-        return self.split(tuple(whole[name] for name in self._names) if self._names else (whole,))
+        if self._request.op.dtypes:
+            return self.split((make_states(dtype, parts, shape),))
+        # By way of an array: NumPy refuses Python integers that do not fit, where C++ wraps.
+        fields = zip(parts, self._fields_of(dtype), strict=True)
+        return self.split(tuple([np.broadcast_to(np.asanyarray(part).astype(field), shape) for part, field in fields]))
 
     def row_start(self, inputs: Inputs, rows: slice, count: int) -> States | None:
         """What lines start from, in the carry's type; None if nothing precedes them."""
@@ -88,14 +93,16 @@ class FieldAlgebra:
         if not request.has_initial:
             return None
         if inputs.carry:
-            states = self._made(self._carry, self._carried(inputs, rows), (count,))
-            return (*states, np.zeros(count, np.bool_)) if self.segmented else states
+            return self._whole(self._made(self._carry, self._carried(inputs, rows), (count,)))
         if inputs.row_initial is not None:
             assert request.row_initial is not None
             start = (to_accumulator(inputs.row_initial[rows], request.row_initial.dtype, DTYPES[request.carry]),)
         assert start is not None
-        states = self._made(self._carry, request.op.states.start(*start), (count,))
-        return (*states, np.zeros(count, np.bool_)) if self.segmented else states
+        return self._whole(self._made(self._carry, request.op.states.start(*start), (count,)))
+
+    def _whole(self, states: States) -> States:
+        """The states of elements in which no segment starts."""
+        return alike((*states, np.zeros(states[0].shape, np.bool_)) if self.segmented else states)
 
     def empty(self, count: int) -> States:
         """The identity for lines without elements, in the carry's type."""
@@ -138,7 +145,7 @@ class FieldAlgebra:
             (make_states(self._state, parts, shape),)
             if op.dtypes
             else tuple(
-                np.broadcast_to(np.asarray(part).astype(dtype, copy=False), shape)
+                np.broadcast_to(np.asanyarray(part).astype(dtype, copy=False), shape)
                 for part, dtype in zip(parts, self._state_fields, strict=True)
             )
         )
@@ -152,8 +159,8 @@ class FieldAlgebra:
             states = self._where(inputs.mask[window].view(np.uint8) != 0, states, self._identity)
         if request.skip_nan:
             missing = [is_nan(v, spec.dtype.name) for v, spec in zip(values, request.values, strict=True)]
-            states = self._where(np.logical_or.reduce(missing), self._identity, states)
-        return states if inputs.segments is None else self._restarted(states, inputs.segments[window])
+            states = self._where(functools.reduce(np.logical_or, missing), self._identity, states)
+        return alike(states if inputs.segments is None else self._restarted(states, inputs.segments[window]))
 
     def _restarted(self, states: States, restarts: Array) -> States:
         """The states of elements at some of which segments start."""
@@ -192,8 +199,8 @@ class FieldAlgebra:
 
 
 def _complex(real: Array, imag: Array) -> Array:
-    whole = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
-    whole.real, whole.imag = real, imag
+    whole = np.empty_like(real, np.result_type(real.dtype, np.complex64))
+    whole.real[...], whole.imag[...] = real, imag
     return whole
 
 
@@ -203,5 +210,6 @@ def _cleared(kept: Array, where: Array, clears: Any) -> Array:
     rest = clears.view(integer)
     chosen: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
     chosen &= kept.view(integer) ^ rest if rest else kept.view(integer)
-    chosen ^= rest
+    if rest:
+        chosen ^= rest
     return chosen.view(kept.dtype)

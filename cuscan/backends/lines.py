@@ -8,6 +8,7 @@ import numpy as np
 
 from cuscan.backends.convert import to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
+from cuscan.backends.record import Noted
 from cuscan.backends.steps import States, at
 from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, spread
 from cuscan.order import PAIRED_SECTION, Order
@@ -73,7 +74,11 @@ def _scan_group(
     if request.only_carry:
         return
     results = [result[window] for result in outputs.results]
-    whole = results if count == shape.elements else [np.empty((lines, shape.elements), r.dtype) for r in results]
+    whole = (
+        results
+        if count == shape.elements
+        else [np.empty_like(r, order="C", shape=(lines, shape.elements)) for r in results]
+    )
     run, item = divmod(count - 1, shape.items)
     last = _Last(run, item, outputs.last[window[0]]) if request.last else None
     _walk(algebra, request, elements, before, [spread(part, shape) for part in whole], last)
@@ -102,6 +107,7 @@ def _walk(
     combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
     _, scans, _, items = results[0].shape
     alone = None if before.exists else (slice(None, None, scans), 0)  # the elements that nothing precedes
+    in_new = shows_before or isinstance(running[0], Noted)  # few elements take NumPy longer in place
     places = algebra.split(tuple(results))
     dtypes = [spec.dtype for spec in request.results] * (len(places) // len(results))
 
@@ -117,7 +123,7 @@ def _walk(
     for i in range(items):
         element = at(elements, i)
         shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
-        running = combine.shown(running, element, None if shows_before else running)
+        running = combine.shown(running, element, None if in_new else running)
         if i == 0 and alone is not None:
             for part, field in zip(running, element[combine.hidden :], strict=True):
                 part[alone] = field[alone]

@@ -1,4 +1,4 @@
-"""Launches that are kept: a call on a GPU that is like an earlier one is a lookup."""
+"""Calls that are kept, launches and NumPy's: a call that is like an earlier one is a lookup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Results = tuple[Any, ...]
 
 
 class Repeatable(Protocol):
-    """Everything about a call on a GPU that the addresses and values of its arguments do not change.
+    """Everything about a call that the addresses and values of its arguments do not change.
 
     `like`: what tells its arrays from others, see `Library.liken`, once a like call came.
     """
@@ -24,7 +24,8 @@ class Repeatable(Protocol):
         """Run a call on the arrays that it reads and those that it writes, with the addresses of both."""
 
 
-launches: Table[Any, Repeatable] = Table()  # those of earlier calls
+launches: Table[Any, Repeatable] = Table()  # those of earlier calls on GPUs
+calls: Table[Any, Repeatable] = Table()  # the same in NumPy, which look up no addresses
 latest: Table[Any, tuple[Like, Repeatable]] = Table()  # of those that differ in little, the one that ran last
 
 
@@ -53,10 +54,11 @@ def repeat(
     if found is None:
         return None, None
     facts, pointers = found
-    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time.
-    key = *flags, roles, initial is None, outs is None, *facts
+    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time. The types of initial values
+    # tell a tracer of JAX, which must reach the framework, from a number.
+    key = *flags, roles, _types_of(initial), outs is None, *facts
     try:
-        launch = launches.get(key)
+        launch = (launches if pointers else calls).get(key)
     except TypeError:  # an argument that cannot be hashed
         return None, None
     if launch is None:
@@ -66,11 +68,15 @@ def repeat(
     return key, launch.run(arrays, outs or (), pointers, initial)
 
 
+def _types_of(initial: Any) -> Any:
+    return tuple(map(type, initial)) if type(initial) is tuple else type(initial)
+
+
 def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial: Any) -> Repeatable | None:
     """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
     library = find_library(arrays[-1], roles[-1])
     found = library.look(arrays) if library else None
-    return None if found is None else launches.get((*flags, roles, initial is None, True, *found[0]))
+    return None if found is None else launches.get((*flags, roles, _types_of(initial), True, *found[0]))
 
 
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:

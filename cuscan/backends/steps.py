@@ -14,7 +14,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 States = tuple[Array, ...]
-Calls = list[Callable[[], Any]]
 
 
 class Combine:
@@ -30,10 +29,8 @@ class Combine:
         *,
         hidden: int = 0,
         shown: Callable[[States, States, States | None], States] | None = None,
-        calls: Callable[[States, States, States, bool], Calls] | None = None,
     ) -> None:
         self._function = function
-        self._calls = calls
         self.hidden = hidden
         self.shown = shown or function
 
@@ -43,16 +40,6 @@ class Combine:
     def into(self, earlier: States, later: States, out: States) -> None:
         """Combine, and put the result in `out`."""
         put(self._function(earlier, later, out), out)
-
-    def calls(self, earlier: States, later: States, out: States, *, shown: bool) -> Calls:
-        """Calls without arguments that combine what is in some arrays then, and put it in others.
-
-        `out` may be `earlier`, or `later`, or their parts that are shown.
-        """
-        if self._calls is not None:
-            return self._calls(earlier, later, out, shown)
-        function = self.shown if shown else self._function
-        return [lambda: put(function(earlier, later, None), out)]
 
 
 def at(states: States, place: Any) -> States:
@@ -70,8 +57,8 @@ def cast(states: States, dtypes: tuple[Any, ...]) -> States:
 
 
 def turned(states: States) -> States:
-    """Copies of all fields, with their axes exchanged."""
-    return tuple(np.array(part.T, order="C") for part in states)
+    """All fields with their axes exchanged, contiguous."""
+    return tuple([part.T.copy() if min(part.shape) > 1 else part.reshape(part.shape[::-1]) for part in states])
 
 
 def by_line(states: States, count: int) -> States:
@@ -94,7 +81,7 @@ def after(combine: Combine, before: States, inclusive: States, alone: Any = None
 
     Nothing precedes the blocks `alone`.
     """
-    joined = tuple(np.empty(part.shape, part.dtype) for part in inclusive)
+    joined = empty_like(inclusive)
     into = at(joined, slice(1, None))
     combine.into(before, at(inclusive, slice(-1)), into)
     for whole, first, part in zip(joined, before, inclusive, strict=True):
@@ -120,7 +107,7 @@ def before_in_pairs(combine: Combine, before: States | None, levels: list[States
     for level in reversed(range(len(levels))):  # what precedes blocks of twice the size, then each half
         size = -(-count >> level)
         odd = size // 2
-        halves = tuple(np.empty((size, *part.shape[1:]), part.dtype) for part in so_far)
+        halves = tuple([np.empty_like(part, shape=(size, *part.shape[1:])) for part in so_far])
         blocks = at(levels[level], slice(0, 2 * odd, 2))
         later = combine(at(so_far, slice(odd)), blocks) if odd else blocks
         for half, field, part, block in zip(halves, so_far, later, blocks, strict=True):
@@ -137,7 +124,7 @@ def kogge_stone(combine: Combine, states: States) -> States:
     count = len(states[0])
     if count == 1:
         return states
-    done = tuple(np.empty(part.shape, part.dtype) for part in states)
+    done = empty_like(states)
     put(at(states, 0), at(done, 0))
     now, distance = at(states, slice(1, None)), 1  # of the places that are not done
     while distance < count:
@@ -149,6 +136,11 @@ def kogge_stone(combine: Combine, states: States) -> States:
     return done
 
 
+def empty_like(states: States) -> States:
+    """Contiguous arrays of these shapes."""
+    return tuple([np.empty_like(part, order="C") for part in states])
+
+
 def put(states: States, out: States) -> None:
     """States where they belong, if they are not there already."""
     for part, field in zip(out, states, strict=True):
@@ -158,8 +150,8 @@ def put(states: States, out: States) -> None:
 
 def fold(combine: Combine, states: States) -> States:
     """The inclusive scan from left to right."""
-    parts = tuple([np.ascontiguousarray(part) for part in states])
-    folded = tuple([np.empty(part.shape, part.dtype) for part in states])
+    parts = tuple([part if part.flags.c_contiguous else part.copy() for part in states])
+    folded = empty_like(parts)
     before = at(folded, 0)
     put(at(parts, 0), before)
     for i in range(1, len(parts[0])):

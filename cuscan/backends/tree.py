@@ -63,13 +63,20 @@ class Shape(NamedTuple):
 
 
 def block(part: Array, lines: int, shape: Shape) -> Array:
-    """A copy of (lines, n) as (items, warp scans of all lines, lanes)."""
+    """The elements of (lines, n) as (items, warp scans of all lines, lanes)."""
     n = part.shape[1]
+    runs, rest = divmod(n, shape.items)
+    if n != shape.elements and not rest:  # no stored result depends on what is behind
+        blocked = np.zeros_like(part, order="C", shape=(shape.items, lines, shape.scans * shape.lanes))
+        blocked[..., :runs] = part.reshape(lines, runs, shape.items).transpose(2, 0, 1)
+        return blocked.reshape(shape.items, -1, shape.lanes)
     if n != shape.elements:
-        padded = np.zeros((lines, shape.elements), part.dtype)
-        padded[:, :n] = part  # no stored result depends on what is behind
+        padded = np.zeros_like(part, order="C", shape=(lines, shape.elements))
+        padded[:, :n] = part
         part = padded
-    return np.array(spread(part, shape).transpose(3, 0, 1, 2), order="C").reshape(shape.items, -1, shape.lanes)
+    if shape.items == 1 and part.flags.c_contiguous:
+        return part.reshape(1, -1, shape.lanes)
+    return spread(part, shape).transpose(3, 0, 1, 2).copy().reshape(shape.items, -1, shape.lanes)
 
 
 def spread(part: Array, shape: Shape) -> Array:
@@ -103,8 +110,10 @@ class Carry:
             return self._pass_pairs(totals)
         if len(totals[0]) <= GROUP:
             return self._pass_chain(totals)
-        firsts = range(0, len(totals[0]), GROUP)
-        befores, exist = zip(*(self._pass_chain(at(totals, slice(i, i + GROUP))) for i in firsts), strict=True)
+        if len(totals[0]) <= SECTION:
+            return self._pass_groups(totals)
+        parts = [self.pass_units(at(totals, slice(i, i + SECTION))) for i in range(0, len(totals[0]), SECTION)]
+        befores, exist = zip(*parts, strict=True)
         return tuple(map(np.concatenate, zip(*befores, strict=True))), exist[0]
 
     def _pass_chain(self, totals: States) -> tuple[States, bool]:
@@ -123,6 +132,35 @@ class Carry:
             self._sections = self._before_group()
             self._groups = []
         return at(befores, slice(count - new, None)), exists
+
+    def _pass_groups(self, totals: States) -> tuple[States, bool]:
+        """The same for more than a group, within a section: groups lie side by side."""
+        combine, passed, lines = self._combine, len(self._groups), totals[0].shape[1]
+        count = len(totals[0]) // GROUP
+        whole = at(totals, slice(count * GROUP))
+        units = tuple([part.reshape(count, GROUP, lines).swapaxes(0, 1).reshape(GROUP, -1) for part in whole])
+        so_far = kogge_stone(combine, units)
+        new = tuple([part.reshape(count, lines) for part in at(so_far, -1)])
+        groups = tuple(map(np.concatenate, zip(*[at(group, None) for group in self._groups], new, strict=True)))
+        inclusive = kogge_stone(combine, groups)
+        before = at(shifted(inclusive), slice(passed, None))
+        if self._sections is not None:
+            before = self._combine(self._sections, before)
+            if not passed:
+                put(self._sections, at(before, 0))
+        exists = self._sections is not None or passed > 0
+        ahead = tuple([part.reshape(-1) for part in before])
+        befores = after(combine, ahead, so_far, None if exists else slice(lines))
+        befores = tuple([part.reshape(GROUP, count, lines).swapaxes(0, 1).reshape(-1, lines) for part in befores])
+        self._groups += [at(new, i) for i in range(count)]
+        if len(self._groups) == SECTION // GROUP:
+            total = at(inclusive, -1)
+            self._sections = total if self._sections is None else combine(self._sections, total)
+            self._groups = []
+        if count * GROUP == len(totals[0]):
+            return befores, exists
+        rest, _ = self._pass_chain(at(totals, slice(count * GROUP, None)))
+        return tuple(map(np.concatenate, zip(befores, rest, strict=True))), exists
 
     def _before_group(self) -> States | None:
         """None where nothing precedes."""
@@ -173,9 +211,11 @@ def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wid
 
 
 def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    levels = pairs(combine, totals)
+    levels, is_alone = pairs(combine, totals), shape.units == 1 and carry.is_unused
     befores, exists = carry.pass_units(cast(by_line(at(levels[-1], 0), shape.units), wide))
     units, runs = flat(befores, totals), before_in_pairs(combine, None, levels)
+    if is_alone:
+        return Prefixes(turned(runs[combine.hidden :]), False, befores, (), runs)
     threads = _threads(combine, units, runs)
     for whole, before, run in zip(threads, units[combine.hidden :], runs[combine.hidden :], strict=True):
         whole[0] = before
@@ -185,14 +225,16 @@ def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide
 
 
 def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    lanes = kogge_stone(combine, totals)
-    if shape.scans == 1 and carry.is_unused:  # a single warp scan: a line's only one
-        runs = shifted(lanes)
-        return Prefixes(turned(runs[combine.hidden :]), False, (), (), runs)
+    lanes, is_alone = kogge_stone(combine, totals), shape.units == shape.warps == 1 and carry.is_unused
     vectors = fold(combine, by_line(at(lanes, -1), shape.vectors))
     warps = fold(combine, by_line(at(vectors, -1), shape.warps))
     befores, exists = carry.pass_units(cast(by_line(at(warps, -1), shape.units), wide))
-    runs = after(combine, flat(shifted(vectors), totals), lanes, slice(None, None, shape.vectors))
+    if shape.vectors == 1:
+        runs = shifted(lanes)
+    else:
+        runs = after(combine, flat(shifted(vectors), totals), lanes, slice(None, None, shape.vectors))
+    if is_alone:
+        return Prefixes(turned(runs[combine.hidden :]), False, befores, (), runs)
     first_units = None if exists else slice(None, None, shape.units)
     tiles = flat(after(combine, flat(befores, totals), warps, first_units), totals)
     threads = _threads(combine, tuple(np.repeat(part, shape.vectors) for part in tiles), runs)
@@ -211,7 +253,9 @@ def _threads(combine: Combine, before: States, runs: States) -> States:
     """
     lanes, scans = runs[0].shape
     parts = runs[combine.hidden :]
-    threads = tuple(np.empty((lanes, scans + 64 // part.itemsize), part.dtype)[:, :scans] for part in parts)
+    threads = tuple(
+        [np.empty_like(part, order="C", shape=(lanes, scans + 64 // part.itemsize))[:, :scans] for part in parts]
+    )
     put(combine.shown(before[combine.hidden :], runs, threads), threads)
     return threads
 

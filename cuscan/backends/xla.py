@@ -44,7 +44,7 @@ class OnHost:
 
     def __call__(self, context: Any, written: tuple[Any, ...], *read: Any) -> None:
         request = self._request
-        inputs = host.inputs_of(request, self._roles, map(_as_numpy, read))
+        inputs = host.inputs_of(request, self._roles, list(map(_as_numpy, read)))
         outs = [_as_numpy(buffer) for buffer in written]
         count = 0 if request.only_carry else len(request.results)
         done = host.evaluate(request, inputs, self._start, outs[:count], self._prepared)

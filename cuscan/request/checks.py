@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.view import spell_conversion
@@ -32,7 +34,7 @@ def elements_of(op: Monoid, view: ArrayView) -> Elements:
 
 def check_offsets(offsets: Any, length: int) -> None:
     """Raise `ScanValueError` unless offsets run from 0 to `length` and never decrease."""
-    if offsets[0] != 0 or offsets[-1] != length or (offsets[1:] < offsets[:-1]).any():
+    if offsets[0] != 0 or offsets[-1] != length or np.count_nonzero(offsets[1:] < offsets[:-1]):
         raise ScanValueError(
             f"offsets must begin with 0, end with the size of the axis ({length}) and never decrease; "
             f"got {offsets[0]} to {offsets[-1]}"

@@ -630,6 +630,6 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
         mock.patch.dict(CONTIGUOUS, smaller),
         mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
         mock.patch("cuscan.planning.panels.CHUNKS", 0),
-        mock.patch("cuscan.backends.host._calls", Table()),
+        mock.patch("cuscan.backends.repeats.calls", Table()),
     ):
         yield

@@ -1,0 +1,312 @@
+"""NumPy calls that are noted and made again: on other values they give what the code that was noted gives."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from host_cases import same_bits
+
+import cuscan
+from cuscan.backends import exact, host, repeats, short
+from cuscan.backends.program import Program
+from cuscan.backends.record import Noted, NotNotedError, alike, opaque, plain, zeros
+from cuscan.kept import Table
+
+
+def noted(function, *arrays):
+    """A function as a program: it takes arrays like those that it was noted with, and tells what it decided alike."""
+    program = Program()
+    places = [zeros(program, array.shape, array.dtype) for array in arrays]
+    for place, array in zip(places, arrays, strict=True):
+        plain(place)[...] = array
+    result = plain(function(*places))
+    program.finish([result])
+
+    def run(*values):
+        for place, value in zip(places, values, strict=True):
+            plain(place)[...] = value
+        return result.copy() if program.run() else None
+
+    return run, program
+
+
+def steps_of(x):
+    """What the code of scans does to arrays, and more of it."""
+    y = np.empty_like(x, shape=(2, 6))
+    y[0], y[1] = x, x[::-1] * 2
+    y[:, ::2] += 1
+    z = np.where(y > 0, y, -y).T.copy()
+    np.copyto(z, 7, where=z == 3)
+    z = np.concatenate([z[:2], z[3:]]).reshape(-1)
+    z = np.repeat(z, 2).reshape(5, 4) + np.stack([x[:4]] * 5)
+    z |= 1
+    np.maximum(z, 2, out=z)
+    return np.minimum(z, z.max()).astype(np.float32) / z[0].sum()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_program_does_what_was_noted(seed):
+    x, others = np.arange(6), np.random.default_rng(seed).integers(-9, 9, (3, 6))
+    run, _ = noted(steps_of, x)
+    for other in (*others, x):
+        assert same_bits(run(other), steps_of(other))
+
+
+def test_a_view_is_no_copy_and_a_copy_is():
+    def through_a_view(x):
+        y = x.reshape(2, 3).T[1:]
+        y[0] = 5
+        return x + x.astype(np.int8) + x.astype(x.dtype, copy=False)
+
+    x = np.arange(6)
+    assert same_bits(noted(through_a_view, x)[0](x + 1), through_a_view(x + 1))
+
+
+def test_what_no_result_needs_is_not_called():
+    def with_waste(x):
+        waste = x * 3
+        waste += 1
+        return x + 1
+
+    run, program = noted(with_waste, np.arange(4))
+    assert len(program._calls) == 1 and run(np.ones(4, int)).tolist() == [2] * 4
+
+
+def test_calls_in_place_are_made_elsewhere():
+    def in_place(x):
+        y = x * 2
+        np.add(y, x, out=y)
+        return y
+
+    run, program = noted(in_place, np.arange(3.0))
+    assert run(np.ones(3)).tolist() == [3] * 3
+    *_, last = program._calls
+    assert not any(np.may_share_memory(last.args[-1], array) for array in last.args[:-1])
+
+
+def test_a_run_stops_where_it_decides_otherwise():
+    run, _ = noted(lambda x: x + 1 if (x > 0).all() else x - 1, np.ones(2))
+    assert run(np.full(2, 3)).tolist() == [4, 4] and run(np.zeros(2)) is None
+    assert run(np.full(2, 3)).tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("function", [lambda x: x[x > 0], lambda x: int(x[0]), np.sort, lambda x: np.add(x, [x, x])])
+def test_what_cannot_be_noted_is_refused(function):
+    with pytest.raises(NotNotedError):
+        noted(function, np.ones(2))
+
+
+def test_a_user_s_function_is_one_call():
+    seen = []
+
+    @opaque
+    def function(x, y):
+        seen.append(type(x))
+        return np.array([x[0] if x[0] > 0 else y[0]])
+
+    run, program = noted(function, np.ones(1), np.zeros(1))
+    assert len(program._calls) == 1 and program.quiet is None
+    assert run([-1], [4]).tolist() == [4] and seen == [np.ndarray] * 2
+    assert function(np.ones(1), np.ones(1)).tolist() == [1]
+
+
+def test_constants_beside_noted_arrays_are_noted():
+    one, constant = zeros(Program(), (2,), int), np.ones(2)
+    assert all(isinstance(array, Noted) for array in alike((one, constant)))
+    assert alike((constant,))[0] is constant
+
+
+def test_programs_do_not_warn(recwarn):
+    x = np.zeros(4, np.float32)
+    x[0] = np.inf
+    for values in (x, x[::-1].copy()):
+        for _ in range(3):
+            cuscan.cumsum(values - 0, mask=values == 0)
+            cuscan.linear_recurrence(values, values)
+            cuscan.cumprod(values)
+    assert not recwarn.list
+    with pytest.warns(RuntimeWarning):
+        x[1:] * np.inf
+
+
+# ---- which programs there are ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_programs(monkeypatch):
+    """What a scan gives that nothing is kept of."""
+
+    def scan(function, *arguments, **keywords):
+        with monkeypatch.context() as patch:
+            patch.setattr(repeats, "calls", Table())
+            patch.setattr(host, "is_short", lambda *_: False)
+            return function(*arguments, **keywords)
+
+    return scan
+
+
+KINDS = [[], [0.0], [-0.0], [np.nan], [np.inf], [-np.inf, np.inf], [-0.0, np.nan]]
+
+
+@pytest.mark.parametrize("op", ["add", "max"])
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_values_that_decide_otherwise_have_their_own_program(op, most, no_programs, monkeypatch):
+    monkeypatch.setattr(short, "MOST_LIKE", most)
+    monkeypatch.setattr(short, "_idle", Table())
+    rng = np.random.default_rng(most)
+    reset = np.arange(60) % 7 == 0
+    for kind in rng.integers(0, len(KINDS), 40):
+        x = rng.normal(size=60)
+        x[rng.integers(0, 60, len(KINDS[kind]))] = KINDS[kind]
+        assert same_bits(cuscan.scan(x, op, reset=reset), no_programs(cuscan.scan, x, op, reset=reset))
+        assert all(1 <= len(kept) <= most for kept in short._idle.values())
+
+
+def test_the_first_of_like_calls_notes_nothing(monkeypatch):
+    """A program that never repeats a shape does not pay for what it never uses."""
+    monkeypatch.setattr(short, "_idle", Table())
+    monkeypatch.setattr(repeats, "calls", Table())
+    for n in range(1, 9):
+        cuscan.cumsum(np.ones(n))
+    assert not short._idle
+    cuscan.cumsum(np.ones(3))
+    assert len(short._idle) == 1
+
+
+OPS = ["add", "mul", "max", "logaddexp", "recurrence", "positions", "user"]
+
+
+@pytest.mark.parametrize("op, dtype", list(itertools.product(OPS, ["float32", "complex64", "int32"])))
+def test_carries_and_columns_of_like_calls(op, dtype, no_programs):
+    """What short scans take since they are noted: carries, axes that are not contiguous, states of several fields."""
+    kind = np.dtype(dtype).kind
+    if (kind == "c" and op not in ("add", "mul", "recurrence")) or (kind == "i" and op in ("logaddexp", "recurrence")):
+        pytest.skip("not defined")
+    rng = np.random.default_rng(OPS.index(op))
+    user = cuscan.Operator("plus", "earlier + later", 0, numpy=np.add)
+    scans = {
+        "recurrence": lambda x, **call: cuscan.linear_recurrence(x / 40, x, **call),
+        "positions": functools.partial(cuscan.cummax, return_indices=True),
+        "user": lambda x, **call: cuscan.scan(x, user, **call),
+    }
+    scan = scans.get(op, lambda x, **call: cuscan.scan(x, op, **call))
+    for shape, axis, reverse in [
+        ((3, 40), 1, False),
+        ((70, 3), 0, True),
+        ((2, 20, 5), 1, False),
+        ((2, 3, 80), -1, True),
+    ]:
+        reset = rng.random(shape) < 0.1
+        for segments in ({}, {"reset": reset}, {"keys": np.cumsum(rng.random(shape[axis]) < 0.2)}):
+            call = {"axis": axis, "reverse": reverse, "return_carry": True, **segments}
+            carry = None
+            for _ in range(3):
+                x = (30 * rng.normal(size=shape)).astype(dtype)
+                got, expected = scan(x, carry=carry, **call), no_programs(scan, x, carry=carry, **call)
+                assert all(map(same_bits, flat(got), flat(expected)))
+                carry = got[-1]
+
+
+def flat(results):
+    return [a for one in results for a in (one if isinstance(one, tuple) else (one,))]
+
+
+# ---- extrema in segments ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never(monkeypatch):
+    """Extrema of integers in segments are not found by keys."""
+
+    def scan(function, *arguments, **keywords):
+        with monkeypatch.context() as patch:
+            patch.setattr(repeats, "calls", Table())
+            patch.setattr(host, "is_extremum_of_segments", lambda *_: False)
+            return function(*arguments, **keywords)
+
+    return scan
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "uint64"])
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("span", [3, 100, 2**64])
+def test_extrema_of_segments_by_keys(op, dtype, span, never, monkeypatch):
+    rng = np.random.default_rng(8)
+    for n, reverse, at_a_time in (
+        (1, True, 2**15),
+        (50, False, 2**15),
+        (50, True, 2**15),
+        (3000, False, 1000),
+        (3000, True, 2**15),
+    ):
+        monkeypatch.setattr(exact, "_AT_A_TIME", at_a_time)
+        low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        ends = [(low, min(low + span, high)), (max(high - span, low), high)]
+        for end in ends:
+            x = rng.integers(*end, (3, n), dtype=np.dtype(dtype) if dtype != "bool" else np.int8, endpoint=True)
+            x = x.astype(dtype)
+            call = {"reset": rng.random((3, n)) < 0.05, "reverse": reverse}
+            for array, keywords in ((x, call), (np.asfortranarray(x), call), (x.T, {**call, "reset": call["reset"].T})):
+                axis = 0 if array.shape != x.shape else 1
+                got = cuscan.scan(array, op, axis=axis, **keywords)
+                assert same_bits(got, never(cuscan.scan, array, op, axis=axis, **keywords))
+            place = x.copy()
+            assert same_bits(cuscan.scan(place, op, out=place, **call), never(cuscan.scan, x, op, **call))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_keys_are_for_ranges_that_they_hold(wide, monkeypatch):
+    x, reset = np.arange(10_000), np.arange(10_000) % 100 == 0
+    x[5] = 2**60 if wide else 2**40
+    monkeypatch.setattr(host, "scan_lines", None)
+    with pytest.raises(TypeError) if wide else contextlib.nullcontext():
+        cuscan.cummax(x, reset=reset)
+
+
+# ---- like calls ------------------------------------------------------------------------------------------------------
+
+
+def test_an_initial_value_of_another_type_is_not_a_like_call():
+    """One that a program of JAX has yet to compute goes to JAX, whatever came before."""
+    jax = pytest.importorskip("jax")
+    x = np.ones(5, np.float32)
+    for initial in (1.0, 1.0, 2):
+        assert cuscan.cumsum(x, initial=initial)[-1] == 5 + initial
+    assert jax.jit(lambda start: cuscan.cumsum(x, initial=start))(3.0)[-1] == 8
+
+
+def test_like_calls_with_bfloat16():
+    """NumPy has it from another package, and the backend as bits."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = np.ones(5, np.float32)
+    for _ in range(3):
+        for call in ({"dtype": bfloat16}, {"dtype": "bfloat16"}, {"out": np.empty(5, bfloat16)}):
+            got = cuscan.cumsum(x, **({"dtype": bfloat16} | call))
+            assert got.dtype == bfloat16 and got.astype(int).tolist() == [1, 2, 3, 4, 5]
+        assert cuscan.cumsum(x.astype(bfloat16)).astype(int).tolist() == [1, 2, 3, 4, 5]
+
+
+def test_calls_that_differ_in_what_can_be_written_are_not_alike():
+    x, out = np.ones(5), np.zeros(5)
+    for _ in range(3):
+        assert cuscan.cumsum(x, out=out) is out
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out is read-only"):
+        cuscan.cumsum(x, out=out)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="out overlaps x in part"):
+            cuscan.cumsum(x[:4], out=x[1:])
+
+
+def test_subclasses_and_numbers_beside_like_arrays():
+    x = np.ones(5)
+    for _ in range(3):
+        assert cuscan.cumsum(x).tolist() == [1, 2, 3, 4, 5]
+        assert cuscan.linear_recurrence(2, x).tolist() == [1, 3, 7, 15, 31]
+        assert cuscan.linear_recurrence(3, x)[1] == 4
+        with pytest.raises(TypeError, match="masked array"):
+            cuscan.cumsum(np.ma.masked_array(x, x > 2))
