@@ -8,14 +8,16 @@ along an axis of a mesh inside `jax.shard_map` (`axis_name=`).
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cuscan.api import adopt_recurrence, adopt_scan
 from cuscan.distributed.dtensors import takes_dtensors
-from cuscan.distributed.header import told
+from cuscan.distributed.header import raising_together
 from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request.call import Flags, Operands, choose_extremum, make_flags
@@ -93,7 +95,7 @@ def scan(
     Autograd follows the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
     every rank must take part in it. `initial` of a recurrence gets its gradient on the first rank in scan order.
     """
-    with told(validate, x if isinstance(x, tuple) else (x,), group, comm, axis_name):
+    with raising_together(_teller(validate, x if isinstance(x, tuple) else (x,), group, comm, axis_name)):
         axis = choose_axis(axis, dim)
         flags = make_flags(op, axis, reverse, exclusive, include_initial, skipna, dtype, False, validate, return_carry)
         operands, structure = adopt_scan(x, op, out, carry, mask=mask, reset=reset, offsets=offsets, keys=keys)
@@ -154,7 +156,7 @@ def linear_recurrence(
 
     Raises: as `scan`.
     """
-    with told(validate, (a, b), group, comm, axis_name):
+    with raising_together(_teller(validate, (a, b), group, comm, axis_name)):
         axis = choose_axis(axis, dim)
         flags = make_flags(LINEAR_RECURRENCE, axis, reverse, dtype=dtype, validate=validate, return_carry=return_carry)
         if initial is not None and carry is not None:
@@ -236,3 +238,21 @@ def cummax(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties
 def cummin(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties = "first", **keywords: Any) -> Any:
     """Running minimum: `scan(x, "min", ...)`; `return_indices` and `ties` as for `cuscan.cummax`."""
     return scan(x, choose_extremum("min", return_indices, ties), axis=axis, **known(cummin, keywords))
+
+
+def _teller(validate: Any, values: Any, group: Any, comm: Any, axis_name: Any) -> Callable[[str], None] | None:
+    """What shows the other ranks an error of this one; None where they do not wait for its header.
+
+    JAX runs one program on all ranks, so all of them raise it anyway.
+    """
+    if validate is not True or axis_name is not None:
+        return None
+    if comm is not None and "cupy" in sys.modules:
+        from cuscan.distributed.cupy import tell as tell_comm
+
+        return partial(tell_comm, comm=comm)
+    if "torch.distributed" in sys.modules:
+        from cuscan.distributed.torch import tell as tell_group
+
+        return partial(tell_group, group=group, values=values)
+    return None

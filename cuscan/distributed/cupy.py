@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import cupy
 
 from cuscan.distributed import sharded
-from cuscan.distributed.header import check_headers, compare, told
+from cuscan.distributed.header import check_headers, compare, raising_together
 from cuscan.distributed.messages import lay_out
 from cuscan.distributed.namespaces import ArrayNamespace
 from cuscan.errors import ScanTypeError, ScanValueError
@@ -53,7 +54,7 @@ def run(flags: Flags, operands: Operands, initial: Any, comm: Any) -> tuple[Arra
     device = operands.views[-1].device.ordinal
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
-    with told(flags.validate, (), None, comm):
+    with raising_together(partial(tell, comm=comm) if flags.validate else None):
         ranks, xp, call = CommRanks(comm), ArrayNamespace(cupy), Call(flags, operands.roles, initial)
         if device != _device_of(comm):
             raise ScanValueError(f"x is on GPU {device}, and comm of this rank on GPU {_device_of(comm)}: move x there")

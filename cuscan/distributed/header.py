@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,25 +43,13 @@ def compare(described: dict[str, Any], ranks: Ranks, put: Callable[[Any], Any]) 
 
 
 @contextlib.contextmanager
-def told(validate: Any, values: Any, group: Any, comm: Any, axis_name: Any = None) -> Iterator[None]:
-    """What a rank raises before it has a header to show, the others are told in its place, and all raise it.
-
-    JAX runs one program on all ranks, so that all raise it anyway.
-    """
+def raising_together(tell: Callable[[str], None] | None) -> Iterator[None]:
+    """Give `tell`, if there is one, an error that this rank raises before it has a header to show to the others."""
     try:
         yield
     except ScanError as error:
-        message = Exception.__str__(error)  # without the function, which stands behind what is raised then
-        if validate is not True or axis_name is not None:
-            raise
-        if comm is not None and "cupy" in sys.modules:
-            from cuscan.distributed import cupy
-
-            cupy.tell(message, comm)
-        elif "torch.distributed" in sys.modules:
-            from cuscan.distributed import torch
-
-            torch.tell(message, group, values)
+        if tell is not None:
+            tell(Exception.__str__(error))  # without the function's name, which stands before what the others raise
         raise
 
 

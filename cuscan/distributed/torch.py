@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from cuscan.autograd.torch import TorchNamespace
 from cuscan.autograd.torch_recording import Recording
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
-from cuscan.distributed.header import check_headers, compare, told
+from cuscan.distributed.header import check_headers, compare, raising_together
 from cuscan.distributed.messages import lay_out
 from cuscan.dtypes import DType
 from cuscan.errors import MissingDependencyError, ScanTypeError, ScanValueError
@@ -161,7 +162,7 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
     arrays = tuple(view.owner.item() if view.kind.is_number else view.owner for view in operands.views)
     outs = None if operands.outs is None else tuple(out.owner for out in operands.outs)
     tensors = [array for array in arrays + (outs or ()) if isinstance(array, torch.Tensor)]
-    with told(flags.validate, tensors, group, None):
+    with raising_together(partial(tell, group=group, values=tensors) if flags.validate else None):
         if transforms_are_active() or forward_ad._current_level >= 0 or not all(map(is_plain, tensors)):
             raise ScanTypeError(
                 "only backward() goes through ranks: no torch.func, no forward derivatives, no subclasses"
