@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cuscan import backends
+from cuscan.backends import repeats
 from cuscan.bench.buffers import untouched_buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.ours import run_cuscan
@@ -47,18 +48,19 @@ def request_of(case: Case) -> ScanRequest:
 
 @contextlib.contextmanager
 def _intercepted() -> Iterator[list[ScanRequest]]:
-    """Collect the requests of calls, and run none of them."""
+    """Collect the requests of calls, and run none of them: their arrays have no memory."""
     requests: list[ScanRequest] = []
 
     def take(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         requests.append(make_request(flags, operands, has_initial=initial is not None))
         return tuple(out.owner for out in operands.outs) if operands.outs else (None,)
 
-    run, backends.run = backends.run, take
+    kept = backends.run, repeats.repeat
+    backends.run, repeats.repeat = take, lambda *call: (None, None)
     try:
         yield requests
     finally:
-        backends.run = run
+        backends.run, repeats.repeat = kept
 
 
 def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:
