@@ -21,7 +21,12 @@ from cuscan.warming import kernels
 from cuscan.words import Call, command_of
 
 
-@pytest.mark.parametrize("kind", new_shapes.KINDS)
+def but_in_full(names, *slow):
+    """Parameters, of which some are for `--full` alone: they take seconds."""
+    return [pytest.param(name, marks=pytest.mark.full) if name in slow else name for name in names]
+
+
+@pytest.mark.parametrize("kind", but_in_full(new_shapes.KINDS, "(B, T, D) axis 1"))
 def test_the_kernels_of_shapes_are_those_of_all_their_views(kind):
     """The views of the benchmark lie anywhere: gaps between rows, any alignment."""
     cases = list(islice(new_shapes.draw(kind), 20))
@@ -53,7 +58,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", but_in_full(CALLS, "recurrence", "decay", "flags"))
 def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
     call, shapes = CALLS[name], [((40, 900), 1), ((900, 40), 0)]
     found = kernels(call, H200, shapes)
@@ -97,7 +102,7 @@ def warmed(made):
     return kernels(Call(**words), made.target, shapes)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+@pytest.mark.parametrize("dtype", but_in_full(["float32", "int8", "complex128"], "int8"))
 def test_the_kernels_of_a_shape_are_those_of_any_strides(dtype):
     draw = random.Random(dtype)
     for _ in range(12):
