@@ -116,12 +116,12 @@ class _Noting:
         return self._written(outs) if self._program.run() else None
 
     def _read(self, inputs: Inputs, start: Start) -> None:
-        for place, key, value in zip(self._places, self._keys, _listed(inputs, start)):  # noqa: B905
+        for place, key, value in zip(self._places, self._keys, _listed(inputs, start)):  # noqa: B905  # alike calls
             place[...] = value if key is None else value[key]
 
     def _written(self, outs: list[Array]) -> Outputs:
         results, last, carry = self._done
-        for out, result in zip(outs, results):  # noqa: B905
+        for out, result in zip(outs, results):  # noqa: B905  # strict= takes time
             out[...] = result
         if self._request.last is None and not carry:
             return Outputs(outs, last, carry)
