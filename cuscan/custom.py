@@ -89,8 +89,8 @@ class Operator(Monoid):
     Args:
         name: what errors call it; an identifier.
         combine: a CUDA C++ expression in `earlier` and `later`, or, if the word `return` is in it, the body of a
-            function. Scans keep the order of operands, so it need not commute. They do not check that it is associative;
-            `check` does. The types have NumPy's names, `int32 matched = ...`. Without fused multiply-adds: write `fmaf`
+            function. Scans keep the order of operands, so it need not commute. They do not check that it is
+            associative; `check` does. The types have NumPy's names, `int32 matched = ...`. Without fused multiply-adds: write `fmaf`
             where you want one.
         identity: what changes no other value: what masked elements count as, and what comes first in an exclusive scan.
             A number that the scan's dtype can hold; with `state` a tuple of numbers, one a field, or a dict by field.
