@@ -90,8 +90,8 @@ class Operator(Monoid):
         name: what errors call it; an identifier.
         combine: a CUDA C++ expression in `earlier` and `later`, or, if the word `return` is in it, the body of a
             function. Scans keep the order of operands, so it need not commute. They do not check that it is
-            associative; `check` does. The types have NumPy's names, `int32 matched = ...`. Without fused multiply-adds: write `fmaf`
-            where you want one.
+            associative; `check` does. The types have NumPy's names, `int32 matched = ...`. Without fused multiply-adds:
+            write `fmaf` where you want one.
         identity: what changes no other value: what masked elements count as, and what comes first in an exclusive scan.
             A number that the scan's dtype can hold; with `state` a tuple of numbers, one a field, or a dict by field.
         state: names and dtypes (int8 to uint64, float32, float64) of the fields of a struct of 16 bytes at most, in C's
