@@ -338,8 +338,10 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
         raise _Asked
 
     # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
-    patches = mock.patch.object(backends, "run", run), mock.patch.object(repeats, "launches", kept.Table())
-    with patches[0], patches[1], contextlib.suppress(_Asked):
+    with contextlib.ExitStack() as patches, contextlib.suppress(_Asked):
+        patches.enter_context(mock.patch.object(backends, "run", run))
+        for table in ("launches", "calls", "latest"):  # which would run a call that is like an earlier one
+            patches.enter_context(mock.patch.object(repeats, table, kept.Table()))
         function(*arguments, **keywords)
     (request,) = asked
     return request

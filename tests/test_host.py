@@ -376,26 +376,27 @@ def test_large_floats_become_large_integers():
 # ---- masks and flags of one dimension ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "function, dtype", [(cuscan.cumsum, "float64"), (cuscan.cumsum, "int32"), (cuscan.cummax, "float32")]
+)
 @pytest.mark.parametrize("name", ["mask", "reset"])
 @pytest.mark.parametrize(
     "shape, axis", [((5, 3), 0), ((5, 3), -2), ((2, 5, 3), 1), ((2, 5, 3), 0), ((5, 1), 0), ((5, 0), 0), ((1, 1), 0)]
 )
-def test_one_dimension_lies_along_the_scanned_axis_or_the_last(name, shape, axis):
+def test_one_dimension_lies_along_the_scanned_axis_or_the_last(function, dtype, name, shape, axis):
     """Along the axis whose length it has, if the other has another one."""
-    x = np.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    x = np.arange(1, 1 + math.prod(shape)).astype(dtype).reshape(shape)
     flags = np.random.default_rng(0).random(shape[axis]) < 0.5
     column = flags.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
     for call in ({}, {"reverse": True}, {"exclusive": True}):
-        got = cuscan.cumsum(x, axis, **{name: flags}, **call)
-        expected = cuscan.cumsum(x, axis, **{name: np.ascontiguousarray(np.broadcast_to(column, shape))}, **call)
+        got = function(x, axis, **{name: flags}, **call)
+        expected = function(x, axis, **{name: np.ascontiguousarray(np.broadcast_to(column, shape))}, **call)
         np.testing.assert_array_equal(got, expected)
     last = np.random.default_rng(1).random(shape[-1]) < 0.5
     wide = np.ascontiguousarray(np.broadcast_to(last, shape))
-    np.testing.assert_array_equal(cuscan.cumsum(x, axis, **{name: last}), cuscan.cumsum(x, axis, **{name: wide}))
+    np.testing.assert_array_equal(function(x, axis, **{name: last}), function(x, axis, **{name: wide}))
     one = np.ones(1, bool)
-    np.testing.assert_array_equal(
-        cuscan.cumsum(x, axis, **{name: one}), cuscan.cumsum(x, axis, **{name: np.ones(shape, bool)})
-    )
+    np.testing.assert_array_equal(function(x, axis, **{name: one}), function(x, axis, **{name: np.ones(shape, bool)}))
 
 
 @pytest.mark.parametrize("name", ["mask", "reset"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.backends.arrange import put_back
+from cuscan.backends.arrange import put_back, standing
 from cuscan.backends.convert import is_nan, storage, to_narrow, to_result
 from cuscan.backends.fields import Inputs
 from cuscan.dtypes import EXACT
@@ -48,7 +48,8 @@ def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: An
     elements = to_narrow(value, request.values[0].dtype, dtype)
     identity = op.identity(dtype)[0]
     if mask is not None:
-        elements = np.where(mask.view(np.uint8) != 0, elements, _number(identity, elements))
+        kept = standing(request, mask).view(np.uint8) != 0
+        elements = np.where(kept, elements, _number(identity, elements))
     if request.skip_nan:
         elements = np.where(is_nan(value, request.values[0].dtype.name), _number(identity, elements), elements)
     if elements.dtype.kind == "f" and _has_both_zeros(elements, start):
