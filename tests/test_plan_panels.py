@@ -172,6 +172,17 @@ def test_pitches_are_as_far_from_multiples_of_16_as_strides():
         assert axes(value)[:2] == [1, 0] and (dense(value) > 1 or (value[1] - (2**20 + gap) * size) % 16 == 0)
 
 
+def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
+    def in_bulk(width, target):
+        x = view((3000, width), strides=(width + 2, 1))
+        _, _, (value, result, *_) = beside(planned(x, axis=0, target=target))
+        return [array[4] >> 8 for array in (value, result)]
+
+    assert in_bulk(20000, H200) == [1, 1]
+    assert in_bulk(20000, OLDER) == [0, 0]
+    assert in_bulk(5000, H200) == [0, 0]  # rows of panels are 160 bytes
+
+
 def test_few_kernels_serve_all_columns_of_a_kind():
     """Sizes, gaps and addresses are arguments."""
     rng = random.Random(1)

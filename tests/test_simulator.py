@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -261,7 +262,15 @@ def test_a_source_is_written_anew_before_it_was_read() -> None:
         check_overlapping("whole-rows", broken, seeds=6)
 
 
-def test_a_source_is_read_before_its_writers_fence() -> None:
-    old = "                target::fence_before_copies();\n                stage.finished.arrive();"
-    broken = WATCHED.broken("kernels/whole_rows.cuh", old, "stage.finished.arrive();")
-    expect_notice("wrote without fence_before_copies", planned("whole-rows"), broken)
+UNFENCED = {
+    "whole-rows": ("kernels/whole_rows.cuh", "stage.finished.arrive();", (3, 700, 37)),
+    "panels-kept": ("kernels/panels.cuh", "sync_workers();  // all results are written", (2, 40, 201)),
+}
+
+
+@pytest.mark.parametrize("family", UNFENCED)
+def test_a_source_is_read_before_its_writers_fence(family: str) -> None:
+    header, written, shape = UNFENCED[family]
+    (fenced,) = re.findall(rf"target::fence_before_copies\(\);\s+{re.escape(written)}", HEADERS[header])
+    broken = WATCHED.broken(header, fenced, written)
+    expect_notice("wrote without fence_before_copies", planned(family, integers(shape)), broken)

@@ -1,7 +1,7 @@
 // A tile of a panel in shared memory: neighbouring columns, side by side, and some steps along the axis. Every array
 // lies there as far beyond a multiple of 16 bytes as in global memory, so that 16 bytes move at a time wherever rows
-// begin. For kernels/panels.cuh: a lane per array computes how the array moves (PanelTile::pieces), all workers of a
-// block load and store it; the caller synchronises.
+// begin, and long segments in bulk. For kernels/panels.cuh: a lane per array computes how the array moves
+// (PanelTile::pieces), all workers of a block load and store it; the caller synchronises.
 #pragma once
 #include "elements.cuh"
 #include "schedule.cuh"
@@ -15,13 +15,14 @@ enum PanelAxis { kStep, kColumn, kOuter };
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis
-    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment (struct Pieces)
+    int64 order;       // two bits per axis, the fastest first; the number of axes in a segment; whether bulk copies move it
     int64 across;      // threads side by side that move the pieces of a segment
     int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
+    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && order >> 8 != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -116,6 +117,18 @@ struct Pieces {
             group_begin += groups_further, group_there += groups_abreast * group_pitch;
         } while ((group += groups_abreast) < groups);
     }
+    // Calls visit(address, address in shared memory) for each segment, by one thread. Neighbouring segments go to
+    // different warps, whose lanes send bulk copies one after the other.
+    template <int kThreads, class Visit>
+    CUSCAN_DEVICE void each_segment(char* shared, Visit visit) const {
+        constexpr int kWarps = kThreads / target::kWarp;
+        const int thread = target::thread_index();
+        CUSCAN_NO_UNROLL
+        for (int i = thread % target::kWarp * kWarps + thread / target::kWarp; i < segments * groups; i += kThreads) {
+            const int group = groups == 1 ? 0 : int(uint32(i) / uint32(segments)), segment = i - group * segments;
+            visit(begin_of(group, segment), shared + place_of(group, segment));
+        }
+    }
     // Calls visit(address, address in shared memory, begin, end) for each piece that lies only partly in a segment,
     // which begins and ends so many bytes from the piece's first. A thread takes one piece at a time.
     template <int kThreads, class Visit>
@@ -205,41 +218,65 @@ struct PanelTile {
         return all;
     }
 
-    // Starts to load what exists of an array in the tile; the caller then arrives at `arrived`.
+    // Starts to load what exists of an array in the tile; the caller then arrives at `arrived`, which is to expect as
+    // many bytes as this returns.
     template <int kArray, class Operand>
-    CUSCAN_DEVICE void load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
+    CUSCAN_DEVICE uint32 load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Operand::Type;
-        if (!is_staged(kArray)) return;
+        if (!is_staged(kArray)) return 0;
         const Pieces& pieces = turn.pieces[kArray];
+        const PanelArray& array = geometry.tile[kArray];
+        if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
-        if (pieces.inside) return pieces.each<16>(geometry.tile[kArray], shared, send);
+        if (pieces.inside) return pieces.each<16>(array, shared, send), 0;
         const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
         const char* const end = origin.array[kArray] + geometry.span[kArray].end;
-        pieces.each<16>(geometry.tile[kArray], shared, [&](char* at, char* there, int behind) {
+        pieces.each<16>(array, shared, [&](char* at, char* there, int behind) {
             if (at >= lowest && at + 16 <= end)
                 send(at, there, behind);
             else
                 copy_part<T>(there, at, -behind, pieces.bytes - behind);
         });
+        return 0;
     }
     // Stores what exists of a result in the tile. No two warps store parts of the same sector, except at its edges.
+    // Bulk copies go on reading the tile, until wait_for_bulk_stores().
     template <int kArray, class Operand>
     CUSCAN_DEVICE void store(Operand, const PanelTurn<Config>& turn) const {
         using T = typename Operand::Type;
         if (!is_staged(kArray)) return;
         const Pieces& pieces = turn.pieces[kArray];
+        const PanelArray& array = geometry.tile[kArray];
         const int bytes = pieces.bytes;
-        pieces.each<target::kSector>(geometry.tile[kArray], shared, [&](char* at, char* there, int behind) {
-            if (behind < 0 || behind + 16 > bytes) return;
-            const Piece piece = *(const Piece*)there;
-            target::store_vector((Piece*)at, piece);
-        });
+        if (array.is_in_bulk()) {
+            pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
+                const int first = int(-reinterpret_cast<uint64>(at) % 16);
+                const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
+                if (last > first) target::store_in_bulk(at + first, there + first, last - first);
+            });
+        } else {
+            pieces.each<target::kSector>(array, shared, [&](char* at, char* there, int behind) {
+                if (behind < 0 || behind + 16 > bytes) return;
+                const Piece piece = *(const Piece*)there;
+                target::store_vector((Piece*)at, piece);
+            });
+        }
         pieces.template each_edge<kThreads>(shared, copy_part<T>);
     }
 
 private:
     using Piece = Vector<uint32, 4>;
 
+    CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived) const {
+        uint32 sum = 0;
+        target::fence_before_copies();
+        pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
+            const int skipped = int(reinterpret_cast<uint64>(at) % 16), bytes = (skipped + pieces.bytes + 15) / 16 * 16;
+            arrived.load(there - skipped, at - skipped, bytes);
+            sum += bytes;
+        });
+        return sum;
+    }
     // Copies the bytes from `begin` to `end` of a piece, as far as they lie in it.
     template <class T>
     static CUSCAN_DEVICE void copy_part(char* to, const char* from, int begin, int end) {

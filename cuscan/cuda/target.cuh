@@ -386,7 +386,7 @@ struct Barrier {
         __threadfence_block();
         atomicAdd(&arrived, 1u);
     }
-    CUSCAN_DEVICE void expect(uint32) {}
+    CUSCAN_DEVICE void expect(uint32) { arrive(); }
     CUSCAN_DEVICE void load(void*, const void*, uint32) {}
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {

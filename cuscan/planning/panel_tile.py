@@ -14,6 +14,8 @@ from cuscan.specs import new_tuple
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
+BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least
+IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 STORED_FROM = 32  # bytes: stores of results start at sector boundaries
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
@@ -91,11 +93,12 @@ def parts_of(height: int) -> int:
 
 
 def tile_words(
-    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str, *, in_bulk: bool
 ) -> tuple[tuple[int, ...], list[int], int]:
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
     `chain` says where carries between tiles live: "kept" by one block, "shared" among blocks, or "" without any.
+    `in_bulk`: whether the GPU has bulk copies.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
@@ -120,6 +123,7 @@ def tile_words(
             continue
         pitches, order, nbytes, segment = array
         segments, begins = taken * width * size // segment, STORED_FROM if is_result else PIECE
+        order |= IN_BULK if in_bulk and segment >= BULK_BYTES else 0
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
     exchange, levels = at, 0

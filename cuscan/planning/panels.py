@@ -19,7 +19,7 @@ from cuscan.planning.assemble import (
 )
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import sides, tile_axes
-from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
     FINDERS,
     LANES,
@@ -167,9 +167,10 @@ def _panels(
     """Return panels of tiles of the given shape, or of a smaller one if it takes too much shared memory."""
     length, column, batch, share, _, _ = scan
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
+    in_bulk = target.arch >= BULK_ARCH
     while True:
         chain = "shared" if shares else "kept" if length > min(shape.height, COLUMNS.unit) else ""
-        places, arrays, nbytes = tile_words(request, layout, scan, shape, chain)
+        places, arrays, nbytes = tile_words(request, layout, scan, shape, chain, in_bulk=in_bulk)
         if nbytes <= room:
             break
         shape = smaller(share, shape)

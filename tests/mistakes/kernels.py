@@ -13,6 +13,7 @@ from cuscan.planning.config import Target
 from mistakes import Kind, Mistake
 
 GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))
+OLDER = Target(80, 1, cluster=0)  # threads move pieces of 16 bytes, as there are no bulk copies
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
 MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
@@ -52,8 +53,8 @@ GAPS = {"panels-apart": (1, 2), "panels-parts": (2,)}
 # their values, and a part of whole rows is two units. Of panels-strided every second number is a value.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
-    "panels-sums": ((300, 2111), 0, ONE_SM),
-    "panels-slots": ((5, 2111), 0, ONE_SM),
+    "panels-sums": ((300, 2111), 0, OLDER),
+    "panels-slots": ((5, 2111), 0, OLDER),
     "panels-narrow": ((300, 33), 0, TWO_SMS),
     "panels-strided": ((300, 33), 0, ONE_SM),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),

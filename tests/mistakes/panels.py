@@ -17,6 +17,7 @@ CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
     "panels-packed-slots": Case("", "add", (5, 2114), 0, sms=1, **SHORT),
+    "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
     "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
 }
 
@@ -38,6 +39,7 @@ WAITS = (
         "panels-kept",
         KERNEL,
         "if (is_in) share.read(initial);\n"
+        "        target::wait_for_bulk_stores();\n"
         "        target::sync_block();  // all threads have read this tile and stored the previous one: "
         "the next may load\n",
         "target::sync_block();\n        if (is_in) share.read(initial);\n",
@@ -770,6 +772,67 @@ PIECES = (
         "left[j] = total(row, share.column_of(slot));",
     ),
 )
-MISTAKES = (*WAITS, *PLACES, *CARRIES, *PIECES)
+# Segments that one thread copies in bulk.
+BULK = (
+    Mistake(
+        "results-written-while-bulk-copies-read-them",
+        Kind.STALE,
+        "panels-kept",
+        KERNEL,
+        "target::wait_for_bulk_stores();\n        target::sync_block();",
+        "target::sync_block();",
+    ),
+    Mistake(
+        "a-block-ends-before-its-bulk-stores",
+        Kind.WAIT,
+        "panels-bulk",
+        KERNEL,
+        "target::wait_for_bulk_stores();  // which read shared memory",
+        "",
+    ),
+    Mistake("bytes-of-bulk-loads-that-nothing-expects", Kind.WAIT, "panels-bulk", KERNEL, "expect(bytes)", "expect(0)"),
+    Mistake(
+        "bulk-loads-without-the-last-piece",
+        Kind.BOUND,
+        "panels-bulk",
+        TILE,
+        "(skipped + pieces.bytes + 15) / 16 * 16",
+        "pieces.bytes / 16 * 16",
+    ),
+    Mistake(
+        "bulk-loads-beyond-the-array",
+        Kind.BOUND,
+        "panels-bulk",
+        TILE,
+        "array.is_in_bulk() && pieces.inside",
+        "array.is_in_bulk()",
+    ),
+    Mistake(
+        "bulk-stores-from-the-row-on",
+        Kind.BOUND,
+        "panels-bulk",
+        TILE,
+        "const int first = int(-reinterpret_cast<uint64>(at) % 16);",
+        "const int first = 0;",
+    ),
+    Mistake(
+        "bulk-stores-to-the-row-s-end",
+        Kind.BOUND,
+        "panels-bulk",
+        TILE,
+        "const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);",
+        "const int last = bytes;",
+    ),
+    Mistake(
+        "one-segment-of-a-warp-in-bulk",
+        Kind.PLACE,
+        "panels-bulk",
+        TILE,
+        "thread % target::kWarp * kWarps + thread / target::kWarp",
+        "thread / target::kWarp",
+    ),
+)
+
+MISTAKES = (*WAITS, *PLACES, *CARRIES, *PIECES, *BULK)
 
 CASES = {name: replace(case, seeds=4).check for name, case in CALLS.items()}

@@ -1,6 +1,6 @@
 // panels: scans an axis that is not the contiguous one. A block works through tiles of neighbouring columns and some
-// steps along the axis (panel_tile.cuh), which move to shared memory and back in pieces of 16 bytes, wherever rows
-// begin. In between, every thread holds some columns of some steps in registers (panel_share.cuh); threads above each
+// steps along the axis (panel_tile.cuh), which move to shared memory and back in pieces of 16 bytes, or in bulk, wherever
+// rows begin. In between, every thread holds some columns of some steps in registers (panel_share.cuh); threads above each
 // other exchange the totals of their steps. The order of the scan, per column: the steps of a run one by one, the runs
 // of a unit in pairs, the units as in panel_carry.cuh.
 //
@@ -80,13 +80,14 @@ struct Panels {
     CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
         using Numbers = Arrays<Config>;
         auto& arrived = shared.arrived;
+        uint32 bytes = 0;
         for_each_value<Config>(
-            [&](auto k, auto operand) { tile.template load<decltype(k)::value>(operand, turn, arrived); });
-        if constexpr (Element::kMasked) tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
+            [&](auto k, auto operand) { bytes += tile.template load<decltype(k)::value>(operand, turn, arrived); });
+        if constexpr (Element::kMasked) bytes += tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
-            tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
+            bytes += tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
         arrived.arrive_loaded();
-        arrived.arrive();  // for the elements that this thread has stored itself
+        arrived.expect(bytes);  // and arrives for the elements that this thread has stored itself
     }
 
     // The total of a thread's steps, for the threads above and below it.
@@ -229,6 +230,7 @@ struct Panels {
             }
             now = next;
         }
+        target::wait_for_bulk_stores();  // which read shared memory
     }
     // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
@@ -236,6 +238,7 @@ struct Panels {
         Share share(tile, here, row, column, apart);
         shared.arrived.wait(k);
         if (is_in) share.read(initial);
+        target::wait_for_bulk_stores();
         target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
         if (next.turn.exists) load(next);
         if (exchanges()) {
@@ -251,6 +254,7 @@ struct Panels {
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack)
             if (is_in) finish(share, here.turn, here.place, i);
+        target::fence_before_copies();
         sync_workers();  // all results are written
         for_each_result<Config>([&](auto k, auto operand) {
             if constexpr (Element::kStores)
