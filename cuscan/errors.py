@@ -9,6 +9,7 @@ _PUBLIC = {  # modules of public functions, or one function of a module, and the
     "cuscan.functions": "cuscan",
     "cuscan.chunks": "cuscan",
     "cuscan.distributed": "cuscan.distributed",
+    "cuscan.distributed.dtensors.wrapped": "cuscan.distributed",
     "cuscan.dask": "cuscan.dask",
     "cuscan.warming.warm": "cuscan",
     "cuscan.explaining.explain": "cuscan",
@@ -55,6 +56,7 @@ def _called(trace: TracebackType | None) -> str:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
         package = _PUBLIC.get(module) or _PUBLIC.get(f"{module}.{name}")
         if package:
+            name = frame.f_locals["function"].__name__ if name == "wrapped" else name
             return f"{package}.{name}".removesuffix(".__init__")
         trace = trace.tb_next
     return ""

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from dtensor_ranks import dtensors, dtensors_of_all_arguments, what_dtensors_refuse  # noqa: F401
 from operator_examples import AFFINE
 from sharding import agree, draw_sample
 from torch.testing import assert_close
@@ -296,31 +297,6 @@ def a_rank_without_a_part() -> None:
     if dist.get_rank():
         with pytest.raises(cuscan.ScanValueError, match="this process is not part of group"):
             cuscan.distributed.cumsum(torch.ones(3), group=group)
-
-
-def dtensors() -> None:
-    """Sharded along the axis, along another one, and nowhere; an argument that is broadcast; gradients."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
-
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    torch.manual_seed(0)
-    x, a, weights = torch.randn(7, 6), torch.rand(7, 1), torch.randn(7, 6)
-    for placement in (Shard(0), Shard(1), Replicate()):
-        for axis in (0, 1):
-            ours = [distribute_tensor(x, mesh, [placement]).requires_grad_()]
-            ours.append(distribute_tensor(a, mesh, [Replicate()]).requires_grad_())
-            mask = distribute_tensor(x > 0, mesh, [Shard(0)])  # moves to where x is
-            sums = cuscan.distributed.cumsum(ours[0], axis=axis, mask=mask)
-            assert_close(sums.full_tensor(), cuscan.cumsum(x, axis=axis, mask=x > 0))
-            h = cuscan.distributed.linear_recurrence(ours[1], ours[0], axis=axis)
-            assert h.placements == ours[0].placements
-            (h * distribute_tensor(weights, mesh, [placement])).sum().backward()
-            theirs = [x.clone().requires_grad_(), a.clone().requires_grad_()]
-            expected = cuscan.linear_recurrence(theirs[1], theirs[0], axis=axis)
-            (expected * weights).sum().backward()
-            assert_close(h.full_tensor(), expected)
-            for one, other in zip(ours, theirs, strict=True):
-                assert_close(one.grad.full_tensor(), other.grad)
 
 
 def snippets(texts: list[str]) -> None:

@@ -40,6 +40,8 @@ def test_ranks(pool: Any) -> None:
     pool.run("what_does_not_go_through_ranks")
     pool.run("chunks_in_shards")
     assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
+    first, *others = pool.run("what_dtensors_refuse")
+    assert all(other == first for other in others)
     pool.run("every_name")
     pool.run("an_aborted_group")
     first, *others = pool.run("one_rank_is_wrong_at_the_door")
@@ -58,7 +60,9 @@ def test_random_scans(pool: Any, size: int, seed: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["dtensors", "compiled", "one_rank_is_missing", "a_rank_without_a_part"])
+@pytest.mark.parametrize(
+    "name", ["dtensors", "dtensors_of_all_arguments", "compiled", "one_rank_is_missing", "a_rank_without_a_part"]
+)
 def test_what_takes_longer(pool: Any, name: str) -> None:
     pool.run(name)
 

@@ -3,53 +3,130 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from cuscan.api import adopt_recurrence, adopt_scan
 from cuscan.errors import ScanTypeError, ScanValueError
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.request import make_request
+from cuscan.request.call import SEGMENTS, Flags, make_flags
+from cuscan.request.checks import check_axis, lies_along
+from cuscan.signatures import choose_axis
 from cuscan.specs import dense_strides
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_VALUES = ("x", "a", "b")
+_ALONG = ("mask", "reset", "keys")  # of one dimension they may lie along the scanned axis
+_REFUSED = {  # what no call with DTensors takes, and what to do
+    "out": "leave it out, the result is a new DTensor",
+    "group": "leave it out, the mesh of x has the group",
+    "comm": "leave it out, the mesh of x has the group",
+    "axis_name": "leave it out, the mesh of x has the group",
+    "carry": "pass x.to_local() and group=, with the carry as a tensor",
+    "return_carry": "pass x.to_local() and group=",
+}
+
 
 def takes_dtensors(function: Function) -> Function:
     """Let a function of this package take DTensors, and return them. torch is looked for where it is loaded."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapped(*values: Any, **keywords: Any) -> Any:
         module = sys.modules.get("torch.distributed.tensor")
-        if module is not None and any(isinstance(value, module.DTensor) for value in values):
-            return _run(function, values, keywords, module)
+        if module is not None and any(isinstance(x, module.DTensor) for x in _each((*values, *keywords.values()))):
+            return _run(function, signature.bind(*values, **keywords).arguments, module)
         return function(*values, **keywords)
 
     return wrapped  # type: ignore[return-value]
 
 
-def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[str, Any], module: Any) -> Any:
-    """A call one of whose values is a DTensor."""
-    main = next(value for value in reversed(values) if isinstance(value, module.DTensor))
-    dim = keywords.get("dim")
-    axis = (keywords.get("axis", -1) if dim is None else dim) % max(main.ndim, 1)
+def _each(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """Arguments, and what stands in tuples of them."""
+    for argument in arguments:
+        yield from argument if isinstance(argument, tuple) else (argument,)
+
+
+def _run(function: Callable[..., Any], given: dict[str, Any], module: Any) -> Any:
+    """A call with DTensors. What is wrong with it shows in what all ranks know, so all of them raise it."""
+    main = [x for x in _each(tuple(given.get(name) for name in _VALUES)) if x is not None][-1]
+    _check_arguments(given, main, module)
+    flags = _flags_of(given)
+    axis = check_axis(flags.axis, "x", tuple(main.shape))
     mesh_dim = _mesh_dim(main, axis, module)
-    for name in ("out", "group", "comm", "axis_name", "carry"):
-        if keywords.pop(name, None) is not None:
-            raise ScanTypeError(f"{name} does not go with DTensors: results are new, and their mesh has the group")
-    if keywords.pop("return_carry", False):
-        raise ScanTypeError("return_carry does not go with DTensors: pass their local tensors, and a group")
-    if mesh_dim is not None and keywords.get("include_initial"):
+    if mesh_dim is not None and given.get("include_initial"):
         raise ScanValueError("include_initial makes one shard longer, which no DTensor can hold: use initial instead")
-    local = tuple(_local(value, main, axis, "x", module) for value in values)
-    beside = {name: _local(value, main, axis, name, module) for name, value in keywords.items()}
+    _check_whole(flags, given, module)
+    local = {name: _local(value, main, axis, name, module) for name, value in given.items()}
     if mesh_dim is None:  # every rank has whole lines
         from cuscan import api
 
-        results = getattr(api, function.__name__)(*local, **beside)
+        function = getattr(api, function.__name__)
     else:
-        results = function(*local, group=main.device_mesh.get_group(mesh_dim), **beside)
+        local["group"] = main.device_mesh.get_group(mesh_dim)
+    results = function(**local, axis=axis)
     if isinstance(results, tuple):
         return tuple(_global(result, main, module) for result in results)
     return _global(results, main, module)
+
+
+def _check_arguments(given: dict[str, Any], main: Any, module: Any) -> None:
+    """Every array is a DTensor on the mesh of the values, and this process is part of it."""
+    for name, advice in _REFUSED.items():
+        value = given.pop(name, None)
+        if value is not None and value is not False:
+            raise ScanTypeError(f"{name} does not go with DTensors: {advice}")
+    arrays = [(name, x) for name in (*_VALUES, "mask", "reset", "keys", "initial") for x in _each((given.get(name),))]
+    for name, x in arrays:
+        if (x is main or bool(getattr(x, "ndim", 0))) and not isinstance(x, module.DTensor):
+            raise ScanTypeError(
+                f"{name} is no DTensor, and another argument is one: pass distribute_tensor({name}, mesh, placements)"
+            )
+    meshes = [(name, x.device_mesh) for name, x in arrays if isinstance(x, module.DTensor)]
+    for name, mesh in meshes:
+        if mesh != meshes[0][1]:
+            raise ScanValueError(
+                f"{name} is on another device mesh than {meshes[0][0]}: distribute both on the same one"
+            )
+        if mesh.get_coordinate() is None:
+            raise ScanValueError(f"this process is not part of the mesh of {name}: let only its ranks call")
+    if isinstance(given.get("x"), tuple) and any(x.shape != main.shape for x in given["x"]):
+        shapes = " and ".join(str(tuple(x.shape)) for x in given["x"])
+        raise ScanValueError(f"DTensors in the tuple x have shapes {shapes}: pass x.expand(...) of one shape")
+
+
+def _flags_of(given: dict[str, Any]) -> Flags:
+    """The flags of a call, without its axis in `given`."""
+    axis = choose_axis(given.pop("axis", -1), given.pop("dim", None))
+    names = ("exclusive", "include_initial", "skipna", "dtype", "validate")
+    more = {name: given[name] for name in names if name in given}
+    op = LINEAR_RECURRENCE if "b" in given else given.get("op", "add")
+    return make_flags(op, axis, given.get("reverse", False), **more)
+
+
+def _check_whole(flags: Flags, given: dict[str, Any], module: Any) -> None:
+    """Raise what the same call on the whole would raise: a shard may show a mistake on some ranks only."""
+
+    def whole(value: Any) -> Any:  # an array of that shape that has no memory
+        if isinstance(value, tuple):
+            return tuple(map(whole, value))
+        if not isinstance(value, module.DTensor):
+            return value
+        return _torch().empty((), dtype=value.dtype, device=value.device).expand(value.shape)
+
+    beside = {name: whole(given.get(name)) for name in SEGMENTS}
+    initial = given.get("initial")
+    number = None if hasattr(initial, "shape") else initial
+    if "b" in given:
+        beside["initial"] = whole(initial) if number is None else None
+        operands = adopt_recurrence(whole(given["a"]), whole(given["b"]), flags.dtype, None, None, **beside)
+    else:
+        operands, _ = adopt_scan(whole(given["x"]), flags.op, None, None, mask=whole(given.get("mask")), **beside)
+    make_request(flags, operands, has_initial=number is not None)
 
 
 def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
@@ -57,34 +134,42 @@ def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
     found = []
     for number, placement in enumerate(main.placements):
         if placement.is_partial() or not (placement.is_replicate() or type(placement) is module.Shard):
-            raise ScanTypeError(f"x has placement {placement}; redistribute it to Shard or Replicate")
+            raise ScanTypeError(
+                f"x has the placement {placement!r}: pass x.redistribute(placements=...) with Shard or Replicate"
+            )
         if placement.is_shard(axis):
             found.append(number)
     if len(found) > 1:
-        raise ScanTypeError(f"axis {axis} is sharded by {len(found)} mesh dimensions; redistribute x so that one does")
+        raise ScanTypeError(
+            f"axis {axis} is sharded by {len(found)} dimensions of the mesh: pass x.redistribute(placements=...) "
+            "so that only one does"
+        )
     return found[0] if found else None
 
 
 def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
     """This rank's part of an argument, sharded as the axes of `main` that it lies along."""
+    if isinstance(value, tuple):
+        return tuple(_local(x, main, axis, name, module) for x in value)
     if not isinstance(value, module.DTensor):
-        if name in ("mask", "reset", "keys", "initial") and hasattr(value, "stride") and value.ndim:
-            raise ScanTypeError(f"{name} is a tensor and x a DTensor; make it a DTensor on the same mesh")
         return value
     if name == "offsets":
         return value.full_tensor()
-    if value.device_mesh != main.device_mesh:
-        raise ScanValueError(f"{name} is on another device mesh than x")
-    places = [_place(value, placement, main, axis, name, module) for placement in main.placements]
+    along = name in _ALONG and main.ndim > 1 and value.ndim == 1
+    along = along and (name == "keys" or lies_along(tuple(value.shape), tuple(main.shape), axis, name))
+    places = [_place(value, placement, main, axis, name, along, module) for placement in main.placements]
     gradients = [
         module.Partial() if place.is_replicate() and placement.is_shard() else place
         for place, placement in zip(places, main.placements, strict=True)
     ]
     local = value.redistribute(placements=places).to_local(grad_placements=gradients)
-    return local.wait() if hasattr(local, "wait") else local  # what is still on its way
+    local = local.wait() if hasattr(local, "wait") else local  # what is still on its way
+    if along:  # by its length alone, a shard could lie along another axis
+        return local.reshape(-1, *(1,) * (main.ndim - 1 - axis))
+    return local.reshape(*(1,) * (main.ndim - local.ndim), *local.shape) if name in _ALONG else local
 
 
-def _place(value: Any, placement: Any, main: Any, axis: int, name: str, module: Any) -> Any:
+def _place(value: Any, placement: Any, main: Any, axis: int, name: str, along: bool, module: Any) -> Any:
     """Where an argument lies along a mesh dimension that holds `main` so."""
     if not placement.is_shard():
         return module.Replicate()
@@ -93,8 +178,8 @@ def _place(value: Any, placement: Any, main: Any, axis: int, name: str, module: 
         if dim == axis:
             return module.Replicate()
         dim, rank = dim - (dim > axis), rank - 1
-    elif value.ndim == 1 and rank > 1 and value.shape[0] == main.shape[axis] and name != "x":
-        dim, rank = (0 if dim == axis else -1), 1  # it lies along the axis
+    elif along:
+        dim, rank = (0 if dim == axis else -1), 1
     own = dim - (rank - value.ndim)
     return module.Shard(own) if own >= 0 and value.shape[own] > 1 else module.Replicate()
 
@@ -105,11 +190,11 @@ def _global(result: Any, main: Any, module: Any) -> Any:
         shape = tuple(n + (own - old) for n, own, old in zip(shape, result.shape, main.to_local().shape, strict=True))
     strides = dense_strides(shape, main.stride())
     return module.DTensor.from_local(
-        result, main.device_mesh, main.placements, run_check=False, shape=_size(shape), stride=strides
+        result, main.device_mesh, main.placements, run_check=False, shape=_torch().Size(shape), stride=strides
     )
 
 
-def _size(shape: tuple[int, ...]) -> Any:
+def _torch() -> Any:
     import torch
 
-    return torch.Size(shape)
+    return torch
