@@ -119,6 +119,17 @@ def draw_sample(
     return Sample(op, values, beside, keywords, _cuts(rng, length, int(rng.choice(sizes))))
 
 
+def samples_of_all_kinds(rng: np.random.Generator) -> dict[str, Sample]:
+    """A random scan on three ranks with each of the arrays beside the values, and one with positions."""
+    found: dict[str, Sample] = {}
+    while len(found) < 5:
+        sample = draw_sample(rng, (3,))
+        if all(first < end for first, end in sample.pieces):
+            for kind in sample.beside or (["positions"] if sample.op in ("cummax", "cummin") else []):
+                found.setdefault(kind, sample)
+    return found
+
+
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """Numbers whose sums and products are exact in any order; of float64 any numbers."""
     if dtype == "float64":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sharding import agree, call_of, draw_sample, on_threads
+from gpu import LIBRARIES, hold, need, to_numpy
+from sharding import agree, call_of, draw_sample, on_threads, samples_of_all_kinds
 
 from cuscan.distributed import sharded
 
@@ -45,6 +47,76 @@ def test_tensors_on_one_gpu() -> None:
         work = functools.partial(scan_shard, ShardedTorch, convert, sample)
         parts = on_threads(len(sample.pieces), work, torch.stack)
         agree([tuple(result.cpu() for result in part) for part in parts], sample.whole(), sample.axis)
+
+
+SAMPLES = samples_of_all_kinds(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_ranks_on_a_side_stream(name: str, kind: str) -> None:
+    """They read what that stream brings, though on any other one it is not there yet, and the host waits for nothing.
+
+    The first turn compiles kernels.
+    """
+    library, sample = need(name), SAMPLES[kind]
+    calls = [call_of(sample, rank, library.device) for rank in range(len(sample.pieces))]
+    sources = [[library.copy(array) for array in arrays] for _, arrays in calls]
+    stream = library.stream()
+    for milliseconds in (0, 300):
+        for _, arrays in calls:
+            for array in arrays:
+                array[...] = 0
+        library.synchronize()
+        with library.on(stream):
+            hold(milliseconds, library.handle(stream))
+            held = library.event(stream)
+            for (_, arrays), right in zip(calls, sources, strict=True):
+                for array, source in zip(arrays, right, strict=True):
+                    array[...] = source
+        with waiting_is_an_error(name) if milliseconds else contextlib.nullcontext():
+            parts = on_threads(len(calls), functools.partial(scan_on, library, stream, calls), stack_of(name))
+        assert not milliseconds or not library.is_done(held)
+        stream.synchronize()
+        agree([tuple(map(to_numpy, part)) for part in parts], sample.whole(), sample.axis)
+        del parts  # its memory is for the next turn
+
+
+def scan_on(library: Any, stream: Any, calls: Any, ranks: Any) -> tuple[Any, ...]:
+    from cuscan.distributed.namespaces import ArrayNamespace
+
+    if library.name == "cupy":
+        import cupy
+
+        xp: Any = ArrayNamespace(cupy)
+    else:
+        from cuscan.distributed.torch import ShardedTorch
+
+        xp = ShardedTorch(ranks)
+    call, arrays = calls[ranks.rank]
+    with library.on(stream):
+        call, arrays = sharded.prepare(call, tuple(arrays), ranks, xp)
+        return sharded.scan(call, tuple(arrays), ranks, xp)
+
+
+def stack_of(name: str) -> Any:
+    """What joins the arrays of ranks."""
+    return __import__(name).stack
+
+
+@contextlib.contextmanager
+def waiting_is_an_error(name: str) -> Iterator[None]:
+    """In torch, where the host would wait for the GPU; CuPy cannot tell."""
+    if name != "torch":
+        yield
+        return
+    import torch
+
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 # ---- two GPUs --------------------------------------------------------------------------------------------------------
