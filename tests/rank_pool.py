@@ -238,6 +238,49 @@ def a_tensor_on_the_cpu() -> None:
     assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
 
 
+def a_tensor_of_no_backend() -> None:
+    """A group for GPUs takes none on the CPU; the next call works, and so does one of that group's device alone."""
+    group = dist.new_group(backend="cuda:gloo")
+    for keywords in ({}, {"validate": True}):
+        with pytest.raises(
+            cuscan.ScanValueError, match=r"x is on cpu, .* \(cuda:gloo\): move x, or make the group with"
+        ):
+            cuscan.distributed.cumsum(torch.ones(3), group=group, **keywords)
+        assert cuscan.distributed.cumsum(torch.ones(2))[1] == 2 * dist.get_rank() + 2
+
+
+def empty_shards() -> None:
+    """Shards of all lengths, the first and the last of them empty; or all of them. Gradients go past them."""
+    rank, lengths = dist.get_rank(), [0, 3, 0, 1, 0]
+    mine = slice(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+    x = torch.tensor([[2.0, 1.0, 5.0, 3.0], [0.5, -1.0, 2.0, 4.0]])
+    keys = torch.tensor([4, 4, 6, 6])
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("cumsum", (x,), {"keys": keys}),
+        ("cumsum", (x,), {"exclusive": True, "initial": 2}),
+        ("cummax", (x,), {"return_indices": True, "ties": "last"}),
+        ("logcumsumexp", (x,), {}),
+        ("linear_recurrence", (x / 4, x), {"initial": torch.ones(2)}),
+    ]
+    for name, values, keywords in calls:
+        for reverse in (False, True):
+            whole = [value.clone().requires_grad_() for value in values]
+            shards = [value[:, mine].clone().requires_grad_() for value in values]
+            own = {key: v[mine] if key == "keys" else v for key, v in keywords.items()}
+            expected = getattr(cuscan, name)(*whole, **keywords, reverse=reverse)
+            found = getattr(cuscan.distributed, name)(*shards, **own, reverse=reverse, validate=True)
+            pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (found, expected)), strict=True)
+            (found, expected), *others = list(pairs)
+            for one, other in [(found, expected), *others]:
+                assert_close(one, other[:, mine])
+            expected.square().sum().backward()
+            found.square().sum().backward()
+            for one, other in zip(shards, whole, strict=True):
+                assert_close(one.grad, other.grad[:, mine])
+    for shape in ((2, 0), (0, 3)):
+        assert cuscan.distributed.cumsum(torch.ones(shape), keys=torch.ones(shape[1]), axis=1).shape == shape
+
+
 def an_aborted_group() -> None:
     """An error of the transport's own, at once; a new group works."""
     group, x = dist.new_group(), on_own_device(np.ones(3))

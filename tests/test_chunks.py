@@ -137,6 +137,43 @@ def test_a_carry_comes_in_and_goes_out() -> None:
     assert list(cuscan.scan_chunks([])) == []
 
 
+def test_memory_mapped_files(tmp_path: Any) -> None:
+    """One file of a matrix, row by row, and several files that are one sequence; nothing of them is copied before."""
+    whole = np.arange(60, dtype=np.int32).reshape(6, 10)
+    paths = [tmp_path / f"{i}" for i in range(6)]
+    for path, row in zip(paths, whole, strict=True):
+        row.tofile(path)
+    files = (np.memmap(path, np.int32, "r") for path in paths)
+    np.testing.assert_array_equal(np.concatenate(list(cuscan.scan_chunks(files))), np.cumsum(whole))
+    np.save(tmp_path / "matrix.npy", whole)
+    matrix = np.load(tmp_path / "matrix.npy", mmap_mode="r")
+    assert isinstance(matrix[:2], np.memmap)
+    parts = cuscan.scan_chunks((matrix[i : i + 2] for i in range(0, 6, 2)), axis=0)
+    np.testing.assert_array_equal(np.concatenate(list(parts)), np.cumsum(whole, 0))
+
+
+def test_batches_of_a_data_loader() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    loader = torch.utils.data.DataLoader(torch.arange(10.0), batch_size=4)
+    parts = list(cuscan.scan_chunks(loader))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    torch.testing.assert_close(torch.cat(parts), torch.arange(10.0).cumsum(0))
+
+
+def test_a_source_that_fails() -> None:
+    """Its error comes out after the results before it, and the next call works."""
+
+    def source() -> Any:
+        yield np.ones(2)
+        raise OSError("this file is broken")
+
+    parts = cuscan.scan_chunks(source())
+    assert next(parts).tolist() == [1, 2]
+    with pytest.raises(OSError, match="this file is broken"):
+        next(parts)
+    assert next(cuscan.scan_chunks([np.ones(2)])).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_segment_may_start_where_the_first_chunk_does(reverse: bool) -> None:
     chunks, offsets = [np.ones(0), np.ones(2), np.ones(1)], [0, 0, 3, 3]

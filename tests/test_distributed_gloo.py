@@ -39,6 +39,8 @@ def test_ranks(pool: Any) -> None:
     pool.run("snippets", texts)
     pool.run("what_does_not_go_through_ranks")
     pool.run("chunks_in_shards")
+    pool.run("empty_shards")
+    pool.run("a_tensor_of_no_backend")
     assert len(set(pool.run("a_mask_that_one_rank_cannot_place"))) == 1
     first, *others = pool.run("what_dtensors_refuse")
     assert all(other == first for other in others)

@@ -15,6 +15,7 @@ from sharding import Meeting, Sample, agree, call_of, on_threads, samples_of_all
 
 import cuscan
 import cuscan.distributed
+from cuscan import ScanValueError
 from cuscan.distributed import sharded
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -71,6 +72,33 @@ def test_cupy_launches_on_the_current_stream(kind: str, gpu: Any, monkeypatch: p
     parts = on_threads(len(drawn.pieces), work)
     agree(parts, drawn.whole(), drawn.axis)
     assert gpu.launches and {stream for _, stream, _ in gpu.launches + gpu.starts} == {SIDE}
+
+
+def test_cupy_arrays_of_another_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank has its shard on the wrong GPU: with `validate` all raise the same error. The next call works."""
+    from cuscan.distributed import cupy
+
+    monkeypatch.setattr(cupy, "cupy", cupy_of_arrays())
+    drawn, gpu.current_device = SAMPLES["keys"], 0
+
+    def work(ranks: Any) -> Any:
+        comm = Comm(ranks.rank, ranks._meeting)
+        results = []
+        for device in (int(ranks.rank == 1), 0):
+            values = [on_gpu(array, device) for array in drawn.values_of(ranks.rank)]
+            beside = {name: on_gpu(array, device) for name, array in drawn.beside_of(ranks.rank).items()}
+            keywords = drawn.keywords_of(on_gpu) | beside | {"comm": comm, "validate": True}
+            try:
+                results.append(drawn.function(cuscan.distributed)(*values, **keywords))
+            except ScanValueError as error:
+                results.append(str(error))
+        return results
+
+    found = on_threads(3, work)
+    messages = {message.partition("wrong: ")[2] or message for message, _ in found}
+    (message,) = messages
+    assert message.startswith("x is on GPU 1, and comm of this rank on GPU 0: move x there")
+    agree([part if isinstance(part, tuple) else (part,) for _, part in found], drawn.whole(), drawn.axis)
 
 
 # ---- torch -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import multiprocessing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,20 @@ def waiting_is_an_error(name: str) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_nccl_of_torch_with_one_rank(tmp_path: Path) -> None:
+    """It gathers keys, lengths and carries all the same."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from rank_pool import Pool
+
+    pool = Pool(1, tmp_path, "nccl")
+    try:
+        pool.run("a_tensor_on_the_cpu")
+        pool.run("random_scans", 1, 0, 10)
+        pool.run("chunks_in_shards")
+    finally:
+        pool.close()
 
 
 # ---- two GPUs --------------------------------------------------------------------------------------------------------
