@@ -91,6 +91,27 @@ def _on_both(name: str, mesh: Any, placements: Any, *values: Any, **keywords: An
         assert_close(one.full_tensor(), other)
 
 
+def compiled_dtensors() -> None:
+    """As of plain tensors, a graph of torch.compile breaks at the call and nowhere else."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    x, graphs = torch.ones(4, 6), []
+
+    def count(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=count)
+    def step(x: Any) -> Any:
+        return cuscan.distributed.cumsum(x * 2, axis=1) + 1
+
+    ours = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+    result = step(ours)
+    assert len(graphs) == 2
+    assert_close(result.full_tensor(), 1 + 2 * x.cumsum(1))
+    result.sum().backward()
+    assert_close(ours.grad.full_tensor()[0], 2 * x[0].cumsum(0).flip(0))
+
+
 def what_dtensors_refuse() -> list[str]:
     """The errors; each says what to do, and the next call works. They are of what all ranks know."""
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -63,7 +63,15 @@ def test_random_scans(pool: Any, size: int, seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", ["dtensors", "dtensors_of_all_arguments", "compiled", "one_rank_is_missing", "a_rank_without_a_part"]
+    "name",
+    [
+        "dtensors",
+        "dtensors_of_all_arguments",
+        "compiled",
+        "compiled_dtensors",
+        "one_rank_is_missing",
+        "a_rank_without_a_part",
+    ],
 )
 def test_what_takes_longer(pool: Any, name: str) -> None:
     pool.run(name)

@@ -39,7 +39,9 @@ def takes_dtensors(function: Function) -> Function:
     def wrapped(*values: Any, **keywords: Any) -> Any:
         module = sys.modules.get("torch.distributed.tensor")
         if module is not None and any(isinstance(x, module.DTensor) for x in _each((*values, *keywords.values()))):
-            return _run(function, signature.bind(*values, **keywords).arguments, module)
+            from cuscan.distributed.torch import outside_graphs
+
+            return outside_graphs(_run, function, signature.bind(*values, **keywords).arguments, module)
         return function(*values, **keywords)
 
     return wrapped  # type: ignore[return-value]

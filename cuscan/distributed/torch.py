@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -154,6 +154,12 @@ class _Border(torch.autograd.Function):  # type: ignore[misc]
         xp, axis, length, after = ctx.call
         found = _Border.apply(cotangent, xp, axis, length, not after, 0)
         return sharded.cut(found, axis, None, ctx.shape[axis]), None, None, None, None, None
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def outside_graphs(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A call where a graph of torch.compile breaks once, and not at everything within."""
+    return function(*arguments)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
