@@ -145,6 +145,14 @@ def what_dtensors_refuse() -> list[str]:
             call()
         messages.append(str(raised.value))
         assert_close(cumsum(along, axis=0).full_tensor(), x.cumsum(0))
+    # Shards that torch would not cut so are scanned as they are; what is beside them is cut as torch does.
+    own = torch.ones(2 if rank else 5, 6)
+    uneven = DTensor.from_local(own, line, [Shard(0)], run_check=False, shape=torch.Size((13, 6)), stride=(6, 1))
+    assert cumsum(uneven, axis=0).to_local()[-1, 0] == 5 + 2 * rank
+    mask = distribute_tensor(torch.ones(13, 6) > 0, line, [Replicate()])
+    with pytest.raises(cuscan.ScanValueError, match="the call of rank 0 is wrong: mask of shape") as raised:
+        cumsum(uneven, axis=0, mask=mask, validate=True)
+    messages.append(str(raised.value))
     twice = distribute_tensor(x, two, [Shard(0), Shard(0)])
     inside = (
         ("axis 0 is sharded by 2 dimensions of the mesh: pass x.redistribute", lambda: cumsum(twice, axis=0)),
