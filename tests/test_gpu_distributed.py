@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,35 @@ def test_nccl_of_torch_with_one_rank(tmp_path: Path) -> None:
         pool.run("chunks_in_shards")
     finally:
         pool.close()
+
+
+def test_nccl_of_cupy_with_one_rank_on_a_side_stream() -> None:
+    """Keys, lengths and the carry go through NCCL behind what that stream brings, and the host does not wait."""
+    pytest.importorskip("cupy.cuda.nccl", reason="CuPy finds no NCCL")
+    import cupy
+    from cupyx.distributed import init_process_group
+
+    import cuscan.distributed
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    comm = init_process_group(1, 0, port=port)
+    source, keys = cupy.arange(1, 7), cupy.asarray([0, 0, 0, 5, 5, 7])
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for milliseconds in (0, 300):  # the first turn compiles kernels, and lets NCCL begin
+        x = cupy.zeros_like(source)
+        cupy.cuda.runtime.deviceSynchronize()
+        with stream:
+            hold(milliseconds, stream.ptr)
+            held = stream.record()
+            x[...] = source
+            results, (carry, key) = cuscan.distributed.cumsum(x, keys=keys, comm=comm, return_carry=True)
+        assert not milliseconds or not held.done
+        stream.synchronize()
+        assert results.tolist() == [1, 3, 6, 4, 9, 6]
+        assert (int(carry), int(key)) == (6, 7)
+        del results, carry, key  # their memory is for the next turn
+    comm.stop()
 
 
 # ---- two GPUs --------------------------------------------------------------------------------------------------------

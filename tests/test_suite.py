@@ -21,7 +21,7 @@ LEAST = {
     "tests/test_mistakes.py::test_mistake_is_noticed": (45, 320),
     "tests/test_jax": (205, 280),
     "tests/test_gpu_jax": (260, 260),
-    "tests/test_distributed": (40, 175),
+    "tests/test_distributed": (80, 235),
     "tests/test_gpu_ways": (150, 190),
 }
 
