@@ -158,6 +158,19 @@ def test_a_block_that_raises_in_a_worker(cluster: Any) -> None:
     np.testing.assert_array_equal(cuscan.dask.scan(x).compute(), np.arange(1, 13))
 
 
+def test_a_block_that_is_not_what_it_says(cluster: Any) -> None:
+    """The error of the scan in the worker comes out as it is, and the next call works."""
+    x = da.ones(12, chunks=3)
+    mask = (x > 0).map_blocks(_as_numbers, dtype=bool, meta=np.empty(0, bool))
+    with pytest.raises(ScanTypeError, match="mask must have dtype bool; got float64"):
+        cuscan.dask.scan(x, mask=mask).compute()
+    np.testing.assert_array_equal(cuscan.dask.scan(x, mask=x > 0).compute(), np.arange(1, 13))
+
+
+def _as_numbers(block: Any) -> Any:
+    return block.astype(float)
+
+
 def _broken(block: Any) -> Any:
     raise RuntimeError("this block is broken")
 
