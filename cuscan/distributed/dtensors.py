@@ -1,4 +1,4 @@
-"""DTensors: the local tensors go through a sharded scan, in the group of the mesh dimension that shards the axis."""
+"""DTensors: scan the local tensors as shards, in the group of the mesh dimension that shards the axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes_dtensors(function: Function) -> Function:
-    """Let a function of this package take DTensors, and return them. torch is looked for where it is loaded."""
+    """Let a function of this package take and return DTensors. torch is used only if it is already imported."""
 
     @functools.wraps(function)
     def wrapped(*values: Any, **keywords: Any) -> Any:
@@ -27,7 +27,7 @@ def takes_dtensors(function: Function) -> Function:
 
 
 def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[str, Any], module: Any) -> Any:
-    """A call one of whose values is a DTensor."""
+    """Run a call with a DTensor among its values."""
     main = next(value for value in reversed(values) if isinstance(value, module.DTensor))
     dim = keywords.get("dim")
     axis = (keywords.get("axis", -1) if dim is None else dim) % max(main.ndim, 1)
@@ -41,7 +41,7 @@ def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[s
         raise ScanValueError("include_initial makes one shard longer, which no DTensor can hold: use initial instead")
     local = tuple(_local(value, main, axis, "x", module) for value in values)
     beside = {name: _local(value, main, axis, name, module) for name, value in keywords.items()}
-    if mesh_dim is None:  # every rank has whole lines
+    if mesh_dim is None:  # every rank has complete lines
         from cuscan import api
 
         results = getattr(api, function.__name__)(*local, **beside)
@@ -53,7 +53,7 @@ def _run(function: Callable[..., Any], values: tuple[Any, ...], keywords: dict[s
 
 
 def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
-    """The mesh dimension that shards the axis; None if none does."""
+    """Return the mesh dimension that shards the axis, or None."""
     found = []
     for number, placement in enumerate(main.placements):
         if placement.is_partial() or not (placement.is_replicate() or type(placement) is module.Shard):
@@ -66,7 +66,7 @@ def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
 
 
 def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
-    """This rank's part of an argument, sharded as the axes of `main` that it lies along."""
+    """Return this rank's part of an argument, sharded like the axes of `main` that it lies along."""
     if not isinstance(value, module.DTensor):
         if name in ("mask", "reset", "keys", "initial") and hasattr(value, "stride") and value.ndim:
             raise ScanTypeError(f"{name} is a tensor and x a DTensor; make it a DTensor on the same mesh")
@@ -81,27 +81,27 @@ def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
         for place, placement in zip(places, main.placements, strict=True)
     ]
     local = value.redistribute(placements=places).to_local(grad_placements=gradients)
-    return local.wait() if hasattr(local, "wait") else local  # what is still on its way
+    return local.wait() if hasattr(local, "wait") else local  # the transfer may still be running
 
 
 def _place(value: Any, placement: Any, main: Any, axis: int, name: str, module: Any) -> Any:
-    """Where an argument lies along a mesh dimension that holds `main` so."""
+    """Return the placement of an argument on a mesh dimension where `main` has `placement`."""
     if not placement.is_shard():
         return module.Replicate()
     dim, rank = placement.dim, main.ndim
-    if name == "initial":  # it has the other axes
+    if name == "initial":  # it lacks the scanned axis
         if dim == axis:
             return module.Replicate()
         dim, rank = dim - (dim > axis), rank - 1
     elif value.ndim == 1 and rank > 1 and value.shape[0] == main.shape[axis] and name != "x":
-        dim, rank = (0 if dim == axis else -1), 1  # it lies along the axis
+        dim, rank = (0 if dim == axis else -1), 1  # it lies along the scanned axis
     own = dim - (rank - value.ndim)
     return module.Shard(own) if own >= 0 and value.shape[own] > 1 else module.Replicate()
 
 
 def _global(result: Any, main: Any, module: Any) -> Any:
     shape = tuple(main.shape)
-    if result.shape[-1:] and tuple(result.shape) != tuple(main.to_local().shape):  # include_initial, along whole lines
+    if result.shape[-1:] and tuple(result.shape) != tuple(main.to_local().shape):  # include_initial, in complete lines
         shape = tuple(n + (own - old) for n, own, old in zip(shape, result.shape, main.to_local().shape, strict=True))
     strides = dense_strides(shape, main.stride())
     return module.DTensor.from_local(
