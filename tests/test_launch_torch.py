@@ -1,4 +1,4 @@
-"""Like calls of torch tensors on a GPU, with and without gradients; the launches go to the simulator."""
+"""Similar calls of torch tensors on a GPU, with and without gradients; launches run in the simulator."""
 
 from __future__ import annotations
 

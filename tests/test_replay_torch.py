@@ -1,4 +1,4 @@
-"""Like calls of torch tensors, found by guards, and backwards that are replayed; launches go to the simulator."""
+"""Similar calls of torch tensors, found by guards, and replayed backwards; launches run in the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels ahead of time: found by planning, compiled without a GPU, named by a command. And what a call would do."""
+"""Kernels ahead of time: found by planning, compiled without a GPU, named by a command; and explanations of calls."""
 
 from __future__ import annotations
 
