@@ -24,7 +24,7 @@ _FIRST = {LINEAR_RECURRENCE.name: "mul", "logaddexp": "max"}
 
 
 class Cotangents(NamedTuple):
-    """The cotangents of a call: of the elements, of what precedes and follows them, and of a carry's first field."""
+    """Cotangents of results: at the elements, of the states before and after them, and of a carry's first field."""
 
     elements: Maybe
     before: Maybe

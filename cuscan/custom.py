@@ -214,10 +214,10 @@ class Operator(Monoid):
     def check(self, *samples: Any, tolerance: float | None = None) -> None:
         """Search samples for (a . b) . c != a . (b . c), or a change by the identity; a ScanValueError shows them.
 
-        `samples` are an array of elements, or one array for each field of the state. More samples find more: all
-        triples of up to 40 elements are tried, and 65,536 triples of more. Integers must be equal. Floating-point
-        fields may differ by `tolerance` (64 eps by default) times the largest number involved, squared if it is above
-        1. Needs `numpy`.
+        `samples` are an array of elements, or one array for each field of the state. A few samples are better than
+        many: all triples of up to 40 elements are tried, but only 65,536 random triples of more. Integers must be
+        equal. Floating-point fields may differ by `tolerance` (64 eps by default) times the largest number involved,
+        squared if it is above 1. Needs `numpy`.
         """
         check_operator(self, samples, tolerance)
 

@@ -99,7 +99,7 @@ class Recorder:
         self._xp = xp
         self._constants: list[Any] = []
         self._steps: list[tuple[Callable[..., Any], list[int], bool, range]] = []  # each with the places of its results
-        self._count = 0  # inputs and results
+        self._count = 0  # number of inputs and results
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return functools.partial(self.apply, getattr(self._xp, name))

@@ -171,7 +171,7 @@ def _runner() -> Callable[[Tape, tuple[Array, ...]], tuple[Array | None, ...]]:
 
 
 _NO_NUMBERS: tuple[Any, tuple[complex, ...]] = None, ()
-_NOTHING = (), _NO_NUMBERS  # without constants
+_NOTHING = (), _NO_NUMBERS  # empty `constants`
 _tapes: Table[Any, Tape | None] = Table()  # None after the first call
 
 

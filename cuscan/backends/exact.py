@@ -141,7 +141,7 @@ def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, ou
         elements, out = np.flip(elements, axis), np.flip(out, axis)
     before = (slice(None),) * axis
     if request.exclusive or request.include_initial:
-        kept = out.shape[axis] - 1  # the elements that the results show
+        kept = out.shape[axis] - 1  # number of elements that the results include
         out[(*before, slice(1, None))] = elements[(*before, slice(kept))]
         out[(*before, slice(1))] = _number(first, out)
         if has_start:

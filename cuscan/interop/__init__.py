@@ -43,7 +43,7 @@ def find_library(array: object, name: str) -> Library | None:
     return _libraries.get(type(array)) or _recognise(array, name)
 
 
-_libraries: dict[type, Library] = {}  # by type of array, as seen so far
+_libraries: dict[type, Library] = {}  # by type of the arrays so far
 
 
 def _recognise(array: object, name: str) -> Library | None:

@@ -57,7 +57,7 @@ def is_plain(array: Any) -> bool:
 
 
 def _may_be_traced() -> bool:
-    """Return whether results may be tracked whatever the tensors are: batched, differentiated forward, or traced."""
+    """Return whether results may be tracked regardless of the tensors: batched, differentiated forward, or traced."""
     return _is_traced() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
 
 

@@ -50,8 +50,8 @@ class Library(Protocol):
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
         """Return the facts about arrays that launches depend on, and their addresses; the first is of this library.
 
-        Return None if a call needs more than a launch, or if another path is faster: on the CPU, with arrays of several
-        libraries, or under derivatives.
+        Return None if a call needs more than a launch, or if another path is simpler: on the CPU, with arrays of
+        several libraries, or under derivatives.
         """
 
     def mode(self, array: Any) -> int | None:
