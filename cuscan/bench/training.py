@@ -115,8 +115,8 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
     part = [each[:1] if each.ndim == 3 else each for each in part]
     exact = _step(_loop, part)()[0].numpy()[0]
 
-    def measured(recurrence: Recurrence) -> Record:
-        step = _step(recurrence, inputs)
+    def measured(recurrence: Recurrence, *, compiled: bool = False) -> Record:
+        step = _step(recurrence, inputs, compiled=compiled)
         got = step()[0].detach()[0, :, :LANES].double().cpu().numpy()
         error = _error(got, exact, case)
         if error > 1:
@@ -131,7 +131,7 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
     for peer in peers:
         yield peer, record
         try:
-            theirs = measured(_PEERS[peer]())
+            theirs = measured(_PEERS[peer](), compiled=peer == COMPILED)
             theirs["ratio"] = round(theirs["time"]["median_us"] / ours["time"]["median_us"], 4)
         except Exception as error:  # a peer's failure is a finding
             theirs = {"error": one_line(error)}
@@ -154,7 +154,7 @@ def _layer_inputs(case: Case, machine: Machine) -> list[Tensor]:
     return [each.requires_grad_() for each in drawn[:-1]] + drawn[-1:]
 
 
-def _step(recurrence: Recurrence, inputs: Sequence[Tensor]) -> Callable[[], Any]:
+def _step(recurrence: Recurrence, inputs: Sequence[Tensor], *, compiled: bool = False) -> Callable[[], Any]:
     """Return forward and backward of h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w x + c), gated again."""
     torch = importlib.import_module("torch")
     x, weight, bias, out, cotangent = inputs
@@ -164,7 +164,7 @@ def _step(recurrence: Recurrence, inputs: Sequence[Tensor]) -> Callable[[], Any]
         a = torch.sigmoid(weight * x + bias)
         return recurrence(a, (1 - a) * x) * torch.nn.functional.silu(out * x)
 
-    function = torch.compile(layer, fullgraph=True) if recurrence is _associative else layer
+    function = torch.compile(layer, fullgraph=True) if compiled else layer
     return lambda: torch.autograd.grad(function(*leaves), leaves, cotangent)
 
 
@@ -192,12 +192,19 @@ def _loop(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack(results, 1)
 
 
-def _associative(a: Tensor, b: Tensor) -> Tensor:
-    """Compute it by torch's own function, which only its compiler supports."""
-    module = importlib.import_module("torch._higher_order_ops.associative_scan")
-    return module.associative_scan(
-        lambda earlier, later: (later[0] * earlier[0], later[0] * earlier[1] + later[1]), (a, b), 1
-    )[1]
+def _associative() -> Recurrence:
+    """Return the recurrence by torch's own function, which only its compiler supports."""
+    module = importlib.import_module("torch._higher_order_ops.associative_scan")  # the compiler cannot trace an import
+    scan = module.associative_scan
+
+    def recurrence(a: Tensor, b: Tensor) -> Tensor:
+        return scan(_after, (a, b), 1, **({} if a.is_cuda else {"combine_mode": "generic"}))[1]
+
+    return recurrence
+
+
+def _after(earlier: tuple[Tensor, Tensor], later: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
 
 def _accelerated() -> Recurrence:
@@ -213,10 +220,8 @@ def _accelerated() -> Recurrence:
     return recurrence
 
 
-_PEERS: dict[str, Callable[[], Recurrence]] = {
-    "accelerated-scan": _accelerated,
-    "torch.compile": lambda: _associative,
-}
+COMPILED = "torch.compile"
+_PEERS: dict[str, Callable[[], Recurrence]] = {"accelerated-scan": _accelerated, COMPILED: _associative}
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------
