@@ -58,7 +58,7 @@ def inputs() -> list[Any]:
     return [numbers(ROWS, LENGTH, seed=seed) for seed in range(3)] + [numbers(LENGTH, ROWS).t()]
 
 
-FULL = {"add-axis", "add-masked", "logaddexp", "mul", "max", "decay", "carry"}
+FULL = {"add-axis", "add-masked", "logaddexp", "mul", "max", "decay", "recurrence", "carry"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.full] if n in FULL else []) for n in CALLS])
