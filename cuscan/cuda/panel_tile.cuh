@@ -13,16 +13,18 @@ enum PanelAxis { kStep, kColumn, kOuter };
 
 // How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes.
 struct PanelArray {
-    int64 region;    // where it begins, in bytes; negative: threads access global memory
-    int64 pitch[3];  // bytes from neighbour to neighbour along each axis
-    int64 order;   // two bits per axis, the fastest first; the number of axes in a segment; whether bulk copies move it
-    int64 across;  // threads side by side that move the pieces of a segment
-    int64 rows;    // segments that a block moves at once
+    int64 region;      // where it begins, in bytes; negative: threads access global memory
+    int64 pitch[3];    // bytes from neighbour to neighbour along each axis
+    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and kInBulk
+    int64 across;      // threads side by side that move the pieces of a segment
+    int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
+
+    static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
-    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && order >> 8 != 0; }
+    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && (order & kInBulk) != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -236,7 +238,10 @@ struct PanelTile {
         const PanelArray& array = geometry.tile[kArray];
         if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
-        if (pieces.inside) return pieces.each<16>(array, shared, send), 0;
+        if (pieces.inside) {
+            pieces.each<16>(array, shared, send);
+            return 0;
+        }
         const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
         const char* const end = origin.array[kArray] + geometry.span[kArray].end;
         pieces.each<16>(array, shared, [&](char* at, char* there, int behind) {
