@@ -1,8 +1,8 @@
-"""The carry of a scan as its derivative sees it: the state that goes on from chunk to chunk, and what else is in it.
+"""The carry of a scan in its derivative: the state that passes from chunk to chunk, and the other fields.
 
-For most operators the first field is the state. That of a linear recurrence has the product of the decays before it,
-which is the total of another scan; that of logaddexp is the greatest element, another total, and the sum of
-exponentials relative to it: y = greatest + log(sum). Positions, counts and keys have no derivatives.
+For most operators the first field is the state. For a linear recurrence it is the product of the preceding decays,
+which is the total of another scan. For logaddexp it is the greatest element, another total, and the second field is the
+sum of exponentials relative to it: y = greatest + log(sum). Positions, counts and keys have no derivatives.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cuscan.request.carry import carry_dtype
 
 Maybe = Array | None
 
-# The operators whose first field is the total of another scan, and which.
+# The operators whose first field is the total of another scan, and the operator of that scan.
 _FIRST = {LINEAR_RECURRENCE.name: "mul", "logaddexp": "max"}
 
 
 class Cotangents(NamedTuple):
-    """The cotangents of a call: at the elements, of what comes before and behind them, of a carry's first field."""
+    """Cotangents of results: at the elements, of the states before and after them, and of a carry's first field."""
 
     elements: Maybe
     before: Maybe
@@ -33,7 +33,7 @@ class Cotangents(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A call of its own that gives the first field of a carry; `places`: those of its arrays in the whole call."""
+    """A separate call that computes the first field of a carry; `places` locates its arrays in the whole call."""
 
     call: Call
     arrays: tuple[Array, ...]
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 def first_field(scan: LinearisedScan, like: Array) -> Part:
-    """What gives the first field of the carry; `like`: an array of the other axes' shape."""
+    """Return the call that computes the first field of the carry; `like` has the shape of the other axes."""
     roles = [r for r in scan.call.roles if r not in ("b", "initial") and r not in CARRY]
     arrays = [scan.given[role] for role in roles]
     of_decays = scan.op is LINEAR_RECURRENCE
@@ -71,12 +71,12 @@ def first_field(scan: LinearisedScan, like: Array) -> Part:
 
 
 def has_other_field(scan: LinearisedScan) -> bool:
-    """Whether the first field of the carry is not the state."""
+    """Return whether the first field of the carry is something other than the state."""
     return scan.op.name in _FIRST
 
 
 def tangent_in(scan: LinearisedScan, tangents: Sequence[Maybe]) -> Maybe:
-    """The tangent of the state that comes in, of those of the arrays of a call."""
+    """Return the tangent of the incoming state, from the tangents of the arrays of a call."""
     given = [t for role, t in zip(scan.call.roles, tangents, strict=True) if role in CARRY]
     if not given:
         return None
@@ -88,7 +88,7 @@ def tangent_in(scan: LinearisedScan, tangents: Sequence[Maybe]) -> Maybe:
 
 
 def tangents_out(scan: LinearisedScan, state: Array, first: Maybe) -> tuple[Maybe, ...]:
-    """The tangents of a carry's fields, of those of the state that goes out and of another first field."""
+    """Return the tangents of a carry's fields, from those of the outgoing state and of another first field."""
     dtype = DTYPES[carry_dtype(scan.op, scan.dtype)]
     state = scan.xp.cast(state, dtype)
     fields: tuple[Maybe, ...] = (state,)
@@ -102,7 +102,7 @@ def tangents_out(scan: LinearisedScan, state: Array, first: Maybe) -> tuple[Mayb
 
 
 def split(scan: LinearisedScan, cotangents: Sequence[Maybe]) -> Cotangents:
-    """The cotangents of the results of a call by what they are of."""
+    """Sort the cotangents of the results of a call by what they belong to."""
     given, asked = list(cotangents), scan.call.flags
     whole, before, behind, first = None, None, None, None
     if not asked.only_carry:
@@ -127,7 +127,7 @@ def split(scan: LinearisedScan, cotangents: Sequence[Maybe]) -> Cotangents:
 
 
 def fields_in(scan: LinearisedScan, state: Maybe) -> tuple[Maybe, ...]:
-    """The cotangents of a carry's fields, of that of the state that comes in; but for another first field."""
+    """Return the cotangents of a carry's fields, from that of the incoming state, but without another first field."""
     if state is None:
         return ()
     if scan.op is LINEAR_RECURRENCE:
@@ -136,7 +136,7 @@ def fields_in(scan: LinearisedScan, state: Maybe) -> tuple[Maybe, ...]:
 
 
 def added(one: Maybe, other: Maybe) -> Maybe:
-    """The sum of what there is."""
+    """Add two arrays, either of which may be None."""
     return other if one is None else one if other is None else one + other
 
 
@@ -144,7 +144,7 @@ def added(one: Maybe, other: Maybe) -> Maybe:
 
 
 def _of_exponentials(scan: LinearisedScan, greatest: Maybe, total: Maybe) -> tuple[Maybe, Maybe]:
-    """The cotangents of the greatest element, and of y behind the last, of those of the two fields."""
+    """Return the cotangents of the greatest element and of the final y, from those of the two fields."""
     if total is None:
         return greatest, None
     state = total * _sum_of_exponentials(scan)
@@ -156,7 +156,7 @@ def _sum_of_exponentials(scan: LinearisedScan) -> Array:
 
 
 def _inverse(scan: LinearisedScan) -> Array:
-    """Of the sum of exponentials that comes in, which is 0 where nothing does."""
+    """Return the inverse of the incoming sum of exponentials, or 0 where that sum is 0 because nothing came in."""
     total, xp = scan.carry[1], scan.xp
     nothing = total == 0
     return xp.where(nothing, 0, 1 / xp.where(nothing, 1, total))

@@ -1,4 +1,4 @@
-"""A scan of a sequence that comes chunk by chunk: the carry stays where the chunks are."""
+"""Scan a sequence that comes chunk by chunk; the carry stays on the device of the chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = Any
 
 
 class Chunk(NamedTuple):
-    """What belongs to one chunk: its values, and the arrays beside them by keyword."""
+    """The arrays of one chunk: its values, and the other arrays by keyword."""
 
     values: tuple[Array, ...]
     beside: dict[str, Array]
@@ -46,40 +46,40 @@ def scan_chunks(
     ties: Ties = "first",
     dtype: Any = None,
 ) -> Generator[Any, None, Any]:
-    """The scan of a sequence that comes in chunks: a generator of the whole's results, chunk by chunk.
+    """Scan a sequence that comes in chunks: return a generator of the results of the whole, chunk by chunk.
 
     Args:
-        chunks: arrays that are joined along the axis, of one dtype and of the same other axes; some may be empty. Of a
-            linear recurrence tuples (a, b), for an `Operator` with several fields tuples of them.
+        chunks: arrays to join along the axis, with the same dtype and the same other axes; some may be empty. For a
+            linear recurrence, tuples (a, b); for an `Operator` with several fields, tuples of its fields.
         op: as for `cuscan.scan`, or "linear_recurrence".
-        axis: the axis along which the sequence goes on.
-        dim: another name of axis.
-        device: the number of a GPU, or "cuda" for the current one, that NumPy chunks go through: they are copied there,
-            scanned, and copied back to pinned memory, while the next chunk comes and the one before leaves. Chunks in
-            pinned memory (`cupyx.empty_pinned`) and memory-mapped files are taken as they are. None leaves chunks where
-            they are.
-        reverse: from the end, so the last chunk comes first.
+        axis: the axis along which the chunks follow each other.
+        dim: another name for axis.
+        device: the number of a GPU, or "cuda" for the current one, that scans NumPy chunks. Each chunk is copied to the
+            GPU, scanned, and copied back to pinned memory, while the next chunk arrives and the previous one leaves.
+            Chunks in pinned memory (`cupyx.empty_pinned`) and memory-mapped files are used directly. With None,
+            chunks stay where they are.
+        reverse: scan from the end; the last chunk comes first.
         exclusive: as for `cuscan.scan`.
-        include_initial: one element more in the first chunk; with `exclusive` and segments in the last one.
-        mask: an iterable of masks, one a chunk.
+        include_initial: adds one element to the first chunk, or with `exclusive` and segments to the last one.
+        mask: an iterable of masks, one per chunk.
         skipna: as for `cuscan.scan`.
         initial: as for `cuscan.scan`, or `cuscan.linear_recurrence`.
-        reset: an iterable of flags, one array a chunk.
-        offsets: of the whole sequence: a list, or an array on the CPU.
-        keys: an iterable of keys, one array a chunk.
+        reset: an iterable of flags, one array per chunk.
+        offsets: offsets of the whole sequence: a list, or an array on the CPU.
+        keys: an iterable of keys, one array per chunk.
         carry: what precedes the first chunk, as for `cuscan.scan`.
-        return_indices: of "max" and "min": also their positions, counted from the first chunk. With `reverse` they are
-            counted from the begin of the chunk that they come with.
+        return_indices: for "max" and "min", also return positions, counted from the first chunk. With `reverse` they
+            are counted from the beginning of the chunk that they come with.
         ties: as for `cuscan.cummax`.
         dtype: as for `cuscan.scan`.
 
     Yields:
-        What `cuscan.scan` returns for each chunk, of the chunk's library; with `device` arrays in pinned memory.
+        The results of `cuscan.scan` for each chunk, in the chunk's library; with `device`, arrays in pinned memory.
 
     Returns:
-        The carry behind the last chunk, the value of the generator (`yield from`); None if there was no chunk.
+        The carry after the last chunk, as the value of the generator (`yield from`); None without chunks.
 
-    Raises: as `cuscan.scan`, when the chunk comes that is wrong.
+    Raises: as `cuscan.scan`, when the faulty chunk comes.
     """
     axis = choose_axis(axis, dim)
     flags = {"axis": axis, "reverse": reverse, "dtype": dtype}
@@ -109,7 +109,7 @@ def scan_chunks(
 
 
 class _State:
-    """Where a sequence stands: what precedes the next chunk."""
+    """The position in a sequence: what precedes the next chunk."""
 
     def __init__(
         self, op: Any, flags: dict[str, Any], initial: Any, carry: Any, offsets: Any, has_segments: bool
@@ -119,15 +119,15 @@ class _State:
         self._has_segments, self._has_carry = has_segments, carry is not None
 
     def bring(self, brought: Callable[[Any], Any]) -> None:
-        """Let arrays that precede the first chunk be where the chunks are."""
+        """Move arrays that precede the first chunk to the device of the chunks."""
         self._initial, self.carry = brought(self._initial), brought(self.carry)
 
     def scan(self, chunk: Chunk) -> tuple[Any, ...]:
-        """The results of the next chunk."""
+        """Return the results of the next chunk."""
         flags, beside = self._flags | self._extra(chunk), dict(chunk.beside)
         if self._offsets is not None:
             beside["offsets"] = self._offsets_of(chunk)
-        recur: Any = linear_recurrence  # of what types is known to the caller alone
+        recur: Any = linear_recurrence  # the types depend on the caller
         if self._op == "linear_recurrence":
             initial = {"initial": self._initial} if self.carry is None else {"carry": self.carry}
             *results, self.carry = recur(*chunk.values, **flags, **beside, **initial, return_carry=True)
@@ -139,14 +139,14 @@ class _State:
         return tuple(results)
 
     def _extra(self, chunk: Chunk) -> dict[str, bool]:
-        """Which chunk has the element that `include_initial` adds, before the first element or behind the last."""
+        """Return whether this chunk holds the element of `include_initial`, before the first element or at the end."""
         if not self._flags.get("include_initial"):
             return {}
         behind = self._flags["exclusive"] and self._has_segments
         return {"include_initial": chunk.is_last if behind else self._first, "exclusive": behind}
 
     def _offsets_of(self, chunk: Chunk) -> Any:
-        """Those of a chunk; an empty segment leads where one starts exactly with the chunk, in scan order."""
+        """Return the offsets of a chunk, after an empty segment if one starts exactly with the chunk, in scan order."""
         view = adopt(chunk.values[-1], "chunks")
         length, reverse, whole = view.shape[self._flags["axis"]], self._flags["reverse"], int(self._offsets[-1])
         first = whole - self._done - length if reverse else self._done
@@ -157,7 +157,7 @@ class _State:
         low, high = np.searchsorted(self._offsets, first, "right"), np.searchsorted(self._offsets, first + length)
         border = first + length if reverse else first
         boundaries = np.searchsorted(self._offsets, border, "right") - np.searchsorted(self._offsets, border)
-        # Where the whole begins is one anyway: another one ends what a carry of the user's left open.
+        # The whole begins with a boundary in any case: a second one ends the segment that the user's carry left open.
         starts = boundaries > 1 and self._has_carry if at_start else boundaries > 0
         head, tail = [0] * (1 + (starts and not reverse)), [length] * (1 + (starts and reverse))
         made = np.concatenate([head, self._offsets[low:high] - first, tail]).astype(np.int64)
@@ -165,7 +165,7 @@ class _State:
 
 
 def _together(chunks: Iterable[Any], beside: dict[str, Iterable[Any]], looks_ahead: bool) -> Iterator[Chunk]:
-    """Each chunk with the arrays beside it; which one is the last is found out if anyone asks."""
+    """Yield each chunk with the arrays beside it; with `looks_ahead`, determine which one is the last."""
     missing = object()
     iterators = {name: iter(arrays) for name, arrays in beside.items()}
     before: Chunk | None = None
@@ -186,10 +186,10 @@ def _together(chunks: Iterable[Any], beside: dict[str, Iterable[Any]], looks_ahe
 
 
 def _transfers() -> Any:
-    """What takes chunks through a GPU."""
+    """Return the module that passes chunks through a GPU."""
     try:
         from cuscan import transfers
-    except MissingDependencyError:  # of another version
+    except MissingDependencyError:  # CuPy has an unsupported version
         raise
     except ImportError as error:
         raise MissingDependencyError(CUPY_MISSING.format(what="device")) from error

@@ -1,4 +1,4 @@
-"""Operators of the user's own: a combination in CUDA C++, compiled into the kernels of the built-in ones."""
+"""Users' operators: a combination in CUDA C++, compiled into the kernels of the built-in operators."""
 
 from __future__ import annotations
 
@@ -87,38 +87,39 @@ class Operator(Monoid):
     """An associative operator of your own; pass it as `op`.
 
     Args:
-        name: what errors call it; an identifier.
-        combine: a CUDA C++ expression in `earlier` and `later`, or, if the word `return` is in it, the body of a
-            function. Scans keep the order of operands, so it need not commute. They do not check that it is
-            associative; `check` does. The types have NumPy's names, `int32 matched = ...`. Without fused multiply-adds:
-            write `fmaf` where you want one.
-        identity: what changes no other value: what masked elements count as, and what comes first in an exclusive scan.
-            A number that the scan's dtype can hold; with `state` a tuple of numbers, one a field, or a dict by field.
-        state: names and dtypes (int8 to uint64, float32, float64) of the fields of a struct of 16 bytes at most, in C's
+        name: an identifier, used in errors.
+        combine: a CUDA C++ expression in `earlier` and `later`, or the body of a function if it contains the word
+            `return`. Scans keep the order of operands, so it need not commute. Scans do not check that it is
+            associative; `check` does. The types have NumPy's names, `int32 matched = ...`. It is compiled without fused
+            multiply-adds: write `fmaf` where you want one.
+        identity: the value that changes no other value. Masked elements count as the identity, and an exclusive scan
+            starts with it. A number that the scan's dtype can hold; with `state` a tuple of numbers, one per field, or
+            a dict by field.
+        state: names and dtypes (int8 to uint64, float32, float64) of the fields of a struct of at most 16 bytes, in C's
             alignment: `earlier.a`, `later.a`, and `return State{a, b}` with the fields in this order. Elements are then
-            tuples of arrays. Without it elements are real numbers; bool and narrow integers are computed in 32 bits,
+            tuples of arrays. Without it, elements are real numbers; bool and narrow integers are computed in 32 bits,
             float16 and bfloat16 in float32; results have x's dtype, or the scan's `dtype`.
-        numpy: the same on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array. With `state` they are
-            structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one a field. What it returns has the
-            shape that its arguments broadcast to, and is no floating point where they are integers. Without it scans of
-            CPU arrays are a ScanTypeError.
+        numpy: the same function on NumPy arrays, for arrays on the CPU: numpy(earlier, later) -> array. With `state`,
+            the arguments are structured arrays, `earlier["a"]`, and it returns a tuple of arrays, one per field. Its
+            result must have the shape that its arguments broadcast to, and must not be floating point if they are
+            integers. Without it, scans of CPU arrays raise ScanTypeError.
         vjp: the derivative of `combine`, for scans that are differentiated: vjp(earlier, later, g) -> (g times the
-            derivative by earlier, g times that by later), in differentiable operations of the arrays' library, element
-            by element. For elements that are one number; without it such scans are a ScanTypeError.
+            derivative by earlier, g times the derivative by later), in differentiable elementwise operations of the
+            arrays' library. Elements must be single numbers. Without it, such scans raise ScanTypeError.
 
-    Operators are equal where all of these are; equal ones share what is prepared for a call, so make one and keep it.
-    They pickle where `numpy` and `vjp` do, as functions of a module do. The kernel is compiled when a GPU array comes
-    that needs it; `compile` and `check` find mistakes before.
+    Operators are equal if all of these are equal. Equal ones share what is prepared for a call, so make one and keep
+    it. They can be pickled if `numpy` and `vjp` can, for example if these are functions of a module. The kernel is
+    compiled when the first GPU array needs it; `compile` and `check` find mistakes earlier.
 
     Raises:
-        ScanTypeError: an argument of a wrong type, or an unknown dtype in `state`.
-        ScanValueError: a name that is no identifier, a state of more than 16 bytes, an identity out of range.
+        ScanTypeError: an argument has a wrong type, or a dtype in `state` is unknown.
+        ScanValueError: the name is not an identifier, the state exceeds 16 bytes, or the identity is out of range.
 
-    What does not compile is a CompileError of the scan; it shows your line.
+    If the operator does not compile, the scan raises CompileError, which shows your line.
     """
 
     _made_of: dict[str, Any]  # the arguments of the constructor
-    _token: Any = None  # what it is pickled under
+    _token: Any = None  # the token under which it is pickled
 
     def __init__(
         self,
@@ -198,38 +199,39 @@ class Operator(Monoid):
         return _restore, (self._token, self._made_of)
 
     def _parts(self) -> tuple[Any, ...]:
-        """All that an operator is made of, the identity to the bit."""
+        """Return everything that defines an operator, with the bits of the identity."""
         callables = self._made_of["numpy"], self.vjp
         return self.name, self._made_of["combine"], self.source, self.inputs, self.dtypes, *callables
 
     def compile(self, *, arch: int = 90, dtype: Any = "float32") -> None:
-        """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU: what it finds is a CompileError.
+        """Compile a kernel for a GPU architecture (90 for sm_90), which needs no GPU; mistakes raise CompileError.
 
-        `dtype` is that of x where there is no `state`. Nothing is kept: the scan compiles its own kernel.
-        Raises MissingDependencyError where CuPy is not installed.
+        `dtype` is the dtype of x if there is no `state`. Nothing is stored: the scan compiles its own kernel. Raises
+        MissingDependencyError if CuPy is not installed.
         """
         compile_operator(self, arch, dtype)
 
     def check(self, *samples: Any, tolerance: float | None = None) -> None:
-        """Look for samples with (a . b) . c != a . (b . c), or that the identity changes: a ScanValueError shows them.
+        """Search samples for (a . b) . c != a . (b . c), or a change by the identity; a ScanValueError shows them.
 
-        `samples`: an array of elements, or one for each field of the state; better some than many, since all triples
-        of up to 40 are tried (of more 65,536 triples). Integers must be equal. Floating-point fields may differ by
-        `tolerance` (64 eps by default) times the largest number in sight, squared where it is above 1. Needs `numpy`.
+        `samples` are an array of elements, or one array for each field of the state. A few samples are better than
+        many: all triples of up to 40 elements are tried, but only 65,536 random triples of more. Integers must be
+        equal. Floating-point fields may differ by `tolerance` (64 eps by default) times the largest number involved,
+        squared if it is above 1. Needs `numpy`.
         """
         check_operator(self, samples, tolerance)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields of the state; none if it is one number."""
+        """The names of the state's fields; empty if the state is one number."""
         return tuple(name.removeprefix("x.") for name in self.inputs) if self.dtypes else ()
 
 
-_PICKLED: dict[str, Operator] = {}  # those that were pickled or unpickled, by their tokens
+_PICKLED: dict[str, Operator] = {}  # pickled or unpickled operators, by token
 
 
 def _restore(token: str, made_of: dict[str, Any]) -> Operator:
-    """The operator that was pickled, in one process always the same: each task of Dask brings it, with a new lambda."""
+    """Return the operator pickled under `token`, once per process: each Dask task brings a copy with a new lambda."""
     if token not in _PICKLED:
         made = Operator(**made_of)
         object.__setattr__(made, "_token", token)
@@ -249,7 +251,7 @@ def _fields(state: Mapping[str, Any] | None) -> dict[str, DType]:
         try:
             fields[field] = find_dtype(dtype)
         except ScanTypeError:
-            fields[field] = DTYPES["bool"]  # which is not among them either
+            fields[field] = DTYPES["bool"]  # not among the allowed dtypes either
         if fields[field].name not in _NUMBERS:
             raise ScanTypeError(f"state[{field!r}] must be one of {', '.join(_NUMBERS)}; got {dtype!r}")
     size = np.dtype([(field, dtype.name) for field, dtype in fields.items()], align=True).itemsize
@@ -295,7 +297,7 @@ def _struct_source(name: str, body: str, fields: dict[str, DType], identity: tup
 
 
 def _literal(number: Any) -> str:
-    """A number in C++, to the bit."""
+    """Return a number as C++ text, exact to the bit."""
     if isinstance(number, float):
         if number != number:
             return "target::bits_to_float(0x7fc00000u)"
@@ -323,16 +325,16 @@ def _on_states(numpy: Callable[[Array, Array], Any], name: str) -> Callable[[Arr
     return combine
 
 
-_RANK = {"b": 0, "i": 1, "u": 1, "f": 2}  # of kinds of numbers; what C++ assigns, but for floating point to integers
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2}  # by dtype kind: what C++ assigns, except floating point to integers
 
 
 def _check_returned(name: str, field: str, part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what `numpy=` returns if it would be broadcast, or lose its fractions."""
+    """Raise if the result of `numpy=` would be broadcast or would lose its fractions."""
     of = f"numpy= of op={name!r}" + (f", in field {field!r}," if field else "")
     if not isinstance(part, np.ndarray | np.generic | int | float):
         raise ScanTypeError(f"{of} must return an array; got {type(part).__name__}")
     returned = np.asarray(part)
-    if returned.shape != shape and type(part) not in (int, float, bool):  # a number of Python is a constant
+    if returned.shape != shape and type(part) not in (int, float, bool):  # a Python number is a constant
         raise ScanValueError(f"{of} must return an array of shape {shape}, as its arguments; got {returned.shape}")
     if _RANK.get(returned.dtype.kind, 3) > _RANK[dtype.kind]:
         raise ScanTypeError(f"{of} must return an array of dtype {dtype}; got {returned.dtype}")

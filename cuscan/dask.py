@@ -1,4 +1,4 @@
-"""Scans of Dask arrays, lazy: totals of blocks, a tree of carries, scans of blocks behind them. Imports Dask."""
+"""Lazy scans of Dask arrays: totals of blocks, a tree of carries, scans of blocks behind them. Imports Dask."""
 
 from __future__ import annotations
 
@@ -49,33 +49,33 @@ def scan(
     ties: Ties = "first",
     dtype: Any = None,
 ) -> Any:
-    """The scan of a Dask array along one axis, as a Dask array; nothing is computed yet.
+    """Scan a Dask array along one axis; return a Dask array. Nothing is computed yet.
 
     Args:
-        x: a Dask array of NumPy or CuPy blocks, whose sizes are known. For an `Operator` with several fields a tuple of
-            them.
+        x: a Dask array of NumPy or CuPy blocks with known sizes. For an `Operator` with several fields, a tuple of
+            such arrays.
         op: as for `cuscan.scan`.
         axis: the axis to scan along; any axes may be chunked.
-        dim: another name of axis.
+        dim: another name for axis.
         reverse: as for `cuscan.scan`.
         exclusive: as for `cuscan.scan`.
-        include_initial: as for `cuscan.scan`; the first block in scan order is one longer, with `exclusive` and
-            segments the last one.
-        mask: a Dask array, or one that becomes one, as for `cuscan.scan`.
+        include_initial: as for `cuscan.scan`; the first block in scan order is one element longer, or with `exclusive`
+            and segments the last one.
+        mask: as for `cuscan.scan`: a Dask array, or an array that is converted to one.
         skipna: as for `cuscan.scan`.
         initial: as for `cuscan.scan`.
-        reset: as mask.
-        offsets: of the whole axis: a list or a NumPy array.
-        keys: as mask.
-        return_indices: of "max" and "min": the tuple (values, indices), as `cuscan.cummax` has them.
+        reset: flags as for `cuscan.scan`, in the form of mask.
+        offsets: offsets of the whole axis: a list or a NumPy array.
+        keys: keys as for `cuscan.scan`, in the form of mask.
+        return_indices: for "max" and "min", return the tuple (values, indices), as `cuscan.cummax` does.
         ties: as for `cuscan.cummax`.
         dtype: as for `cuscan.scan`.
 
     Returns:
-        A Dask array in the chunks of x, or a tuple of them. Each block is read twice; between the two goes the carry of
-        its lines, through a tree of logarithmic depth (Blelloch 1990).
+        A Dask array with the chunks of x, or a tuple of such arrays. Each block is read twice. Between the two reads,
+        the carry of its lines passes through a tree of logarithmic depth (Blelloch 1990).
 
-    Raises: as `cuscan.scan`, before anything is computed; ScanValueError where chunk sizes are unknown.
+    Raises: as `cuscan.scan`, before anything is computed; ScanValueError if chunk sizes are unknown.
     """
     axis = choose_axis(axis, dim)
     op = find_operator(choose_extremum(op, return_indices, ties))
@@ -98,13 +98,13 @@ def linear_recurrence(
     keys: Any = None,
     dtype: Any = None,
 ) -> Any:
-    """The recurrence h[t] = a[t] * h[t - 1] + b[t] along one axis of a Dask array; see `scan`.
+    """Compute the recurrence h[t] = a[t] * h[t - 1] + b[t] along one axis of a Dask array; see `scan`.
 
     Args:
         a: a Dask array that broadcasts to b, or a number.
         b: a Dask array.
         axis: as for `scan`.
-        dim: another name of axis.
+        dim: another name for axis.
         reverse: as for `scan`.
         initial: a number, or an array of b's shape without the axis.
         reset: as for `scan`.
@@ -148,7 +148,7 @@ def _scan(
 
 
 def _checked(values: Arrays) -> Array:
-    """An array with the chunks of all values."""
+    """Return the array whose chunks all values take: the one with the most dimensions, the last if several."""
     arrays = [value for value in values if isinstance(value, da.Array)]
     if not arrays or not isinstance(values[-1], da.Array):
         raise ScanTypeError(f"x must be a Dask array; got {type(values[-1]).__name__}: pass da.asarray(x)")
@@ -168,7 +168,7 @@ def _like(value: Any, main: Array) -> Any:
 
 
 def _spread(array: Any, role: str, main: Array, axis: int, reverse: bool) -> Array:
-    """A mask or flags in the chunks of x; keys as flags where they change, in scan order."""
+    """Return a mask or flags in the chunks of x; convert keys to flags where they change, in scan order."""
     array = da.asarray(array)
     if role == "keys":
         along = array.ndim == 1 and len(array) == main.shape[axis]
@@ -186,7 +186,7 @@ def _spread(array: Any, role: str, main: Array, axis: int, reverse: bool) -> Arr
 
 
 def _boundaries(offsets: Any, main: Array, axis: int, reverse: bool) -> Array:
-    """Flags of one dimension, block by block."""
+    """Return one-dimensional flags, block by block."""
     length = main.shape[axis]
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu":
         raise ScanTypeError(f"offsets must be integers of one dimension; got {offsets.dtype} of shape {offsets.shape}")
@@ -209,9 +209,9 @@ def _flags_at(places: Any, length: int) -> Any:
 
 
 class _Blocks:
-    """A call on all blocks of arrays that have the chunks of `main`, but for `initial`, which has no scanned axis.
+    """A call on all blocks of arrays with the chunks of `main`, except for `initial`, which lacks the scanned axis.
 
-    With `extra` one block has one result more: the first one in scan order, the last one if `behind`.
+    With `extra`, one block has an additional result: the first one in scan order, or with `behind` the last one.
     """
 
     def __init__(self, call: Call, given: dict[str, Any], main: Array, extra: bool, behind: bool) -> None:
@@ -223,7 +223,7 @@ class _Blocks:
         like = metas[call.roles.index("b") if "b" in call.roles else 0]
         none = (0,) * main.ndim
         self.metas = [np.empty_like(like, numpy_dtype(s.dtype), shape=none) for s in piece.request.results]
-        op = piece.op if isinstance(piece.op, Operator) else piece.op.key  # what a worker finds again
+        op = piece.op if isinstance(piece.op, Operator) else piece.op.key  # workers find the operator by its key
         self.call = piece.call._replace(flags=piece.call.flags._replace(op=op))
         self.given = given
         self.starts = np.cumsum([0, *main.chunks[self.axis]]).tolist()
@@ -231,7 +231,7 @@ class _Blocks:
         self.token = tokenize(piece.op.key, piece.call.flags[1:], call.roles, call.initial, sources, extra, behind)
 
     def results(self) -> tuple[Array, ...]:
-        """The results, as Dask arrays."""
+        """Return the results as Dask arrays."""
         tasks: dict[Any, Any] = {}
         for line in np.ndindex(self.main.numblocks[: self.axis] + self.main.numblocks[self.axis + 1 :]):
             self._add_line(line, tasks)
@@ -240,7 +240,7 @@ class _Blocks:
         return tuple(self._result(i, meta, shared) for i, meta in enumerate(self.metas))
 
     def _result(self, number: int, meta: Array, shared: HighLevelGraph) -> Array:
-        """One of the results that the tasks of a graph return together."""
+        """Return one of the results that the tasks of a graph return together."""
         name, common = f"cuscan-scan-{number}-{self.token}", f"cuscan-{self.token}"
         own = {
             (name, *place): (operator.getitem, self._key("scan", place), number)
@@ -255,7 +255,7 @@ class _Blocks:
         return (f"cuscan-{what}-{self.token}", *place)
 
     def _add_line(self, line: tuple[int, ...], tasks: dict[Any, Any]) -> None:
-        """The tasks of the blocks along the axis that share the other axes."""
+        """Add the tasks of all blocks along the axis for one choice of the other axes."""
         total, join, scan = (functools.partial(f, self.call) for f in (_total, _join, _scan_block))
         order = range(self.count)[:: -1 if self.reverse else 1]
         places = [(*line[: self.axis], k, *line[self.axis :]) for k in order]
@@ -274,7 +274,7 @@ class _Blocks:
             tasks[self._key("scan", places[i])] = (scan, arrays[i], before, k == self.extra, self.starts[k])
 
     def _blocks(self, place: tuple[int, ...], line: tuple[int, ...]) -> list[Any]:
-        """The blocks of all arrays at a place, by their keys."""
+        """Return the blocks of all arrays at a place, by their keys."""
         return [
             (x.name, *(line if role == "initial" else place)) if isinstance(x, da.Array) else x
             for role, x in self.given.items()
@@ -282,7 +282,7 @@ class _Blocks:
 
 
 def _prefixes(totals: list[Any], join: Callable[[Any, Any], Any]) -> list[Any]:
-    """What precedes each piece, and the one behind them all: None, totals[0], totals[0] . totals[1], and so on."""
+    """Return what precedes each piece and the end: None, totals[0], totals[0] . totals[1], and so on."""
     if len(totals) < 2:
         return [None, *totals]
     pairs = [join(one, other) for one, other in zip(totals[::2], totals[1::2], strict=False)]
@@ -294,7 +294,7 @@ def _prefixes(totals: list[Any], join: Callable[[Any, Any], Any]) -> list[Any]:
     return before[: len(totals) + 1]
 
 
-# ---- what workers do -------------------------------------------------------------------------------------------------
+# ---- on workers ------------------------------------------------------------------------------------------------------
 
 
 def _piece(call: Call, arrays: Arrays) -> Piece:
@@ -306,7 +306,7 @@ def _piece(call: Call, arrays: Arrays) -> Piece:
 
 
 def _beside(main: Any, arrays: Arrays) -> Arrays:
-    """Arrays where `main` is: boundaries are made on the host, and masks may come from there."""
+    """Move arrays to the device of `main`: boundaries are made on the host, and masks may come from there."""
     if isinstance(main, np.ndarray):
         return arrays
     import cupy

@@ -1,14 +1,14 @@
-"""The derivatives of scans, as scans: once, for every framework.
+"""The derivatives of scans, expressed as scans: once, for every framework.
 
 A scan is a recurrence y[t] = f(y[t - 1], x[t]), and the derivative of any recurrence is a linear one:
 
     dy[t] = decay[t] * dy[t - 1] + weight[t] * dx[t],    decay = df/dy,    weight = df/dx.
 
-Tangents go through it forward (`pushforward`), cotangents through its transpose (`pullback`): the recurrence in the
-other direction, in which each decay stands one place earlier. An operator says what its decay and weights are (`Step`);
-axes, directions, exclusive scans and segments are the same for all. Nothing is divided, so zeros and infinities are no
-special cases. Both are made of differentiable functions of the framework and of differentiable scans, so they have
-derivatives themselves, and they need the arguments of the call alone, never its results.
+Tangents pass through it forward (`pushforward`). Cotangents pass through its transpose (`pullback`), which is the
+recurrence in the other direction with each decay shifted one position earlier. Each operator defines its decay and
+weights (`Step`); axes, directions, exclusive scans and segments are the same for all. Nothing is divided, so zeros and
+infinities need no special cases. Both functions use only differentiable functions of the framework and differentiable
+scans, so they have derivatives themselves. They need the arguments of the call, but never its results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Maybe = Array | None
 
 
 def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
-    """Which arrays of a call its pullback reads. `needs`: those for which a cotangent is wanted."""
+    """Return which arrays of a call its pullback reads. `needs`: which arrays need a cotangent."""
     op = find_operator(call.flags.op)
     if op is LINEAR_RECURRENCE:
         read = {"a", "carry[0]", *SEGMENTS} | ({"b", "initial", "carry[1]"} if needs[0] else set())
@@ -40,16 +40,16 @@ def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
     else:
         read = {"x", "mask", *SEGMENTS, *CARRY}
     if "keys" in call.roles:
-        read.add(call.roles[-1])  # the key of a carry, if there is one
+        read.add(call.roles[-1])  # the key of the carry, if there is one
     return tuple(role in read for role in call.roles)
 
 
 def pushforward(
     call: Call, arrays: tuple[Array, ...], tangents: Sequence[Maybe], dtype: DType, xp: Namespace
 ) -> tuple[Maybe, ...]:
-    """The tangents of the results of a call, None for indices and the like. `dtype`: of the scan's result.
+    """Return the tangents of the results of a call; None for results without one, such as indices.
 
-    The fields of a carry stand last, one by one.
+    `dtype` is the dtype of the scan's result. The fields of a carry come last, one by one.
     """
     scan = LinearisedScan(call, arrays, dtype, xp)
     step = make_step(scan, [tangent is not None for tangent in tangents])
@@ -89,9 +89,9 @@ def pullback(
     xp: Namespace,
     linearise: type[LinearisedScan] = LinearisedScan,
 ) -> tuple[Maybe, ...]:
-    """The cotangents of the arrays of a call, None where they are not wanted. `dtype`: of the scan's result.
+    """Return the cotangents of the arrays of a call, or None for arrays that do not need one.
 
-    Arrays that `kept` leaves out may be stand-ins with a shape and a dtype.
+    `dtype` is the dtype of the scan's result. Arrays that `kept` excludes may be stand-ins with a shape and a dtype.
     """
     scan = linearise(call, arrays, dtype, xp)
     given = split(scan, cotangents)
@@ -123,15 +123,15 @@ def pullback(
 
 
 def _as_of(xp: Namespace, array: Array, gradient: Array) -> Array:
-    """A cotangent of an array, in its shape and dtype."""
+    """Return a cotangent in the shape and dtype of its array."""
     return xp.sum_to(xp.cast(gradient, find_dtype(array.dtype)), array.shape)
 
 
 def _pull_elements(scan: LinearisedScan, step: Step, given: Cotangents) -> Array:
-    """The cotangents of the elements, before their weights."""
+    """Return the cotangents of the elements, not yet multiplied by their weights."""
     xp, elements, behind = scan.xp, given.elements, given.behind
     dtype = scan.gradient_dtype(step)
-    if elements is None and step.decay is None and step.segments is None:  # the same for all: nothing to scan
+    if elements is None and step.decay is None and step.segments is None:  # all are equal: nothing to scan
         return xp.broadcast_to(xp.expand_dims(xp.cast(behind, dtype), scan.axis), scan.shape)
     if elements is None:
         elements = xp.broadcast_to(xp.expand_dims(xp.zeros_like(behind), scan.axis), scan.shape)
@@ -142,27 +142,27 @@ def _pull_elements(scan: LinearisedScan, step: Step, given: Cotangents) -> Array
         if scan.is_whole and (step.segments is None or step.segments[0] == "reset"):
             if step.decay is not None or step.segments is not None:
                 return _pull_shifted(scan, flags, step, elements, behind)
-        elif step.decay is not None:  # what is shifted is copied
+        elif step.decay is not None:  # shifting makes a copy
             step = step._replace(decay=scan.later(step.decay, elements if behind is not None else None))
     step = step._replace(segments=scan.flipped(step.segments, behind))
     return scan.linear(flags, step, elements, behind)[0]
 
 
 def _pull_shifted(scan: LinearisedScan, flags: Flags, step: Step, elements: Array, behind: Maybe) -> Array:
-    """G[t - 1] = g[t - 1] + decay[t] G[t], from the last G on, which is a result too: no copy of what is shifted."""
+    """Compute G[t - 1] = g[t - 1] + decay[t] G[t] from the last G on, which is also a result; copy no shifted array."""
     start = added(scan.last(elements), behind)
     segments = step.segments and ("reset", scan.rest(step.segments[1]))
     flags = flags._replace(include_initial=True)
     shifted = Step(scan.rest(step.decay), (), None, segments)
     elements = scan.cut(elements, None, -1)
-    if step.decay is None:  # a sum takes a carry in the place of initial states
+    if step.decay is None:  # a sum takes a carry instead of initial states
         return scan.linear(flags, shifted, elements, carry=scan.xp.cast(start, DTYPES[scan.dtype.wide]))[0]
     return scan.linear(flags, shifted, elements, initial=start)[0]
 
 
 def _pull_entry(scan: LinearisedScan, step: Step, moved: Array, given: Cotangents) -> Maybe:
-    """The cotangent of the state that comes in, as an array of initial states or in a carry."""
-    if not scan.shape[scan.axis]:  # what comes in goes out
+    """Return the cotangent of the incoming state, for an array of initial states or a carry."""
+    if not scan.shape[scan.axis]:  # without elements, the incoming state is the outgoing one
         return added(given.before, given.behind)
     gradient = scan.first(moved)
     if step.decay is not None:

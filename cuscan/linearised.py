@@ -1,4 +1,4 @@
-"""A scan as its derivative sees it, and the scans that this needs; see `derivatives`."""
+"""A scan in its derivative, and the further scans that the derivative needs; see `derivatives`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any
 
 
 class Call(NamedTuple):
-    """A call without its arrays: its flags, the roles of its arrays (see `call.Operands`), a number as `initial`."""
+    """A call without its arrays: flags, roles of the arrays (see `call.Operands`), and a number as `initial`."""
 
     flags: Flags
     roles: tuple[str, ...]
@@ -24,9 +24,9 @@ class Call(NamedTuple):
 
 
 class Namespace(Protocol):
-    """What derivatives ask of a framework: functions of the array API standard, `where` with numbers too, and these.
+    """What derivatives need of a framework: functions of the array API standard, `where` also with numbers, and these.
 
-    All are differentiable.
+    All must be differentiable.
     """
 
     where: Callable[..., Array]
@@ -41,30 +41,30 @@ class Namespace(Protocol):
     broadcast_to: Callable[..., Array]
 
     def scan(self, call: Call, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """The results of a call, by the way that records derivatives."""
+        """Return the results of a call, and record derivatives."""
 
     def conj(self, x: Array) -> Array:
-        """The conjugate, if cotangents are the conjugates of derivatives as in torch; else x."""
+        """Return the conjugate if cotangents are conjugated derivatives, as in torch; otherwise x."""
 
     def cast(self, x: Array, dtype: DType) -> Array:
-        """Another dtype; the real part where that is real."""
+        """Convert to another dtype; take the real part if that dtype is real."""
 
     def sum_to(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """The sum over the axes along which `shape` was broadcast."""
+        """Sum over the axes along which `shape` was broadcast."""
 
     def positions(self, x: Array, axis: int) -> Array:
-        """0, 1, ... along a negative axis of x, in a shape that broadcasts to that of x."""
+        """Return 0, 1, ... along a negative axis of x, in a shape that broadcasts to that of x."""
 
 
 class Step(NamedTuple):
-    """One step of the linear recurrence that a scan's derivative is.
+    """One step of the linear recurrence that is the derivative of a scan.
 
     Attributes:
-        decay: an array or a number; None is 1.
-        weights: one for each array of values; None is 1.
-        chosen: where elements count, bool; None is everywhere.
-        segments: role and array; None if there are none.
-        key: where segments are given by keys, that of the carry.
+        decay: an array or a number; None means 1.
+        weights: one for each array of values; None means 1.
+        chosen: bool, where elements count; None means everywhere.
+        segments: role and array; None without segments.
+        key: the key of the carry, if keys define the segments.
     """
 
     decay: Array | None
@@ -77,7 +77,7 @@ class Step(NamedTuple):
 class LinearisedScan:
     """A call with its arrays, and the scans that its derivative needs."""
 
-    is_whole = True  # whether the arrays have all elements along the axis
+    is_whole = True  # whether the arrays hold all elements along the axis
 
     def __init__(self, call: Call, arrays: tuple[Array, ...], dtype: DType, xp: Namespace) -> None:
         self.call, self.dtype, self.xp = call, dtype, xp
@@ -96,15 +96,15 @@ class LinearisedScan:
         keyed = bool(carry) and "keys" in self.given
         self.key: Array | None = carry[-1] if keyed else None
         self.carry = carry[:-1] if keyed else carry
-        # An exclusive scan with the total behind it is an inclusive one with the identity before it.
+        # An exclusive scan followed by the total equals an inclusive one preceded by the identity.
         exclusive = call.flags.exclusive and not (call.flags.include_initial and self.segments is None)
         self.flags = call.flags._replace(
             axis=self.axis, exclusive=exclusive, validate=False, return_carry=False, only_carry=False
         )
-        self.number = DTYPES[dtype.accumulator]  # what intermediate results are computed in
+        self.number = DTYPES[dtype.accumulator]  # the dtype of intermediate results
 
     def _placed(self, role: str, array: Array) -> Array:
-        """What lies along the scanned axis, with the axes behind that."""
+        """Return an array that lies along the scanned axis with further axes for those behind it."""
         shape = tuple(array.shape)
         along = len(shape) == 1 if role == "keys" else lies_along(shape, self.shape, self.axis, role)
         return array[(slice(None), *(None,) * (-self.axis - 1))] if along else array
@@ -120,7 +120,7 @@ class LinearisedScan:
         carry: tuple[Array, ...] = (),
         only_carry: bool = False,
     ) -> tuple[Array, ...]:
-        """The results of this call with another operator, before each element or through it; or the carry alone."""
+        """Return the results of this call with another operator, before or through each element, or the carry alone."""
         name = self.number if dtype is None else dtype
         flags = self.flags._replace(op=op or self.op, exclusive=exclusive, include_initial=False, return_last=False)
         flags = flags._replace(dtype=name.name, return_carry=only_carry, only_carry=only_carry)
@@ -137,9 +137,9 @@ class LinearisedScan:
         initial: Array | None = None,
         carry: Array | None = None,
     ) -> tuple[Array, ...]:
-        """A sum where nothing decays, else a linear recurrence; from `initial`, or from a carry as scans have it.
+        """Compute a sum if nothing decays, else a linear recurrence; from `initial`, or from a carry as scans take it.
 
-        Returns what the call returns, of the carry the state alone.
+        Return the results of the call, with only the state of the carry.
         """
         given = {"x": moved}
         if not (step.decay is None and initial is None):
@@ -160,7 +160,7 @@ class LinearisedScan:
 
     @staticmethod
     def as_carry(fields: tuple[Array, ...], key: Array | None) -> dict[str, Array]:
-        """A carry by its roles."""
+        """Return a carry by its roles."""
         fields = fields if key is None else (*fields, key)
         return dict(zip(CARRY[:1] if len(fields) == 1 else CARRY[1:], fields, strict=False))
 
@@ -168,7 +168,7 @@ class LinearisedScan:
 
     @functools.cached_property
     def chosen(self) -> Array | None:
-        """Where elements count as themselves."""
+        """Where elements do not count as the identity."""
         mask = self.given.get("mask")
         if not self.flags.skipna:
             return mask
@@ -177,14 +177,14 @@ class LinearisedScan:
 
     @property
     def elements(self) -> Array:
-        """The elements, the identity where they count as that."""
+        """The elements, with the identity where they count as that."""
         if self.chosen is None:
             return self.main
         identity = self.op.identity(self.dtype)[0]
         return self.xp.where(self.chosen, self.main, identity)
 
     def gradient_dtype(self, step: Step) -> DType:
-        """The type in which cotangents go backward: that of the elements, if nothing is multiplied afterwards."""
+        """Return the dtype of cotangents in the backward scan: that of the elements if nothing is multiplied later."""
         if self.op is LINEAR_RECURRENCE:
             return self.dtype
         own = find_dtype(self.main.dtype)
@@ -194,27 +194,27 @@ class LinearisedScan:
     # ---- places along the axis, in scan order
 
     def spans(self, x: Array) -> bool:
-        """Whether x has a value for each place along the axis."""
+        """Return whether x has a value for each position along the axis."""
         if x is None or isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
             return False
         return bool(x.shape[self.axis] == self.shape[self.axis])
 
     def cut(self, x: Array, start: int | None, stop: int | None) -> Array:
-        """x[start:stop] in scan order."""
+        """Return x[start:stop] in scan order."""
         if self.flags.reverse:
             start, stop = None if stop is None else -stop, None if start is None else -start
         return x[(..., slice(start, stop), *(slice(None),) * (-self.axis - 1))]
 
     def rest(self, x: Array) -> Array:
-        """All but the first in scan order; x itself where it is the same everywhere."""
+        """Return all but the first in scan order, or x itself if it does not vary along the axis."""
         return self.cut(x, 1, None) if self.spans(x) else x
 
     def first(self, x: Array) -> Array:
-        """What stands first, without the axis; x itself if it is the same everywhere."""
+        """Return the first in scan order, without the axis, or x itself if it does not vary along the axis."""
         return self._at(x, -1 if self.flags.reverse else 0)
 
     def last(self, x: Array) -> Array:
-        """What stands last, like `first`."""
+        """Return the last in scan order, as `first` does."""
         return self._at(x, 0 if self.flags.reverse else -1)
 
     def _at(self, x: Array, place: int) -> Array:
@@ -223,7 +223,7 @@ class LinearisedScan:
         return x[(..., place, *(slice(None),) * (-self.axis - 1))]
 
     def later(self, x: Array, like: Array | None = None) -> Array:
-        """x[t + 1] at t, 1 behind the last; x itself if it is the same everywhere and need not be `like` another."""
+        """Return x[t + 1] at t, and 1 at the end; or x itself if it does not vary along the axis and `like` is None."""
         if not self.spans(x):
             if like is None:
                 return x
@@ -231,7 +231,7 @@ class LinearisedScan:
         return self._joined(self.cut(x, 1, None), self.xp.ones_like(self.cut(x, None, 1)))
 
     def flipped(self, segments: tuple[str, Array] | None, initial: Array | None) -> tuple[str, Array] | None:
-        """The same segments for the other direction: where one ended, one starts."""
+        """Return the same segments for the other direction: a segment starts where one ended."""
         if segments is None or segments[0] != "reset":
             return segments
         reset = segments[1] if initial is None else self.xp.broadcast_to(segments[1], self.shape)
@@ -243,7 +243,7 @@ class LinearisedScan:
         return self.xp.concat(parts[::-1] if self.flags.reverse else parts, self.axis)
 
     def enters(self, x: Array, step: Step, *, from_carry: bool) -> Array:
-        """What comes in where it reaches the first element, else 0. Initial states go into any segment but a reset."""
+        """Return x where the incoming state reaches the first element, else 0. Only a reset stops initial states."""
         if step.segments is None:
             return x
         kind, array = step.segments

@@ -1,4 +1,4 @@
-"""The derivative of each operator: decay and weight of a step of the linear recurrence; see `derivatives`."""
+"""The derivative of each operator: decay and weight of one step of the linear recurrence; see `derivatives`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuscan.request.call import find_operator
 
 
 def check_differentiable(op: object) -> None:
-    """Raise `ScanTypeError` for an operator of the user's that has no derivative."""
+    """Raise `ScanTypeError` for a user's operator without a derivative."""
     operator = find_operator(op)
     if operator.source and operator.vjp is None:
         how = "its state has several fields" if operator.dtypes else "pass vjp= to its Operator"
@@ -20,7 +20,7 @@ def check_differentiable(op: object) -> None:
 
 
 def make_step(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    """The derivative of a step. `needs`: which of the arrays of the call move, or have cotangents."""
+    """Return the derivative of a step. `needs`: which arrays of the call have tangents, or need cotangents."""
     check_differentiable(scan.op)
     if scan.op.indexed or scan.op.name in ("max", "min"):
         return _extremum(scan)
@@ -38,7 +38,7 @@ def _product(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
 
 
 def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    """Exponentials of differences from the result: at most 1, and 0 for what is -inf."""
+    """Use exponentials of differences from the result: they are at most 1, and 0 for elements that are -inf."""
     xp = scan.xp
     (before,), (through,) = scan.again(exclusive=True), scan.again(exclusive=False)
     x = xp.cast(scan.elements, scan.number)
@@ -51,11 +51,11 @@ def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
 
 
 def _extremum(scan: LinearisedScan) -> Step:
-    """The element that an index points to hands its tangent on for as long as the index stays."""
+    """Pass on the tangent of the element that the index points to, until the index changes."""
     op = scan.op if scan.op.indexed else INDEXED[scan.op.name, "first"]
     xp, key, first = scan.xp, None, 0
     carry: tuple[Array, ...] = ()
-    if scan.carry:  # it stands before the elements, and of equals it is the first, unless it is of no element
+    if scan.carry:  # the carry precedes the elements and wins ties, unless it stands for no element
         nothing = xp.cast(xp.zeros_like(scan.carry[0]), DTYPES["int64"])
         came_in = xp.where(scan.carry[1] < 0, -2, nothing) if scan.op.indexed else nothing
         carry = (scan.carry[0], came_in, nothing + 1)
@@ -64,7 +64,7 @@ def _extremum(scan: LinearisedScan) -> Step:
     index = scan.again(op, dtype=scan.dtype, carry=carry)[1]
     places = xp.positions(index, scan.axis)
     new = index == (places + first if first else places)
-    if scan.flags.exclusive:  # what is shown first in a segment is of no element
+    if scan.flags.exclusive:  # the first result of a segment comes from no element
         return Step(xp.cast(~new, scan.number), (None,), new, scan.segments, scan.key)
     return Step(None, (None,), new, ("keys", index), key)
 

@@ -1,4 +1,4 @@
-"""Chunks of the host go through a GPU: one comes, one is scanned and one leaves at the same time. Imports CuPy."""
+"""Pass chunks of the host through a GPU: one arrives, one is scanned and one leaves at the same time. Imports CuPy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from cuscan.errors import ScanTypeError
 
-DEPTH = 2  # results that are on their way while the next chunk is read
+DEPTH = 2  # results in transfer while the next chunk is read
 
 Arrays = tuple[Any, ...]
 
 
 class Chunk(Protocol):
-    """What goes through together: a named tuple that has these fields, and perhaps others."""
+    """Arrays that pass through together: a named tuple with at least these fields."""
 
     @property
     def values(self) -> Arrays: ...
@@ -30,11 +30,11 @@ class Chunk(Protocol):
     def _replace(self, *, values: Arrays, beside: dict[str, Any]) -> Any: ...
 
 
-Scan = Callable[[Any], Arrays]  # of a chunk
+Scan = Callable[[Any], Arrays]  # takes a chunk
 
 
 class Passages:
-    """The way through a GPU, on three streams of its own: `Passages(device)(scan, chunks)` in place of `map`."""
+    """A path through a GPU, on three streams of its own: `Passages(device)(scan, chunks)` is used like `map`."""
 
     def __init__(self, device: Any) -> None:
         self.device = cupy.cuda.Device(None if device == "cuda" else device)
@@ -42,7 +42,7 @@ class Passages:
             self.come, self.work, self.leave = (cupy.cuda.Stream(non_blocking=True) for _ in range(3))
 
     def brought(self, given: Any) -> Any:
-        """Arrays that do not come in chunks."""
+        """Copy arrays that do not come in chunks to the GPU."""
         if isinstance(given, tuple):
             return tuple(map(self.brought, given))
         if not isinstance(given, np.ndarray | np.generic):
@@ -51,23 +51,23 @@ class Passages:
             return cupy.asarray(given)
 
     def __call__(self, scan: Scan, chunks: Iterator[Chunk]) -> Iterator[Arrays]:
-        """The results of chunks, in their order: NumPy arrays in pinned memory."""
+        """Yield the results of the chunks, in order: NumPy arrays in pinned memory."""
         on_the_way: collections.deque[_Passage] = collections.deque()
         try:
             for chunk in chunks:
-                with self.device:  # and not for as long as the caller works on a result
+                with self.device:  # current only here, not while the caller works on a result
                     on_the_way.append(_Passage(self, scan, chunk))
                 if len(on_the_way) > DEPTH:
                     yield on_the_way.popleft().wait()
             while on_the_way:
                 yield on_the_way.popleft().wait()
-        finally:  # what streams still read or write must not be freed
+        finally:  # streams may still read or write the memory
             for stream in (self.come, self.work, self.leave):
                 stream.synchronize()
 
 
 class _Passage:
-    """One chunk on its way. It holds all memory that streams use until the results are there."""
+    """One chunk in transfer. It holds all memory that streams use until the results are ready."""
 
     def __init__(self, way: Passages, scan: Scan, chunk: Chunk) -> None:
         self._host = [_dense(x) for x in (*chunk.values, *chunk.beside.values())]
@@ -85,7 +85,7 @@ class _Passage:
         self._done = way.leave.record()
 
     def wait(self) -> Arrays:
-        """The results, when they are on the host."""
+        """Return the results once they are on the host."""
         self._done.synchronize()
         return self._out
 

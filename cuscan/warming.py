@@ -98,8 +98,11 @@ def kernels(
 
 def compile_all(wanted: Iterable[Kernel], arch: int, progress: Progress | None = None) -> Warmed:
     """Compile the kernels that the cache does not have, side by side."""
-    from cuscan.compile import cache
-    from cuscan.compile.module import compile_kernel, kernel_path
+    try:
+        from cuscan.compile import cache
+        from cuscan.compile.module import compile_kernel, kernel_path
+    except ImportError as error:  # no CuPy
+        raise MissingDependencyError("cuscan.warm needs CuPy and NVRTC: pip install 'cuscan[cuda12]'") from error
 
     wanted, done, compiled, nbytes = list(wanted), 0, 0, 0
 

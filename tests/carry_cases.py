@@ -1,4 +1,4 @@
-"""Calls with carries in and out, and totals, for every kernel family."""
+"""Calls with incoming and outgoing carries, and totals, for every kernel family."""
 
 from __future__ import annotations
 

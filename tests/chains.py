@@ -1,4 +1,4 @@
-"""The walk over the totals of a chain (look_back.cuh) and nothing else, simulated on intervals."""
+"""A simulation of look_back.cuh alone: the fold over the totals of a chain, on intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences in chunks: where they are cut, the arrays beside them, their results joined; for tests of carries."""
+"""Sequences in chunks for tests of carries: cutting them, the arrays beside them, joining their results."""
 
 from __future__ import annotations
 

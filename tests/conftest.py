@@ -1,6 +1,6 @@
-"""What all tests share.
+"""Fixtures and options of all tests.
 
-Tests marked `gpu` run where CuPy finds a GPU, and are skipped elsewhere. Tests marked `full` run with `pytest --full`.
+Tests marked `gpu` run if CuPy finds a GPU, and are skipped otherwise. Tests marked `full` run with `pytest --full`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elements of simulated calls: functions that draw the arrays of a shape."""
+"""Elements of simulated calls: functions that draw an array of a given shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is none: arrays that claim to be on it, and launches that go to the simulator. Needs CuPy and g++."""
+"""A fake GPU: arrays that claim to be on it, and launches that run in the simulator. Needs CuPy and g++."""
 
 import ctypes
 import dataclasses

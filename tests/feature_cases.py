@@ -1,7 +1,7 @@
-"""Calls of the wider features for simulated kernels, and what NumPy makes of them in the same order.
+"""Calls of the wider features for simulated kernels, and their results by NumPy in the same order.
 
-A `Case` names an operator, a way to share the work out, and its arrays: values, mask, segments, initial values. Cases
-that differ only in what the arrays hold share a compiled kernel.
+A `Case` names an operator, a way to share the work among blocks, and its arrays: values, mask, segments, initial
+values. Cases that differ only in the contents of the arrays share a compiled kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of every feature, for any shape and axis: what the GPU tests and compute-sanitizer run through all kernels."""
+"""Calls of every feature, for any shape and axis: the GPU tests and compute-sanitizer run them in all kernels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the GPU tests share: arrays on the GPU and their twins on the CPU, scans of both, comparisons to the bit.
+"""Helpers of the GPU tests: arrays on the GPU and their twins on the CPU, scans of both, bitwise comparisons.
 
-A twin has the same elements in the same layout, and cuscan scans it in NumPy: the same order, so the same bits.
+A twin has the same elements in the same layout, and cuscan scans it in NumPy in the same order, so the bits are equal.
 """
 
 from __future__ import annotations

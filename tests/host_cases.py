@@ -1,4 +1,4 @@
-"""Random calls for scans of NumPy arrays and of others, and a plain sequential scan that says what they must give."""
+"""Random calls for scans of NumPy and other arrays, and a plain sequential scan that gives the expected results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An operator that knows where its operands come from: intervals of positions, which combine only where they meet.
+"""An operator that tracks the origin of its operands: intervals of positions, which combine only if they meet.
 
-An element is [begin, end), begin in the low 32 bits. The scan of [0, 1), [1, 2), ... is [0, 1), [0, 2), ...; an element
-that is lost, taken twice or out of order poisons every result that it enters. Addition forgives all of this to a
-test whose numbers happen to cancel; intervals never do.
+An element is [begin, end), with begin in the low 32 bits. The scan of [0, 1), [1, 2), ... is [0, 1), [0, 2), ... An
+element that is lost, used twice or out of order invalidates every result that it enters. In sums of numbers such
+mistakes can cancel; in intervals they never do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of every public function with every kind of argument, for arrays of JAX and of NumPy alike."""
+"""Calls of every public function with every kind of argument, for JAX and NumPy arrays alike."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What compilers make, kept by content in pytest's cache folder: the second run of a test compiles nothing.
+"""Compiler outputs, stored by content in pytest's cache folder: the second run of a test compiles nothing.
 
-A key is everything that the result depends on: sources with all that they include, options, the compiler's version.
-`pytest --cache-clear` empties the folder.
+A key is everything that the result depends on: sources with all includes, options, the compiler's version. `pytest
+--cache-clear` empties the folder.
 """
 
 from __future__ import annotations

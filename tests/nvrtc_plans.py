@@ -1,4 +1,4 @@
-"""Configurations compiled by NVRTC, and what the compiler says of them. Needs CuPy, and no GPU."""
+"""Configurations compiled by NVRTC, and the compiler's reports on them. Needs CuPy, but no GPU."""
 
 from __future__ import annotations
 

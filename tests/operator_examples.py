@@ -1,8 +1,9 @@
-"""Operators of the user: real ones, each with what it means, spelled out on lists of elements in plain Python.
+"""Realistic user operators, each with its meaning, spelled out on lists of elements in plain Python.
 
-An element is a tuple of numbers, one for each field (of one for an operator on one value). `draw(rng, shape)` makes a
-tuple of arrays of elements for which every association gives the same bits: no float is ever rounded, no integer of
-the accumulator overflows. `meaning(elements)` is what the elements combine to, without the operator's own formula.
+An element is a tuple of numbers, one for each field (a single one for an operator on one value). `draw(rng, shape)`
+makes a tuple of arrays of elements for which every association gives the same bits: no float is ever rounded, and no
+integer of the accumulator overflows. `meaning(elements)` is the combination of the elements, computed without the
+operator's own formula.
 """
 
 from __future__ import annotations

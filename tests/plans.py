@@ -1,4 +1,4 @@
-"""What the tests of requests and plans share: requests for views, and what a plan says of them."""
+"""Helpers of the tests of requests and plans: requests for views, and facts about a plan."""
 
 from __future__ import annotations
 

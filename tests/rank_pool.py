@@ -1,4 +1,4 @@
-"""Processes that are ranks: started once, they run functions of this module for as long as the pool is open."""
+"""Processes that act as ranks: started once, they run functions of this module as long as the pool is open."""
 
 from __future__ import annotations
 

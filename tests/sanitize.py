@@ -1,17 +1,17 @@
-"""One small scan of every kernel family, way of access and length of chain, for NVIDIA's compute-sanitizer:
+"""Run one small scan of every kernel family, access and chain length, for NVIDIA's compute-sanitizer:
 
     compute-sanitizer --tool memcheck --error-exitcode 1 python tests/sanitize.py
     compute-sanitizer --tool racecheck --error-exitcode 1 python tests/sanitize.py
     compute-sanitizer --tool initcheck --error-exitcode 1 python tests/sanitize.py
     compute-sanitizer --tool synccheck --error-exitcode 1 python tests/sanitize.py
 
-Words behind the command choose the cases whose names contain one of them. Every array and every workspace has an
-allocation of its own, so that memcheck sees its ends; arrays are copied from the host, so that initcheck knows them.
-The results are compared with those of the twin, and the script fails where they differ. A name is printed before its
-case runs.
+Words after the command select the cases whose names contain one of them. Every array and every workspace has an
+allocation of its own, so that memcheck detects access beyond its ends. Arrays are copied from the host, so that
+initcheck treats them as initialised. The script compares results with those of the twin, and fails if they differ. It
+prints the name of each case before the case runs.
 
-memcheck, initcheck and racecheck are clean. synccheck, which needs --num-cuda-barriers 8192, calls it an error that the
-warps of a block meet at a barrier from different places in the code, each on its way to its own task.
+memcheck, initcheck and racecheck are clean. synccheck, which needs --num-cuda-barriers 8192, reports an error if the
+warps of a block meet at a barrier from different places in the code, although each is on its way to its own task.
 """
 
 from __future__ import annotations

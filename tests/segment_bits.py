@@ -1,4 +1,4 @@
-"""Bits of offsets by the simulated kernel, and by NumPy."""
+"""Bits of offsets from the simulated kernel, and from NumPy."""
 
 from __future__ import annotations
 

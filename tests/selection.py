@@ -1,7 +1,7 @@
-"""Which cases pytest runs by default: so few that every facet is covered; `pytest --full` runs all.
+"""Selection of the cases that pytest runs by default: few, but every facet is covered; `pytest --full` runs all.
 
-A facet is anything that a case has and that code may get wrong: a kernel family with a flag, two flags, a dtype, a
-layout. A case with a facet that no other has is in the default run from the day it is written.
+A facet is any property of a case that code may handle wrongly: a kernel family with a flag, two flags, a dtype, a
+layout. A new case with a facet that no other case has is in the default run at once.
 """
 
 from __future__ import annotations

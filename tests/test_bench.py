@@ -1,4 +1,4 @@
-"""The benchmark of one case: checks that bite, byte counts, peers."""
+"""The benchmark of one case: checks notice wrong results, byte counts, peers."""
 
 from __future__ import annotations
 

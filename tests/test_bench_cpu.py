@@ -1,4 +1,4 @@
-"""The benchmark of NumPy arrays: every cell is checked, a peer that is missing is said so, limits are judged."""
+"""The benchmark of NumPy arrays: it checks every cell, reports missing peers, and applies limits."""
 
 from __future__ import annotations
 

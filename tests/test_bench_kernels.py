@@ -1,4 +1,4 @@
-"""What a benchmark tells beside a scan's time: small inputs, host time, kernels, what is compiled."""
+"""Benchmark data besides the time of a scan: small inputs, host time, kernels, what is compiled."""
 
 from __future__ import annotations
 

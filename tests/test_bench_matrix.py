@@ -106,6 +106,7 @@ def test_a_worker_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -
     assert record["error"] == "start: its process died or hung: no message"
 
 
+@pytest.mark.full
 def test_the_run_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich", reason="rich is not installed")
     monkeypatch.setattr(report, "draw", lambda path: None)

@@ -1,4 +1,4 @@
-"""Floors, verdicts, tables and pictures."""
+"""Floors, verdicts, tables and plots."""
 
 from __future__ import annotations
 

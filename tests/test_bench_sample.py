@@ -1,4 +1,4 @@
-"""Random scans: what is drawn, what it moves, that a wrong result is noticed, what is said of a sample."""
+"""Random scans: what is drawn, how many bytes move, that wrong results are noticed, and the report on a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New shapes and cliffs: what is drawn and swept, which kernels are counted, what is said of jumps."""
+"""New shapes and cliffs: what is drawn and swept, which kernels are counted, and the report on jumps."""
 
 from __future__ import annotations
 

@@ -66,3 +66,9 @@ def test_a_peer_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None
     assert record["peers"]["right"]["ratio"] == pytest.approx(1 / record["value"], rel=1e-2)
     assert "off by" in record["peers"]["wrong"]["error"]
     assert record["peers"]["failing"] == {"error": "RuntimeError: no such kernel"}
+
+
+@pytest.mark.full
+def test_what_torch_compiles_has_the_same_gradients() -> None:
+    record = measured(of("layer"), ("torch.compile",))
+    assert "error" not in record and record["peers"]["torch.compile"].get("ratio"), record

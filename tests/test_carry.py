@@ -1,4 +1,4 @@
-"""Carries in and out on NumPy: chunks against the whole, what a carry is."""
+"""Incoming and outgoing carries in NumPy: chunks against the whole, and the contents of a carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be a carry, and what the errors say of it."""
+"""Invalid carries, and the errors that they raise."""
 
 from __future__ import annotations
 

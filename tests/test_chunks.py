@@ -1,4 +1,4 @@
-"""Scans of sequences that come chunk by chunk, against the whole."""
+"""Scans of sequences that come chunk by chunk, compared with scans of the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans of Dask arrays against the whole: random calls, laziness, errors, worker processes."""
+"""Scans of Dask arrays compared with scans of the whole: random calls, laziness, errors, worker processes."""
 
 from __future__ import annotations
 

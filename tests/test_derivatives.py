@@ -1,4 +1,4 @@
-"""Derivatives with NumPy in the place of a framework: they need no more of it than they say."""
+"""Derivatives with NumPy in place of a framework: they need only what their namespace declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharded scans against the whole, with ranks that are threads: results on NumPy, derivatives on torch."""
+"""Sharded scans compared with the whole, with threads as ranks: results in NumPy, derivatives in torch."""
 
 from __future__ import annotations
 

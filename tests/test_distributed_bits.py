@@ -1,4 +1,4 @@
-"""Which bits results of shards have: those that docs/distributed.md promises, and where the order would allow more."""
+"""The bits of sharded results: those that docs/distributed.md promises, and cases where the order would allow more."""
 
 from __future__ import annotations
 

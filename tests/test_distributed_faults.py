@@ -1,4 +1,4 @@
-"""What goes wrong between ranks: transports that fail, arrays on another device; and how often ranks exchange."""
+"""Faults between ranks: transports that fail, arrays on another device; and the number of exchanges."""
 
 from __future__ import annotations
 

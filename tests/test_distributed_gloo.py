@@ -1,4 +1,4 @@
-"""Sharded scans of torch tensors on processes that exchange through gloo."""
+"""Sharded scans of torch tensors in processes that exchange through gloo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharded scans of JAX arrays inside `jax.shard_map`, on several devices that JAX makes of the CPU."""
+"""Sharded scans of JAX arrays inside `jax.shard_map`, on several devices that JAX simulates on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every wrong call gets an error that names the argument, what came and what is allowed."""
+"""Every wrong call raises an error that names the argument, what was passed and what is allowed."""
 
 from __future__ import annotations
 

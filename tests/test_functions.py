@@ -1,4 +1,4 @@
-"""The named functions: how they are called, and that they say so."""
+"""The named functions: how they are called, and that errors use their names."""
 
 from __future__ import annotations
 

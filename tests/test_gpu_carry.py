@@ -1,4 +1,4 @@
-"""Carries on a GPU: chunks against the whole, graphs whose carry goes round, speed beside scans without."""
+"""Carries on a GPU: chunks compared with the whole, graphs that feed the carry back, speed beside scans without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user types every day, on a GPU: arguments in their other spellings, and errors that say what to do."""
+"""Everyday calls on a GPU: arguments in their other spellings, and errors that give advice."""
 
 from __future__ import annotations
 

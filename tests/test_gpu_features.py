@@ -1,4 +1,4 @@
-"""Segments, positions, recurrences, the user's operators and the rest, on a GPU: the twin's bits, in every family."""
+"""Segments, positions, recurrences, user operators and other features on a GPU: the twin's bits, in every family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of several libraries on a GPU: taken over without a copy, given back as what they were."""
+"""Arrays of several libraries on a GPU: adopted without a copy, and returned in the same library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX arrays on a GPU: every function beside NumPy and `jax.lax`, eager, compiled, differentiated."""
+"""JAX arrays on a GPU: every function compared with NumPy and `jax.lax`; eager, compiled, differentiated."""
 
 from __future__ import annotations
 

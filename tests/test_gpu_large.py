@@ -1,6 +1,6 @@
-"""More than 2^32 elements: every index and every product of sizes takes 64 bits.
+"""More than 2^32 elements: every index and every product of sizes needs 64 bits.
 
-All results are known in closed form and repeat themselves, so they are checked on the GPU, a piece at a time.
+All results are known in closed form and periodic, so they are checked on the GPU, a piece at a time.
 """
 
 from __future__ import annotations

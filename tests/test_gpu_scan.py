@@ -1,4 +1,4 @@
-"""Scans on a GPU against the twin, to the bit, and against NumPy's own arithmetic."""
+"""Scans on a GPU: compared bit for bit with the twin, and with NumPy's own arithmetic."""
 
 from __future__ import annotations
 

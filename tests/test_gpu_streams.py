@@ -1,4 +1,4 @@
-"""Streams, threads, captured graphs and several GPUs: work is queued where it belongs, and nothing waits."""
+"""Streams, threads, captured graphs and several GPUs: work is queued on the right stream, and nothing waits."""
 
 from __future__ import annotations
 

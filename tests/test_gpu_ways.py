@@ -1,4 +1,4 @@
-"""Where the shapes of the GPU tests lead. This is planning, which takes no GPU."""
+"""The kernel families that the shapes of the GPU tests select. This is planning, which needs no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs keep of cuscan's, and how its end is heard of: with a driver of our own, of the signatures in cuda.h."""
+"""What graphs retain of cuscan's memory, and how their end is detected; a fake driver has the signatures of cuda.h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NumPy backend against plain sequential scans: every dtype, operator, flag and layout."""
+"""The NumPy backend compared with plain sequential scans: every dtype, operator, flag and layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way arrays on the CPU go: like calls are looked up, exact operators accumulate, and the bits stay the same."""
+"""The paths of CPU arrays: similar calls are looked up, exact operators accumulate, and the bits stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cummax and cummin with the positions of their values, against a plain loop."""
+"""cummax and cummin with the positions of their values, compared with a plain loop."""
 
 from __future__ import annotations
 

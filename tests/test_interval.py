@@ -1,4 +1,4 @@
-"""Scans of intervals (interval.py): every output names the elements that are in it, so none can hide in a sum."""
+"""Scans of intervals (interval.py): every output names the elements that it contains, so no mistake hides in a sum."""
 
 from __future__ import annotations
 

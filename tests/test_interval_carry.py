@@ -1,4 +1,4 @@
-"""Carries of intervals (interval.py): what comes in meets the first element, and what goes out names all elements."""
+"""Carries of intervals (interval.py): an incoming carry meets the first element; an outgoing one names all elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX arrays: what comes out of every function, eager and compiled; what is refused, and how."""
+"""JAX arrays: the results of every function, eager and compiled; refused arguments and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function of JAX arrays in the loops, branches, batches and checkpoints of JAX; and its derivatives there."""
+"""Every function of JAX arrays in JAX's loops, branches, batches and checkpoints, and its derivatives there."""
 
 from __future__ import annotations
 

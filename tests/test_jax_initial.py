@@ -1,4 +1,4 @@
-"""`initial` of scans of JAX arrays: numbers that programs compute, batch and differentiate; none is compiled for."""
+"""`initial` of scans of JAX arrays: programs compute, batch and differentiate it; none is compiled for its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans under the transforms of JAX: derivatives, vmap, control flow, checkpoints, programs of several devices."""
+"""Scans under the transforms of JAX: derivatives, vmap, control flow, checkpoints, programs on several devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, kernels that are simulated."""
+"""The launch path of `backends/cuda.py` without a GPU: arrays that claim to be on one, and simulated kernels."""
 
 import ctypes
 import dataclasses

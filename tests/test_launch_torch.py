@@ -1,4 +1,4 @@
-"""Like calls of torch tensors on a GPU, with and without gradients; the launches go to the simulator."""
+"""Similar calls of torch tensors on a GPU, with and without gradients; launches run in the simulator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def inputs() -> list[Any]:
     return [numbers(ROWS, LENGTH, seed=seed) for seed in range(3)] + [numbers(LENGTH, ROWS).t()]
 
 
-FULL = {"add-axis", "add-masked", "logaddexp", "mul", "max", "decay", "carry"}
+FULL = {"add-axis", "add-masked", "logaddexp", "mul", "max", "decay", "recurrence", "carry"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.full] if n in FULL else []) for n in CALLS])

@@ -1,4 +1,4 @@
-"""Imports go one way, and `import cuscan` brings no framework along."""
+"""Imports go one way, and `import cuscan` imports no framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""logaddexp, NaN that is skipped, the leading initial value and the functions of the Array API, on the CPU."""
+"""logaddexp, skipped NaN, the leading initial value and the functions of the array API, on the CPU."""
 
 from __future__ import annotations
 

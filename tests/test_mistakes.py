@@ -1,4 +1,4 @@
-"""The suite notices mistakes in the device code: one of each kind, header and case by default, all with `--full`."""
+"""The suite notices planted mistakes in device code: one per kind, header and case by default, all with `--full`."""
 
 from __future__ import annotations
 

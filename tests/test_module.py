@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: found again by the next process, and never in the way. No GPU needed."""
+"""The cache of compiled kernels: the next process finds it, and it never causes a failure. Needs no GPU."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The tool that makes mistakes and counts those that tests notice (`python -m tests.mutate`)."""
+"""The tool that makes random mistakes and counts those that tests notice (`python -m tests.mutate`)."""
 
 from __future__ import annotations
 

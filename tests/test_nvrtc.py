@@ -1,4 +1,4 @@
-"""Every kernel family compiles for every architecture that is promised; hot kernels do not spill. No GPU needed."""
+"""Every kernel family compiles for every supported architecture; hot kernels do not spill. Needs no GPU."""
 
 import itertools
 import re

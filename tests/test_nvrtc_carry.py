@@ -1,4 +1,4 @@
-"""Kernels with carries, and totals, compile for every architecture that is promised and do not spill. No GPU needed."""
+"""Kernels with carries, and totals, compile for every supported architecture and do not spill. Needs no GPU."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The features compile for every architecture that is promised, and do not spill. No GPU needed."""
+"""The features compile for every supported architecture, and do not spill. Needs no GPU."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""The defined order: the NumPy backend against a transcription of its text, and what follows from it."""
+"""The defined order: the NumPy backend compared with a transcription of its definition, and its consequences."""
 
 from __future__ import annotations
 

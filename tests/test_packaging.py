@@ -1,4 +1,4 @@
-"""The wheel holds what a scan needs: built, installed elsewhere, used from there."""
+"""The wheel contains everything that a scan needs: it is built, installed elsewhere, and used from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans, checked by hand: families, configurations, geometry, workspaces."""
+"""Plans checked by hand: families, configurations, geometry, workspaces."""
 
 from __future__ import annotations
 

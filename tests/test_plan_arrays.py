@@ -1,4 +1,4 @@
-"""Plans with several values and results, segments, initial values of rows, last states; checked by hand."""
+"""Plans with several values and results, segments, initial values per row, last states; checked by hand."""
 
 from __future__ import annotations
 

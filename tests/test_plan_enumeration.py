@@ -1,4 +1,4 @@
-"""Plans, checked by enumeration: every element once, in scan order, every vector aligned."""
+"""Plans checked by enumeration: every element once, in scan order, every vector aligned."""
 
 from __future__ import annotations
 

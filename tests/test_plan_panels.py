@@ -1,4 +1,4 @@
-"""Plans of panels: which blocks take which columns, and where a tile's arrays lie in shared memory."""
+"""Plans of panels: the columns of each block, and the places of a tile's arrays in shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random calls, cut anywhere, against the same calls in one: exactly, or within the bound of `scan`'s docstring."""
+"""Random calls cut anywhere, compared with uncut calls: equal, or within the bound of `scan`'s docstring."""
 
 from __future__ import annotations
 

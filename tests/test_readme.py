@@ -1,4 +1,4 @@
-"""Snippets of the README and of docs/ run and say the truth, the README's commands are two, links lead somewhere."""
+"""Snippets of the README and docs/ run and give the stated results; the README has two commands; links are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy calls that are noted and made again: on other values they give what the code that was noted gives."""
+"""Recorded NumPy calls: on other values, they give the results of the recorded code."""
 
 from __future__ import annotations
 

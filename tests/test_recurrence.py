@@ -1,4 +1,4 @@
-"""Linear recurrences on the CPU against the textbook loop, h = a h + b."""
+"""Linear recurrences on the CPU compared with the textbook loop, h = a h + b."""
 
 from __future__ import annotations
 

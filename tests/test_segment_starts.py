@@ -1,4 +1,4 @@
-"""The kernel that makes bits of offsets, alone: its plan, and the simulated kernel against NumPy."""
+"""The kernel that converts offsets to bits, alone: its plan, and the simulated kernel compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts on the CPU: reset, offsets and keys against plain loops, with every other flag."""
+"""Segments on the CPU: reset, offsets and keys compared with plain loops, with every other flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels on the simulator, bit for bit against NumPy's way through the same order (`cuscan.backends.host`)."""
+"""The kernels in the simulator, compared bit for bit with NumPy in the same order (`cuscan.backends.host`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries in and out, and totals, in the simulated kernels: bit for bit against NumPy, and by intervals."""
+"""Incoming and outgoing carries, and totals, in simulated kernels: bit for bit against NumPy, and by intervals."""
 
 from __future__ import annotations
 

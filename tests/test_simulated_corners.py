@@ -1,5 +1,7 @@
-"""Corners that no sweep of cases meets, most of them with results that are known without cuscan: numbers that neutral
-elements cannot hide, flags that are neither 0 nor 1, lengths one beyond a whole unit, rows gigabytes apart.
+"""Corner cases that no sweep of cases contains, most with results that are known without cuscan.
+
+Examples are numbers that neutral elements cannot hide, flags that are neither 0 nor 1, lengths one beyond a whole unit,
+and rows gigabytes apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Positions, missing values, leading initial values, log-sum-exp and operators of the user in the simulated kernels.
+"""Positions, missing values, leading initial values, log-sum-exp and user operators in the simulated kernels.
 
-Bit for bit against NumPy's way through the same order, but for log-sum-exp, whose exponentials are not NumPy's.
+Results are compared bit for bit with NumPy in the same order, except for log-sum-exp, whose exponentials differ from
+NumPy's.
 """
 
 from __future__ import annotations

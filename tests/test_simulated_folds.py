@@ -1,4 +1,4 @@
-"""The operators that fold totals with positions, in the simulated kernels against what NumPy does."""
+"""The operators that fold totals with positions, in the simulated kernels compared with NumPy."""
 
 from __future__ import annotations
 

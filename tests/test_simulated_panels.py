@@ -1,4 +1,4 @@
-"""Panels on the simulator: every way to share them, wherever rows begin, bit for bit against NumPy's way."""
+"""Panels in the simulator: every way to share them, rows at any alignment, bit for bit against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments in the simulated kernels, bit for bit against NumPy's way through the same order."""
+"""Segments in the simulated kernels, compared bit for bit with NumPy in the same order."""
 
 from __future__ import annotations
 

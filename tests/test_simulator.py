@@ -1,4 +1,4 @@
-"""What the simulator sees: device code with a mistake that only one of its eyes can notice, and what that one says."""
+"""The simulator's checks: device code with a mistake that only one of them can notice, and its message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How much the suite holds: tests, simulated kernels, spill checks and mistakes that go missing are noticed here.
+"""The size of the suite: these tests fail if tests, simulated kernels, spill checks or mistakes go missing.
 
-Raise the numbers freely; whoever lowers one says why. Those of simulated kernels, scans of intervals and spill checks
-were up to twice as high when `pytest --full` ran all products: now it runs any two features of a call together.
+Raise the numbers freely; state the reason if you lower one. The numbers of simulated kernels, scans of intervals and
+spill checks were up to twice as high when `pytest --full` ran all products: now it runs any two features of a call
+together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gradients, transforms and compilation of carries, of what they bring in and take out, and of totals."""
+"""Gradients, transforms and compilation of incoming and outgoing carries, and of totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch tensors on the CPU through the same door: dtypes, layouts, memory."""
+"""torch tensors on the CPU through the common entry point: dtypes, layouts, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of scans of torch tensors: against finite differences, at special values, and what they keep in memory."""
+"""Gradients of scans of torch tensors: compared with finite differences, at special values, and their memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator of the user says of itself, and what is found out about it before and during a scan."""
+"""Properties of user operators: how they print, and what checks find before and during a scan."""
 
 from __future__ import annotations
 

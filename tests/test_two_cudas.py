@@ -1,6 +1,7 @@
-"""torch for CUDA 13 beside CuPy for CUDA 12: kernels compile in one process, whichever comes first. No GPU needed.
+"""torch for CUDA 13 beside CuPy for CUDA 12: kernels compile in one process, in either order. Needs no GPU.
 
-The dynamic linker gives CuPy the NVRTC that is there first. Either will do, and compiled files are kept by its version.
+The dynamic linker gives CuPy the NVRTC that was loaded first. Either one works, and compiled files are stored by its
+version.
 """
 
 from __future__ import annotations

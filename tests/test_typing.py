@@ -1,4 +1,4 @@
-"""Type checkers see what a user's calls return, and find the mistakes in them, and no others."""
+"""Type checkers infer what a user's calls return, and find all mistakes in them, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of the user on the CPU: real ones against what they mean, and what the constructor refuses."""
+"""User operators on the CPU: realistic ones compared with their meanings, and what the constructor refuses."""
 
 from __future__ import annotations
 

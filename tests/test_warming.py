@@ -1,9 +1,10 @@
-"""Kernels ahead of time: found by planning, compiled without a GPU, named by a command. And what a call would do."""
+"""Kernels ahead of time: found by planning, compiled without a GPU, named by a command; and explanations of calls."""
 
 from __future__ import annotations
 
 import math
 import random
+import sys
 import threading
 from itertools import islice
 
@@ -285,3 +286,12 @@ def test_explaining_runs_nothing_and_says_what_is_wrong():
         cuscan.explain(cuscan.cumsum, x, axis=3, arch=90)
     with pytest.raises(cuscan.ScanTypeError, match="function must be one of cuscan"):
         cuscan.explain(np.cumsum, x, arch=90)
+
+
+def test_warm_without_cupy_names_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("cuscan.compile")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(cuscan, "compile", raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(cuscan.MissingDependencyError, match=r"pip install 'cuscan\[cuda12\]'"):
+        cuscan.warm("add", "float32", shapes=[((9,), 0)], arch=90)

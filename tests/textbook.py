@@ -1,6 +1,6 @@
-"""Scans and segments as a textbook has them: one element after the other, in Python's own numbers.
+"""Textbook scans and segments: one element after the other, in Python's own numbers.
 
-Nothing here knows how cuscan works. `None` stands for "nothing yet", so no identity is ever combined with anything.
+Nothing here depends on cuscan's methods. `None` means "nothing yet", so no identity is ever combined with anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a type checker makes of calls on tensors of torch and arrays of JAX, by the types that these libraries state."""
+"""Types that checkers infer for calls on torch tensors and JAX arrays, from the types that these libraries declare."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What a type checker makes of a user's calls; `test_typing.py` has mypy and pyright read it."""
+"""Types that checkers infer for a user's calls; `test_typing.py` runs mypy and pyright on this file."""
 
 import operator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Arrays that are not there, and the operands of a call made of any views."""
+"""Arrays without memory, and the operands of a call made from any views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls whose arrays are followed by derivatives or transforms go through their framework; all others to a backend."""
+"""Run calls on arrays under derivatives or transforms through their framework, and all others on a backend."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
         if view.traced:
             name = view.kind.library.name
             return (_runners.get(name) or _load(name))(flags, operands, initial)
-    if initial is not None and _is_traced(initial):  # beside NumPy arrays, which JAX takes as its own
+    if initial is not None and _is_traced(initial):  # beside NumPy arrays, which JAX then converts
         return (_runners.get("jax") or _load("jax"))(flags, operands, initial)
     return backends.run(flags, operands, initial)
 
 
 def _is_traced(initial: Any) -> bool:
-    """Whether a number is yet to be computed by a program of JAX."""
+    """Return whether a number is a tracer of JAX, without a value yet."""
     jax = sys.modules.get("jax")
     numbers = initial if isinstance(initial, tuple) else (initial,)
     return jax is not None and any(isinstance(number, jax.core.Tracer) for number in numbers)
 
 
-_runners: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by library, those that were needed so far
+_runners: dict[str, Callable[..., tuple[Any, ...]]] = {}  # by library, loaded on first use
 
 
 def _load(library: str) -> Callable[..., tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""What vmap makes of a call: one call, with one more axis in front. For every framework."""
+"""Batch calls for vmap, for every framework: a batch of calls is one call with an additional leading axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = Any
 
 
 class Batching(Protocol):
-    """What batches ask of a framework: functions of the array API standard, and one more."""
+    """What batches need of a framework: functions of the array API standard, and one more."""
 
     def full_like(self, x: Array, fill: Any) -> Array: ...
     def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
@@ -22,17 +22,17 @@ class Batching(Protocol):
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array: ...
 
     def segment_numbers(self, offsets: Array, length: int) -> Array:
-        """The number of the segment at each position, from 1 on, for a batch of offsets: (size, length)."""
+        """Return the number of the segment at each position, from 1 on, for a batch of offsets: (size, length)."""
 
 
 def batched(
     call: Call, arrays: Sequence[Array], dims: Sequence[int | None], size: int, xp: Batching
 ) -> tuple[Call, tuple[Array, ...]]:
-    """The call over a batch of calls; `dims`: where each array has the axis of the batch, None if it has not."""
+    """Return the call over a batch of calls; `dims` gives each array's batch axis, or None."""
     made = [a if dim is None else xp.moveaxis(a, dim, 0) for a, dim in zip(arrays, dims, strict=True)]
     shapes = [tuple(getattr(a, "shape", ()))[dim is not None :] for a, dim in zip(made, dims, strict=True)]
     values = [i for i, role in enumerate(call.roles) if role not in BESIDE]
-    main = max(values, key=lambda i: (len(shapes[i]), i))  # the last of those of the most dimensions
+    main = max(values, key=lambda i: (len(shapes[i]), i))  # the last of those with the most dimensions
     rank, roles = len(shapes[main]), list(call.roles)
     axis = call.flags.axis - rank if call.flags.axis >= 0 else call.flags.axis
     length = max(shapes[i][axis] for i in values if len(shapes[i]) >= -axis)
@@ -56,9 +56,10 @@ def batched(
 
 
 def _starts(call: Call, offsets: Array, numbers: Array, xp: Batching) -> Array:
-    """Where segments start, in scan order, by the numbers of segments; at the first element after empty ones alone.
+    """Return where segments start, in scan order, from the numbers of segments.
 
-    A carry enters the first segment, and an empty one takes it.
+    The first element is a start only behind empty segments: a carry enters the first segment, and an empty one takes
+    it.
     """
     reverse = call.flags.reverse
     if any(role in CARRY for role in call.roles):

@@ -1,8 +1,8 @@
-"""JAX: a scan is a primitive, eager and under every transform. Importing this module imports JAX.
+"""JAX: a scan is a primitive, both eagerly and under every transform. Importing this module imports JAX.
 
-A call binds `scan_p` with its arrays; what is no array is the parameter `call`. Its rules are here: vmap makes a scan
-of one more axis, a tangent is a linear scan, and the transpose of a linear scan is a scan in the other direction.
-`jax_lowering.py` says how it is compiled.
+A call binds `scan_p` with its arrays; everything else is the parameter `call`. This module holds the rules: vmap makes
+a scan with one more axis, a tangent is a linear scan, and the transpose of a linear scan is a scan in the other
+direction. `jax_lowering.py` compiles it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Results = tuple[Array, ...]
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
-    """Run a call one of whose arrays is JAX's; see `backends.run`. NumPy arrays become JAX's, as everywhere in JAX."""
+    """Run a call with at least one JAX array; see `backends.run`. NumPy arrays become JAX arrays, as usual in JAX."""
     call, arrays = adopted(flags, operands)
     if initial is not None:
         call, arrays = started(call, arrays, initial)
@@ -48,7 +48,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 
 def adopted(flags: Flags, operands: Operands) -> tuple[Call, Results]:
-    """The call and its arrays as JAX has them."""
+    """Return the call and its arrays converted to JAX."""
     if operands.outs is not None:
         raise ScanTypeError("out= cannot be written: JAX arrays never change; leave it out, and donate x to jax.jit")
     _check_libraries(operands)
@@ -57,7 +57,7 @@ def adopted(flags: Flags, operands: Operands) -> tuple[Call, Results]:
 
 
 def scan(call: Call, arrays: Sequence[Array]) -> Results:
-    """The results of a call, then the last states and the fields of the carry where they are asked for."""
+    """Return the results of a call, then the last states and the fields of the carry if requested."""
     return _bind(call, arrays)[1]
 
 
@@ -73,13 +73,13 @@ def _bind(call: Call, arrays: Sequence[Array]) -> tuple[ScanRequest, Results]:
 
 
 def _normal(call: Call) -> Call:
-    """The same call for all ways of spelling it: what programs are compiled for, and kept by."""
+    """Return the same call for all equivalent spellings; compiled programs are stored by it."""
     flags = call.flags._replace(op=find_operator(call.flags.op))
     return Call(flags, call.roles, call.initial if call.initial is None else Start.of(call.initial))
 
 
 def _check_libraries(operands: Operands) -> None:
-    """Refuse tensors of torch and arrays of CuPy; which argument it is to blame on follows from the elements."""
+    """Raise for tensors of torch and arrays of CuPy; the elements determine which argument the error names."""
     last = len(operands.values) - 1
     main = Elements(operands.roles[last], operands.views[last])
     allowed = ("jax", "numpy") if main.view.library.name in ("jax", "numpy") else (main.view.library.name,)
@@ -89,7 +89,7 @@ def _check_libraries(operands: Operands) -> None:
 
 
 def _canonical_name(dtype: Any) -> str | None:
-    """The name of the dtype that JAX makes of the user's; JAX warns where that is another one."""
+    """Return the name of JAX's dtype for the user's dtype; JAX warns if that is another one."""
     if dtype is None:
         return None
     row = find_dtype(dtype)
@@ -98,7 +98,7 @@ def _canonical_name(dtype: Any) -> str | None:
 
 
 def _check_known_offsets(offsets: Array, request: ScanRequest, validate: bool) -> None:
-    """Check offsets whose values are there; on a GPU where the user asks for it."""
+    """Check offsets whose values are known; on a GPU, only if the user requests validation."""
     if isinstance(offsets, jax.core.Tracer):
         return
     if validate or all(device.platform == "cpu" for device in offsets.devices()):
@@ -109,7 +109,7 @@ def _check_known_offsets(offsets: Array, request: ScanRequest, validate: bool) -
 
 scan_p = Primitive("cuscan_scan")
 scan_p.multiple_results = True
-_programs: Table[Call, Any] = Table()  # of eager calls
+_programs: Table[Call, Any] = Table()  # for eager calls
 
 
 def _program_of(call: Call) -> Any:
@@ -122,14 +122,14 @@ def _program_of(call: Call) -> Any:
 
 def _run_eagerly(*arrays: Array, call: Call) -> list[Array]:
     program = _programs.get(call) or keep(_programs, call, _program_of(call))
-    # Where jit is disabled, a program would come back here.
+    # With jit disabled, the program would call this function again.
     with jax.disable_jit(False) if jax.config.jax_disable_jit else contextlib.nullcontext():
         results: list[Array] = program(*arrays)
     return results
 
 
 def _as_arrays(values: Sequence[Any]) -> list[Array]:
-    """What JAX hands to rules, of which Python's numbers may be subclasses of its own, without a shape."""
+    """Convert Python numbers among the values of rules: JAX may pass its own subclasses of them, without a shape."""
     return [jnp.asarray(value) if isinstance(value, numbers.Number) else value for value in values]
 
 
@@ -152,12 +152,12 @@ def _tangents(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) 
     return results, [zero if tangent is None else tangent for zero, tangent in zip(zeros, moved, strict=True)]
 
 
-# The arrays in which scans are linear, the others being constant.
+# The arrays in which scans are linear if the others are constant.
 _LINEAR = {OPERATORS["add"]: ("x", "carry", "carry[0]"), LINEAR_RECURRENCE: ("b", "initial", "carry[1]")}
 
 
 def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call) -> list[Any]:
-    """The cotangents of the arrays in which a scan is linear."""
+    """Return the cotangents of the arrays in which a scan is linear."""
     needs = [ad.is_undefined_primal(array) for array in arrays]
     linear = _LINEAR.get(call.flags.op, ())
     if call.initial is not None or any(
@@ -185,7 +185,7 @@ batching.primitive_batchers[scan_p] = _batch
 register(scan_p)
 
 
-# ---- what derivatives and batches ask of JAX -------------------------------------------------------------------------
+# ---- the operations of JAX that derivatives and batches need ---------------------------------------------------------
 
 
 class _Jax:
@@ -207,7 +207,7 @@ class _Jax:
 
     @staticmethod
     def conj(x: Array) -> Array:
-        return x  # cotangents of JAX are no conjugates
+        return x  # cotangents in JAX are not conjugated
 
     @staticmethod
     def cast(x: Array, dtype: DType) -> Array:

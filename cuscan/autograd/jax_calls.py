@@ -1,4 +1,4 @@
-"""Calls as the primitive of JAX has them: requests and shapes of results from shapes and dtypes alone."""
+"""Calls of the JAX primitive: requests, and shapes of results, from shapes and dtypes alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = Any
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The user's `initial`, part of what a program is compiled for: equal where its bits are."""
+    """The user's `initial`, which is part of a program's key: equal values have equal bits."""
 
     text: str
     value: Any = dataclasses.field(compare=False)
@@ -38,9 +38,9 @@ _requests: Table[Any, ScanRequest] = Table()
 
 
 def request_of(call: Call, arrays: Sequence[Array]) -> ScanRequest:
-    """The call checked and normalised; `arrays` have shapes and dtypes."""
+    """Check and normalise the call; `arrays` need only shapes and dtypes."""
     kinds = tuple(LIBRARY.kind_of(array, role) for array, role in zip(arrays, call.roles, strict=True))
-    key = call, kinds, canonical(int)  # by JAX's setting of 64-bit types
+    key = call, kinds, canonical(int)  # `canonical(int)` shows whether JAX has 64-bit types enabled
     return _requests.get(key) or keep(_requests, key, _make_request(call, arrays, kinds))
 
 
@@ -56,7 +56,7 @@ def _make_request(call: Call, arrays: Sequence[Array], kinds: tuple[Any, ...]) -
 
 
 def _widened(call: Call, views: tuple[ArrayView, ...]) -> tuple[ArrayView, ...]:
-    """The arrays of a call with its carry in the types of backends, of which JAX may have 32 bits, by its setting."""
+    """Return the arrays of a call with the carry in the types of backends; by its settings, JAX may hold 32 bits."""
     count = sum(role not in CARRY for role in call.roles)
     others = Operands(views[:count], call.roles[:count])
     fields = make_request(call.flags._replace(return_carry=True), others, has_initial=False).carry_out
@@ -69,7 +69,7 @@ def _widened(call: Call, views: tuple[ArrayView, ...]) -> tuple[ArrayView, ...]:
 
 
 def written(request: ScanRequest) -> list[tuple[tuple[int, ...], DType]]:
-    """Shapes and dtypes of what a request writes: the results, the last states, the fields of the carry."""
+    """Return shapes and dtypes of the outputs of a request: the results, the last states, the fields of the carry."""
     results = () if request.only_carry else request.results
     behind = (*([] if request.last is None else [request.last]), *request.carry_out)
     axis = request.axis
@@ -81,7 +81,7 @@ def written(request: ScanRequest) -> list[tuple[tuple[int, ...], DType]]:
 
 
 def results_like(avals: Sequence[Any], request: ScanRequest) -> list[Any]:
-    """What JAX sees of the results before they are there; they lie where the arrays do, and vary as these."""
+    """Return abstract values of the outputs; they have the devices of the arrays, and vary along the same mesh axes."""
     return [_like(avals[0], shape, canonical(numpy_dtype(dtype))) for shape, dtype in written(request)]
 
 
@@ -92,12 +92,12 @@ def _like(aval: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def is_spread(aval: Any) -> bool:
-    """Whether the type of an array says that its axes lie on several devices."""
+    """Return whether the type of an array says that its axes are distributed over several devices."""
     return any(part is not None for part in aval.sharding.spec)
 
 
 def alike(arrays: Sequence[Array]) -> list[Array]:
-    """Arrays that vary along the same axes of a mesh, inside `jax.shard_map`."""
+    """Make arrays vary along the same axes of a mesh, inside `jax.shard_map`."""
     varying = [_varying(jax.typeof(array)) for array in arrays]
     every = frozenset().union(*varying)
     return [

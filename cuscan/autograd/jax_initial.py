@@ -1,4 +1,4 @@
-"""The user's `initial` in calls on JAX arrays: an array of the call, so that no program is compiled for its value."""
+"""The user's `initial` in calls on JAX arrays: it becomes an array, so that no program is compiled for its value."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _RANKS = {Kind.BOOL: 0, Kind.UNSIGNED: 1, Kind.SIGNED: 1, Kind.FLOAT: 2, Kind.CO
 
 
 def started(call: Call, arrays: tuple[Array, ...], initial: Any) -> tuple[Call, tuple[Array, ...]]:
-    """A call with the user's `initial`: that of a scan is its carry.
+    """Add the user's `initial` to a call; for a scan it becomes the carry.
 
-    Segments start from a number that a kernel has by value, so a program is compiled for it.
+    Segments start from a number that the kernel takes by value, so a program is compiled for that number.
     """
     op = find_operator(call.flags.op)
     if op is LINEAR_RECURRENCE:
@@ -37,13 +37,13 @@ def started(call: Call, arrays: tuple[Array, ...], initial: Any) -> tuple[Call, 
     else:
         states = carry_of(call, arrays, initial)
         roles = CARRY[:1] if len(states) == 1 else CARRY[1 : 1 + len(states)]
-    if any(role in CARRY for role in call.roles):  # what precedes segments that start in x, of which there are none
+    if any(role in CARRY for role in call.roles):  # `initial` precedes only segments that start in x: none
         return call, arrays
     return call._replace(roles=(*call.roles, *roles)), (*arrays, *states)
 
 
 def carry_of(call: Call, arrays: tuple[Array, ...], initial: Any) -> list[Array]:
-    """The fields of the carry behind `initial`, for each line."""
+    """Return the fields of the carry equivalent to `initial`, for each line."""
     request = request_of(call._replace(flags=call.flags._replace(return_carry=True)), arrays)
     op, axis, dtypes = request.op, request.axis, [spec.dtype for spec in request.carry_out]
     results = [DTYPES[name] for name in op.dtypes] or [request.result.dtype]
@@ -52,13 +52,16 @@ def carry_of(call: Call, arrays: tuple[Array, ...], initial: Any) -> list[Array]
         raise ScanTypeError(f"initial must be a tuple of {len(results)} numbers for op={op.name!r}; got {initial!r}")
     numbers = [_array_of(*each) for each in zip(given, results, dtypes, strict=False)]
     parts = op.states.start(*numbers)
-    parts += (0,) * (len(dtypes) - len(parts))  # nothing is counted yet
+    parts += (0,) * (len(dtypes) - len(parts))  # no elements are counted yet
     lines = request.shape[:axis] + request.shape[axis + 1 :]
     return [jnp.full(lines, part, _canonical(dtype)) for part, dtype in zip(parts, dtypes, strict=True)]
 
 
 def _array_of(initial: Any, result: DType, dtype: DType) -> Array:
-    """A number that the result's dtype can hold as an array; of one of JAX the dtype says so, and nothing waits."""
+    """Return a number as an array, if the result's dtype can hold it.
+
+    For a JAX array the dtype decides, without waiting for the value.
+    """
     if isinstance(initial, jax.Array):
         own = DTYPES.get(str(initial.dtype))
         if initial.shape == () and own is not None and _RANKS[own.kind] <= _RANKS[result.kind]:
@@ -70,7 +73,7 @@ def _array_of(initial: Any, result: DType, dtype: DType) -> Array:
 
 
 def number_of(initial: Any) -> Any:
-    """The number in an array without dimensions; of a tuple those of all."""
+    """Return the number in an array without dimensions, or a tuple of such numbers."""
     if isinstance(initial, tuple):
         return tuple(map(number_of, initial))
     if isinstance(initial, jax.core.Tracer):

@@ -1,4 +1,4 @@
-"""How the primitive of JAX is compiled: a call back from XLA's program, with XLA's buffers, into a backend."""
+"""Compile the JAX primitive: XLA's program calls back into a backend with XLA's buffers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPORTED = "a scan calls back into this process, so a program that holds one ca
 
 
 def register(scan_p: Any) -> None:
-    """Say how the primitive is compiled, for each platform."""
+    """Register the lowering of the primitive for each platform."""
     for platform, device in (("cpu", "cpu"), ("cuda", "cuda")):
         mlir.register_lowering(scan_p, functools.partial(_lower, device), platform=platform)
 
@@ -48,7 +48,7 @@ def _lower(device: str, context: Any, *operands: Any, call: Call) -> Sequence[An
 
 
 def _runs_on_several(context: Any) -> bool:
-    """Whether a program is for several devices, and this place of it not for each by itself."""
+    """Return whether a program runs on several devices, and this part of it is not manual for each device."""
     if isinstance(context, mlir.SPMDAxisContext):
         automatic = set(context.mesh.axis_names) - set(context.manual_axes)
         return any(context.mesh.shape[name] > 1 for name in automatic)
@@ -56,7 +56,7 @@ def _runs_on_several(context: Any) -> bool:
 
 
 def _emit(device: str, call: Call, request: ScanRequest, dtypes: list[Any], *arrays: Array) -> list[Array]:
-    """The results in terms of JAX, in these dtypes."""
+    """Return the results as JAX operations, in these dtypes."""
     shapes = [shape for shape, _ in written(request)]
     if any(0 not in shape for shape in shapes):
         results = _called_back(device, call, request, dtypes, arrays)
@@ -70,7 +70,7 @@ def _emit(device: str, call: Call, request: ScanRequest, dtypes: list[Any], *arr
 def _called_back(
     device: str, call: Call, request: ScanRequest, dtypes: list[Any], arrays: Sequence[Array]
 ) -> list[Array]:
-    """The results of a backend. What JAX has in 32 bits, by its setting, backends may have in 64: carries."""
+    """Return the results of a backend. JAX, by its settings, may hold carries in 32 bits that backends hold in 64."""
     initial = None if call.initial is None else call.initial.value
     runner = make_runner(device, request, call.roles, initial, validate=call.flags.validate)
     specs = tuple(jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in written(request))
@@ -84,10 +84,10 @@ def _called_back(
 
 
 def _rounded(x: Array, dtype: Any) -> Array:
-    """In a narrower type, for good: XLA may leave out a conversion there and back, as between two chunks.
+    """Round to a narrower type for good: XLA may drop a conversion there and back, for example between two chunks.
 
-    Arithmetic it leaves in. Of what is less than a normal number, `reduce_precision` makes 0: there, a sum with a
-    number whose last bit is that of the narrower type rounds it.
+    XLA does not drop arithmetic. `reduce_precision` flushes numbers below the normal range to 0. There, adding and
+    subtracting a number whose last bit is that of the narrower type does the rounding.
     """
     if x.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact):
         return x.astype(dtype)
@@ -101,7 +101,7 @@ def _rounded(x: Array, dtype: Any) -> Array:
 
 
 def _wide_types() -> Any:
-    """JAX with types of 64 bits, for what this thread traces meanwhile."""
+    """Enable 64-bit types in JAX for code that this thread traces inside the context."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
     from jax.experimental import enable_x64  # before JAX 0.8
@@ -110,7 +110,7 @@ def _wide_types() -> Any:
 
 
 def _hand_on(call: Call, request: ScanRequest, arrays: Sequence[Array], results: list[Array]) -> None:
-    """Of no elements: what comes in goes out, as the last states and the carry, which end `results`."""
+    """Without elements, copy the incoming state to the last states and the carry, which end `results`."""
     fields, row_initial = len(request.carry_out), dict(zip(call.roles, arrays, strict=True)).get("initial")
     initial = None if call.initial is None else call.initial.value
     carry = [a for role, a in zip(call.roles, arrays, strict=True) if role in CARRY] or carry_start(request, initial)

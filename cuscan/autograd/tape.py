@@ -1,8 +1,7 @@
-"""A function of arrays as the list of its steps, found by running it once.
+"""A tape: the steps of a function of arrays, recorded by running it once.
 
-Derivatives decide by shapes, dtypes and flags alone, so what they do for one call they do for all that are alike, and
-most of their time on the host goes into deciding. The list decides nothing, and lets go of each array behind its last
-use.
+The derivatives of a call depend only on shapes, dtypes and flags, so similar calls have the same steps. Most of their
+time on the host is spent on decisions. A tape decides nothing, and releases each array after its last use.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Array = Any
 
 
 class Gathering:
-    """A function of a tuple, between other arguments, as one of what is in the tuple."""
+    """A function with one tuple argument, as a function of the elements of the tuple."""
 
     def __init__(self, function: Callable[..., Any], before: tuple[Any, ...], behind: tuple[Any, ...]) -> None:
         self.function, self.before, self.behind = function, before, behind
@@ -26,7 +25,7 @@ class Gathering:
 
 
 class Step(NamedTuple):
-    """A function of what is in some slots; whether it returns a tuple of arrays; the slots that nobody reads then."""
+    """A function of the arrays in some slots, whether it returns a tuple, and the slots that no later step reads."""
 
     function: Callable[..., Any]
     slots: tuple[int, ...]
@@ -38,10 +37,10 @@ class Tape:
     """The steps of a function.
 
     Attributes:
-        constants: what is in the first slots; the inputs follow, and then the results of the steps.
-        steps: in their order.
-        results: the slots of the function's results, None where it returned None.
-        replays, watched: faster ways to run it on some inputs, and how often one was looked for.
+        constants: the contents of the first slots; the inputs follow, then the results of the steps.
+        steps: the steps, in order.
+        results: the slots of the function's results; None if it returned None.
+        replays, watched: faster ways to run it on some inputs, and the number of attempts to find one.
     """
 
     def __init__(self, constants: Sequence[Any], steps: Sequence[Step], results: Sequence[int | None]) -> None:
@@ -52,14 +51,14 @@ class Tape:
     def run(
         self, inputs: Sequence[Array], watch: Callable[[Step, list[Any]], None] | None = None
     ) -> tuple[Array | None, ...]:
-        """What the function returns for other inputs like those that it was found with.
+        """Return the function's results for inputs similar to the recorded ones.
 
-        `watch` sees each step with the slots behind it, before any are cleared.
+        `watch` receives each step and all slots after it, before dead slots are cleared.
         """
         slots = [*self.constants, *inputs]
         for step in self.steps:
             function, places, many, dead = step
-            # No name is given to a result: it would live on through the next step.
+            # Do not bind results to names: they would stay alive during the next step.
             if many:
                 slots += function(*[slots[i] for i in places])
             else:
@@ -72,9 +71,9 @@ class Tape:
 
 
 class Traced:
-    """An array while steps are listed: it has the array's shape, dtype and operators."""
+    """An array during recording, with the array's shape, dtype and operators."""
 
-    __array_ufunc__ = None  # else a NumPy scalar takes it for an array of objects
+    __array_ufunc__ = None  # otherwise a NumPy scalar treats it as an array of objects
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, recorder: Recorder, place: int, value: Array) -> None:
@@ -94,45 +93,45 @@ for _name in ("add", "mul", "sub", "truediv", "eq", "ne", "lt", "le", "gt", "ge"
 
 
 class Recorder:
-    """A namespace (see `derivatives.Namespace`) that lists what is done in another one."""
+    """A namespace (see `derivatives.Namespace`) that records calls of another one."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
         self._constants: list[Any] = []
-        self._steps: list[tuple[Callable[..., Any], list[int], bool, range]] = []  # with the places of its results
-        self._count = 0  # of inputs and results
+        self._steps: list[tuple[Callable[..., Any], list[int], bool, range]] = []  # each with the places of its results
+        self._count = 0  # number of inputs and results
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return functools.partial(self.apply, getattr(self._xp, name))
 
     def add(self, array: Array) -> Traced:
-        """An input, or the result of the last step."""
+        """Add an input, or a result of the last step."""
         self._count += 1
         return Traced(self, self._count - 1, array)
 
     def apply(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on arrays, numbers and the like, one of which may be a tuple of them."""
+        """Call a function on arrays, constants, or tuples of these, and record the step."""
         for i, argument in enumerate(arguments):
             if isinstance(argument, tuple | list) and any(isinstance(each, Traced) for each in argument):
                 return self.apply(Gathering(function, arguments[:i], arguments[i + 1 :]), *argument)
         result = function(*map(_value, arguments))
         for argument in arguments:
             if isinstance(argument, Traced) and argument.value is result:
-                return argument  # nothing was done
+                return argument  # a no-op, not recorded
         many = isinstance(result, tuple)
         places = range(self._count, self._count + (len(result) if many else 1))
         self._steps.append((function, [*map(self._place, arguments)], many, places))
         return tuple(map(self.add, result)) if many else self.add(result)
 
     def _place(self, argument: Any) -> int:
-        """Constants have negative places until all are known."""
+        """Return the place of an argument; constants have negative places until all are known."""
         if isinstance(argument, Traced):
             return argument.place
         self._constants.append(argument)
         return -len(self._constants)
 
     def finish(self, results: Sequence[Traced | None]) -> tuple[Tape, tuple[Array | None, ...]]:
-        """The steps so far as those of a function with these results; and the results."""
+        """Return the tape of the recorded steps for these results, and the values of the results."""
         shown = [None if result is None else result.place for result in results]
         used = set(shown)
         steps: list[Step] = []

@@ -1,9 +1,8 @@
 """torch: scans under autograd, torch.func, torch.compile and torch.export. Importing this module imports torch.
 
-A call that nothing follows comes here for derivatives alone. Of the others, those that autograd records take
-`_Recorded`, the cheapest way, and like ones on a GPU come straight to it (`_Launch`); those under transforms of
-torch.func take `_Transformed`; those that are traced become the operator `cuscan::scan` (`torch_operator.py`), which
-takes `_Recorded` in its turn.
+A call on plain tensors comes here only as part of a derivative. Calls that autograd records take `_Recorded`, the
+cheapest way; on a GPU, later similar calls start in `_Launch`. Calls under transforms of torch.func take
+`_Transformed`. Traced calls become the operator `cuscan::scan` (`torch_operator.py`), which takes `_Recorded` in turn.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from cuscan.kept import keep
 from cuscan.request.call import Flags, Operands, find_operator, one_or_all
 
 Array = Any
-_KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # but for subclasses
+_KNOWN = torch.Tensor, torch.nn.Parameter, ArrayView  # no subclasses
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> Results:
-    """Run a call one of whose tensors is followed; see `backends.run`."""
+    """Run a call with at least one tensor under derivatives or transforms; see `backends.run`."""
     initial = _fetched(initial)
     call = Call(flags, operands.roles, initial)
     arrays = tuple([view if view.kind.is_number else view.owner for view in operands.views])
@@ -61,7 +60,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> Results:
 
 
 def _fetched(initial: Any) -> Any:
-    """An initial value that may be in a tensor."""
+    """Return an initial value, fetched if it is a tensor."""
     if not isinstance(initial, torch.Tensor):
         return initial
     if initial.requires_grad:
@@ -70,7 +69,7 @@ def _fetched(initial: Any) -> Any:
 
 
 def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
-    """The results of a backend, and the fields of the carry one by one."""
+    """Return the results of a backend with the fields of the carry one by one."""
     if not flags.return_carry:
         return results
     *others, carry = results
@@ -78,7 +77,7 @@ def _flat(flags: Flags, results: tuple[Any, ...]) -> Results:
 
 
 def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
-    """The results as a backend returns them."""
+    """Return the results with the carry as a backend returns it."""
     if not flags.return_carry:
         return results
     op = find_operator(flags.op)
@@ -87,13 +86,11 @@ def _with_carry(flags: Flags, results: Results) -> tuple[Any, ...]:
 
 
 def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
-    """The results of a call, by the way that its tensors ask for; a decay may be a number."""
+    """Return the results of a call in the way that its tensors need; a decay may be a number."""
     flags, roles, initial = call
     arrays = with_view(call, arrays)
     key = None
-    if (
-        type(arrays[0]) in _KNOWN
-    ):  # the compiler looks at the table of libraries, into which no tensors of its own may come
+    if type(arrays[0]) in _KNOWN:  # torch.compile guards the table of libraries, which its own tensors must not enter
         key, results = repeats.repeat(flags, roles, arrays, None, initial)
         if results is not None:
             return _flat(flags, results)
@@ -101,9 +98,9 @@ def scan(call: Call, arrays: tuple[Array, ...]) -> Results:
 
 
 def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Results:
-    """The same of a call that is no repetition; `key`: what like ones are kept by, if they are.
+    """Run a call that is no repetition; `key` stores it for similar calls, unless it is None.
 
-    `run` runs it on tensors that nothing follows.
+    `run` runs it on plain tensors.
     """
     if torch.compiler.is_compiling() or not all(is_plain(array) for array in arrays):
         return torch_operator.apply(call, _with_numbers(arrays))
@@ -121,13 +118,13 @@ def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Result
         return run(call, arrays)
     if forward_ad._current_level >= 0:
         return _record(run, call, arrays)
-    return _record_alike(call, arrays, run, key, _Recorded.apply)  # which knows tensors of transforms that are over
+    return _record_alike(call, arrays, run, key, _Recorded.apply)  # handles tensors of finished transforms
 
 
 def _record_alike(
     call: Call, arrays: tuple[Array, ...], run: Run, key: Any, apply: Callable[..., Results] | None = None
 ) -> Results:
-    """Run a call that autograd records, and keep what like ones have in common."""
+    """Run a call that autograd records, and store what similar calls share."""
     recording = find_recording(call, arrays)
     results = (apply or _apply)(recording, functools.partial(run, call), call.initial, *arrays)
     launch = repeats.launches.get(_unrecorded(key))
@@ -137,7 +134,7 @@ def _record_alike(
 
 
 def _record(run: Run, call: Call, arrays: tuple[Array, ...]) -> Results:
-    """Run a call, recorded if it has to be; nothing is kept for like ones."""
+    """Run a call, recorded if necessary; store nothing for similar calls."""
     if not _is_recorded(arrays):
         return run(call, arrays)
     results: Results = _Recorded.apply(Recording(call, arrays), functools.partial(run, call), call.initial, *arrays)
@@ -145,19 +142,19 @@ def _record(run: Run, call: Call, arrays: tuple[Array, ...]) -> Results:
 
 
 def _lie_in_memory(views: Sequence[ArrayView]) -> bool:
-    """Whether some arrays are tensors of torch's own; not of those that have no elements either."""
+    """Return whether all arrays are ordinary tensors with memory; tensors without elements are not."""
     return all([view.pointer or view.kind.is_number for view in views])
 
 
 def _is_recorded(arrays: Sequence[Array]) -> bool:
-    """Whether autograd follows one of some arrays, backward or forward."""
+    """Return whether autograd records a call on some arrays, for backward or forward derivatives."""
     if forward_ad._current_level >= 0:
         return True
     return torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arrays)
 
 
 def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Results:
-    """Run a call on tensors as they lie in memory."""
+    """Run a call on tensors as plain memory."""
     flags, roles, initial = call
     arrays = with_view(call, arrays)
     views = tuple(
@@ -167,16 +164,16 @@ def _run_plain(call: Call, arrays: tuple[Array, ...], key: Any = None) -> Result
 
 
 def _unrecorded(key: Any) -> Any:
-    """What `repeats.repeat` keeps the same call by if autograd records nothing (see `TorchLibrary.look`)."""
+    """Return the key of `repeats.repeat` for the same call if autograd records nothing (see `TorchLibrary.look`)."""
     return key and (*key[:-1], 0)
 
 
 def _with_numbers(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Numbers in the place of their views."""
+    """Replace array views by the numbers that they hold."""
     return tuple([to_number(array) if isinstance(array, ArrayView) else array for array in arrays])
 
 
-# ---- what derivatives ask of torch -----------------------------------------------------------------------------------
+# ---- the operations of torch that derivatives need -------------------------------------------------------------------
 
 
 class TorchNamespace:
@@ -209,7 +206,7 @@ class TorchNamespace:
         return torch.arange(x.shape[axis], device=x.device).reshape(-1, *(1,) * (-axis - 1))
 
 
-# ---- what autograd calls ---------------------------------------------------------------------------------------------
+# ---- autograd functions ----------------------------------------------------------------------------------------------
 
 
 def _jvp(ctx: Any, *tangents: Array) -> tuple[Array | None, ...]:
@@ -231,7 +228,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     ) -> Results:
         results = run(arrays)
         recording.remember(ctx, initial, arrays, results)
-        if forward_ad._current_level >= 0:  # else it would keep them alive
+        if forward_ad._current_level >= 0:  # otherwise it would keep them alive
             ctx.save_for_forward(*[arrays[i] for i in recording.tensors])
         return results
 
@@ -249,12 +246,12 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     jvp = staticmethod(_jvp)
 
 
-# What torch.autograd.Function.apply does but for what transforms need, which are not active.
+# torch.autograd.Function.apply without its handling of transforms, of which none is active here.
 _apply = super(torch.autograd.Function, _Recorded).apply
 
 
 class _Launch:
-    """Like calls on a GPU that autograd records, see `repeats.Repeatable`; `launch`: the same without autograd."""
+    """Similar calls on a GPU that autograd records (see `repeats.Repeatable`). `launch` runs them without autograd."""
 
     like: Like | None = None
 

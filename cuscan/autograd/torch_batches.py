@@ -1,4 +1,4 @@
-"""Batches of torch: those of torch.func, and those of gradients."""
+"""Batches in torch: those of torch.func, and batches of gradients."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class _Torch:
 def batched(
     call: Call, arrays: Sequence[Array], dims: Sequence[int | None], size: int
 ) -> tuple[Call, tuple[Array, ...]]:
-    """The call over a batch of calls, see `batches`."""
+    """Return the call over a batch of calls; see `batches`."""
     return batches.batched(call, arrays, dims, size, _Torch)
 
 
-# ---- torch.autograd.grad(..., is_grads_batched=True), whose batches are not those of torch.func ----------------------
+# ---- torch.autograd.grad(..., is_grads_batched=True), whose batches differ from those of torch.func ------------------
 
 
 def is_grads_batch(array: Array) -> bool:
-    """Whether it is a batch of gradients."""
+    """Return whether an array is a batch of gradients."""
     return isinstance(array, torch.Tensor) and _is_grads_batch(array)
 
 
@@ -49,7 +49,7 @@ _is_grads_batch: Callable[[Array], bool] = getattr(torch._C._functorch, "is_lega
 def over_grads_batch(
     scan: Callable[[Call, tuple[Array, ...]], tuple[Array, ...]], call: Call, arrays: Sequence[Array]
 ) -> tuple[Array, ...]:
-    """The results of a call some of whose tensors are batches of gradients."""
+    """Return the results of a call with batches of gradients among its tensors."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     dims = [0 if is_grads_batch(array) else None for array in arrays]

@@ -1,4 +1,4 @@
-"""The moves of a replay as the lines of a Python function; see `torch_replay.py`."""
+"""Write the moves of a replay as a Python function; see `torch_replay.py`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cuscan.backends.cuda import CallLaunch, Place
 from cuscan.interop.torch import LIBRARY
 from cuscan.interop.view import Device, Like
 
-Replay = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]  # None for inputs that are not like those it is for
+Replay = Callable[[tuple[Any, ...]], tuple[Any, ...] | None]  # returns None if the inputs do not match
 
-_IN_PLACE = {operator.mul: operator.imul, operator.add: operator.iadd}  # of which either argument may be the result
+_IN_PLACE = {operator.mul: operator.imul, operator.add: operator.iadd}  # for these, either argument may hold the result
 
 
 class Move(NamedTuple):
-    """A step of a tape: a launch where it is a scan, else its function.
+    """A step of a tape: a launch if it is a scan, otherwise its function.
 
     Attributes:
-        function: that of the step.
-        slots: those of its arguments.
-        made: those of its results.
-        view_of: the slot with the memory of the result, if it is a view.
-        alike: slots of arguments whose place the result could take.
-        launch, sources, start, numbers: what is queued, on arrays and results at some places; see `Launch.queue`.
+        function: the function of the step.
+        slots: the slots of its arguments.
+        made: the slots of its results.
+        view_of: the slot whose memory the result views, or None.
+        alike: the slots of arguments whose memory the result could reuse.
+        launch, sources, start, numbers: the launch and its arguments; see `Launch.queue`.
     """
 
     function: Callable[..., Any]
@@ -42,20 +42,20 @@ class Move(NamedTuple):
 
 
 class _Lines:
-    """The text of a function, and the values that it takes from outside by names: the text is that of many shapes."""
+    """The text of a function, and the values that it uses by name; functions of many shapes have the same text."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.values: list[Any] = []
 
     def name(self, value: Any) -> str:
-        """The name of a value."""
+        """Add a value and return its name."""
         self.values.append(value)
         return f"v{len(self.values) - 1}"
 
 
 def write(tape: Tape, inputs: int, moves: Sequence[Move], like: Like, device: Device) -> Replay:
-    """What a tape does on a device, for so many inputs that are like some; see `Library.liken`."""
+    """Return a function that runs a tape's moves on a device, for inputs that match `like` (see `Library.liken`)."""
     lines, first = _Lines(), len(tape.constants)
     names = {i: lines.name(constant) for i, constant in enumerate(tape.constants)}
     names |= {i: f"t{i}" for i in (*range(first, first + inputs), *(i for move in moves for i in move.made))}
@@ -70,7 +70,7 @@ def write(tape: Tape, inputs: int, moves: Sequence[Move], like: Like, device: De
         else:
             _queue(lines, move, move.launch, first)
         lines.text += [f"p{i} = t{i}.data_ptr()" for i in move.made if i in read and move.launch is None]
-        gone = [names[i] for i in sorted(dead) if i >= first + inputs]  # who calls has the inputs anyway
+        gone = [names[i] for i in sorted(dead) if i >= first + inputs]  # the caller holds the inputs
         lines.text += [f"del {', '.join(gone)}"] if gone else []
     results = "".join("None, " if i is None else f"{names[i]}, " for i in tape.results)
     lines.text.append(f"return ({results})")
@@ -88,7 +88,7 @@ def _compiled(text: str, count: int) -> Callable[..., Any]:
 
 
 def _begin(lines: _Lines, inputs: Sequence[int], like: Like, device: Device, launches: Sequence[CallLaunch]) -> None:
-    """Tell whether inputs are like those that are known; make their device current; find its stream and a workspace."""
+    """Write code that checks the inputs, makes their device current, and finds its stream and a workspace."""
     where, ordinal = lines.name(device), device.ordinal
     lines.text += [f"pointers = {lines.name(like)}(inputs)", "if pointers is None:", " return None"]
     lines.text += [f"if {lines.name(cuda.current_device)}() != {ordinal}:"]
@@ -97,18 +97,18 @@ def _begin(lines: _Lines, inputs: Sequence[int], like: Like, device: Device, lau
         lines.text.append(f"{''.join(f'{kind}{i}, ' for i in inputs)} = {given}")
     lines.text += [f"stream = {lines.name(LIBRARY.stream)}({where})", f"{lines.name(cuda.want_context)}({ordinal})"]
     nbytes = max([launch.workspace_bytes for launch in launches], default=0)
-    if nbytes:  # held until all is queued
+    if nbytes:  # held until all launches are queued
         found = f"{lines.name(workspace.find)}({lines.name(nbytes)}, {lines.name(LIBRARY)}, {where}, stream)"
         lines.text.append(f"states = {found}")
 
 
 def _with_dead(tape: Tape, moves: Sequence[Move]) -> list[tuple[Move, set[int]]]:
-    """The moves that are to be made, each with the slots that nobody reads afterwards."""
+    """Return the necessary moves, each with the slots that no later move reads."""
     used = {i for i in tape.results if i is not None}
     found: list[tuple[Move, set[int]]] = []
     for move in reversed(moves):
         if move.view_of is not None and not used.intersection(move.made):
-            continue  # launches know where it is
+            continue  # launches compute addresses of views
         touched = {*move.made, *(move.slots if move.launch is None else [i for i, _ in move.sources])}
         dead = {i for i in touched if i >= len(tape.constants)} - used
         used |= dead
@@ -117,12 +117,12 @@ def _with_dead(tape: Tape, moves: Sequence[Move]) -> list[tuple[Move, set[int]]]
 
 
 def _queue(lines: _Lines, move: Move, launch: CallLaunch, first: int) -> None:
-    """Allocate the results, and queue the launch."""
+    """Write code that allocates the results and queues the launch."""
     for i, make in zip(move.made, launch.makers, strict=True):
         lines.text += [f"t{i} = {lines.name(make)}()", f"p{i} = t{i}.data_ptr()"]
     sources = launch.place(move.sources)
     given = [f"p{i} + {lines.name(far)}" if far else f"p{i}" for i, far in sources]
-    given = [text if i >= first else "0" for text, (i, _) in zip(given, sources, strict=True)]  # a number has none
+    given = [text if i >= first else "0" for text, (i, _) in zip(given, sources, strict=True)]  # numbers have none
     if launch.starts is not None:
         passed = f"{lines.name(move.start)}, {lines.name(move.numbers)}"
         lines.text.append(f"{lines.name(launch.queue)}(stream, [{', '.join(given)}], {passed})")
@@ -135,7 +135,7 @@ def _queue(lines: _Lines, move: Move, launch: CallLaunch, first: int) -> None:
 
 
 def _call(lines: _Lines, names: dict[int, str], move: Move, free: set[int]) -> None:
-    """Call a function; its result may take the place of an argument that is free from now on."""
+    """Write code that calls a function; the result may reuse the memory of an argument that no later move reads."""
     function, arguments, [made] = move.function, [names[i] for i in move.slots], move.made
     places = [names[i] for i in move.alike if i in free]
     if places and function in _IN_PLACE:

@@ -1,4 +1,4 @@
-"""Numbers in the place of arrays: a decay that is one, and how it goes through autograd and to kernels."""
+"""Numbers in place of arrays: a decay that is a number, in autograd and in kernels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Array = Any
 
 
 def to_number(array: Any) -> complex:
-    """A number in the place of an array, that may be in a view."""
+    """Return the number that stands in for an array, from its view if there is one."""
     number: complex = array.owner.item() if isinstance(array, ArrayView) else array
     return number
 
 
 def with_view(call: Call, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arrays with a decay that is a number as kernels take it."""
+    """Return arrays with a decay that is a number converted to a view, the form for kernels."""
     if isinstance(arrays[0], torch.Tensor | ArrayView):
         return arrays
     dtype = find_dtype(call.flags.dtype or arrays[1].dtype)

@@ -1,4 +1,4 @@
-"""The operator `cuscan::scan`: what a call is in graphs of torch.compile and torch.export, and to tensor subclasses.
+"""The operator `cuscan::scan`, which represents a call in torch.compile, in torch.export and for tensor subclasses.
 
 A call that checks its offsets is `cuscan::scan_validated`.
 """
@@ -25,10 +25,10 @@ Array = Any
 Results = tuple[Array, ...]
 Run = Callable[[Call, tuple[Array, ...]], Results]
 
-_TYPES = {"op": "str", "axis": "int", "dtype": "str"}  # of flags that are no bool
+_TYPES = {"op": "str", "axis": "int", "dtype": "str"}  # of flags other than bool
 _FLAGS = ", ".join(f"{_TYPES.get(name, 'bool')} {name}" for name in Flags._fields)
 
-# The other one waits for the device, so no CUDA graph can hold it. Tags are of operators, not of their calls.
+# `scan_validated` waits for the device, so no CUDA graph can contain it. Tags belong to operators, not to calls.
 _UNSAFE = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _NAMES: dict[str, list[Any]] = {"scan": [], "scan_validated": _UNSAFE}
 _LIBRARY = torch.library.Library("cuscan", "DEF")
@@ -40,11 +40,11 @@ for _name, _tags in _NAMES.items():
 
 
 def apply(call: Call, arrays: Sequence[Array]) -> Results:
-    """The results of a call by way of the operator."""
+    """Return the results of a call through the operator."""
     flags, initial = call.flags, call.initial
     dtype = find_dtype(flags.dtype).name if flags.dtype is not None else ""
     tensors = list(arrays)
-    if not isinstance(tensors[0], torch.Tensor):  # a decay, that is a number
+    if not isinstance(tensors[0], torch.Tensor):  # a decay that is a number
         tensors[0] = _number(tensors[0], dtype or tensors[1].dtype, tensors[1].device)
     if initial is not None:
         initial = list(initial) if isinstance(initial, tuple) else [initial]
@@ -59,7 +59,7 @@ def _number(number: complex, dtype: object, device: Any) -> Array:
 
 
 def _call(roles: Sequence[str], initial: Sequence[Any] | None, flags: Sequence[Any]) -> Call:
-    """The call that arguments of the operator stand for."""
+    """Return the call that the operator's arguments represent."""
     named = Flags(*flags)
     op = find_key(named.op)
     start = None if initial is None else tuple(initial) if op.dtypes else initial[0]
@@ -67,7 +67,7 @@ def _call(roles: Sequence[str], initial: Sequence[Any] | None, flags: Sequence[A
 
 
 def _fake(arrays: Sequence[Array], roles: Sequence[str], initial: Sequence[Any] | None, *flags: Any) -> list[Array]:
-    """Tensors like the results; the call is checked."""
+    """Check the call, and return tensors with the metadata of its results."""
     call = _call(roles, initial, flags)
     views = tuple(ArrayView(a, LIBRARY.kind_of(a, role), 0) for a, role in zip(arrays, roles, strict=True))
     request = make_request(call.flags, Operands(views, call.roles), has_initial=call.initial is not None)
@@ -94,7 +94,7 @@ for _name in _NAMES:
 
 
 def implement(run: Run, record: Callable[[Run, Call, tuple[Array, ...]], Results]) -> None:
-    """Say what the operators do: run(call, arrays) in memory; record(run, call, arrays) where autograd looks on."""
+    """Implement the operators: run(call, arrays) on plain memory, record(run, call, arrays) under autograd."""
 
     def below_autograd(call: Call, arrays: tuple[Array, ...]) -> Results:
         with torch._C._AutoDispatchBelowAutograd():

@@ -1,4 +1,4 @@
-"""What autograd keeps of a call: the tensors that its derivatives read, and what like calls have in common."""
+"""What autograd stores for a call: the tensors that its derivatives read, and data shared by similar calls."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Results = tuple[Array, ...]
 
 
 class _StandIn(NamedTuple):
-    """What a backward needs of a tensor that is not saved."""
+    """The facts about an unsaved tensor that a backward needs."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class Recording:
-    """What calls that autograd follows have in common, if they are alike but for addresses, strides and numbers.
+    """What similar recorded calls share: calls that differ only in addresses, strides and numbers.
 
     Args:
-        call: one of them; the `initial` of others may be another number.
-        arrays: its tensors, and a view in the place of a number.
-        needs: those for which gradients are wanted; by default those that require grad.
+        call: one of the calls; others may have another number as `initial`.
+        arrays: its tensors, and a view in place of a number.
+        needs: which arrays need gradients; by default those that require grad.
 
     Attributes:
-        has_tapes: whether steps of derivatives are kept for like calls.
-        dtype: of the scan's result, found with the first results.
-        exact: the places of results that have no derivative.
-        count: how many results there are, 0 as long as that is not known.
-        replays: of the tape of calls without numbers all of whose results have a cotangent, see `tape.Tape`.
+        has_tapes: whether tapes of derivatives are stored for similar calls.
+        dtype: the dtype of the scan's result, known from the first results on.
+        exact: the indices of results without derivatives.
+        count: the number of results; 0 until known.
+        replays: of the tape for calls without numbers whose results all have cotangents; see `tape.Tape`.
     """
 
     has_tapes = False
@@ -60,7 +60,7 @@ class Recording:
         self._reads_initial = any(call.roles[i] not in BESIDE for i in self.saved)
 
     def remember(self, ctx: Any, initial: Any, arrays: tuple[Array, ...], results: Results) -> None:
-        """Keep what a backward of a call needs."""
+        """Store what the backward of a call needs."""
         if not self.count:
             self._learn(arrays, results)
         memory = _NO_NUMBERS
@@ -93,7 +93,7 @@ class Recording:
         return self.dtype.kind in INEXACT
 
     def fill(self, places: Sequence[int], tensors: Sequence[Array], numbers: Sequence[Any]) -> tuple[Any, ...]:
-        """The arrays of a call, of which some tensors are given; stand-ins for the others."""
+        """Return the arrays of a call: the given tensors and numbers, and stand-ins for the others."""
         arrays: list[Any] = [*self._stand_ins]
         for i, array in zip([*places, *self.numbers], [*tensors, *numbers], strict=True):
             arrays[i] = array
@@ -106,9 +106,9 @@ class Recording:
         cotangents: Sequence[Array | None],
         xp: Any,
     ) -> tuple[Array | None, ...]:
-        """The cotangents of the arrays of a call, see `derivatives.pullback`.
+        """Return the cotangents of the arrays of a call; see `derivatives.pullback`.
 
-        `memory`: its `initial`, and numbers in the place of arrays; `tensors`: those that were saved.
+        `memory` holds its `initial`, and the numbers that stand in for arrays; `tensors` are the saved ones.
         """
         initial, numbers = memory
         arrays = self.fill(self.saved, tensors, numbers)
@@ -117,7 +117,7 @@ class Recording:
     def replay(
         self, memory: tuple[Any, tuple[complex, ...]], tensors: tuple[Array, ...], cotangents: tuple[Array | None, ...]
     ) -> tuple[Array | None, ...] | None:
-        """The same by a replay of the tape, if there is one for such tensors."""
+        """Return the cotangents by a replay of the tape, or None if there is none for such tensors."""
         if memory is _NO_NUMBERS and not is_followed():
             inputs = tensors + cotangents
             for replay in self.replays:
@@ -133,7 +133,7 @@ class Recording:
         cotangents: Sequence[Array | None],
         xp: Any,
     ) -> tuple[Array | None, ...]:
-        """The same, by a list of steps that the second of like calls leaves behind. `xp`: the same every time."""
+        """Return the cotangents by a tape, which the second similar call records. `xp` must be the same every time."""
         inputs = (*tensors, *cotangents)
         key: Any = self
         if len(cotangents) > 1 or cotangents[0] is None:
@@ -144,10 +144,10 @@ class Recording:
             key = key, constants, str(constants)  # 0.0 equals -0.0
         try:
             tape = _tapes[key]
-        except KeyError:  # listing the steps takes longer than running them, and shapes may never come again
+        except KeyError:  # recording takes longer than running, and shapes may never recur
             keep(_tapes, key, None)
             return self.pull(memory, tensors, cotangents, xp)
-        except TypeError:  # an initial that cannot be hashed
+        except TypeError:  # an unhashable initial
             return self.pull(memory, tensors, cotangents, xp)
         if tape is not None:
             if not inputs or not inputs[0].is_cuda or is_followed():
@@ -171,23 +171,23 @@ def _runner() -> Callable[[Tape, tuple[Array, ...]], tuple[Array | None, ...]]:
 
 
 _NO_NUMBERS: tuple[Any, tuple[complex, ...]] = None, ()
-_NOTHING = (), _NO_NUMBERS  # constants where there are none
-_tapes: Table[Any, Tape | None] = Table()  # None where there was one such call so far
+_NOTHING = (), _NO_NUMBERS  # empty `constants`
+_tapes: Table[Any, Tape | None] = Table()  # None after the first call
 
 
 def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
-    """What like calls have in common, kept for the next one."""
+    """Return what similar calls share, stored for the next one."""
     facts: list[Any] = []
     for array in arrays:
         facts += (array.dtype, array.shape, array.requires_grad) if isinstance(array, torch.Tensor) else (None,)
     key = call.flags, call.roles, *facts
     try:
         found = _recordings.get(key)
-    except TypeError:  # an argument that cannot be hashed
+    except TypeError:  # an unhashable argument
         return Recording(call, arrays)
     if found is None:
         found = keep(_recordings, key, Recording(call, arrays))
-        found.has_tapes = not find_operator(call.flags.op).source  # a function of the user's may decide by values
+        found.has_tapes = not find_operator(call.flags.op).source  # a user's function may depend on values
     return found
 
 

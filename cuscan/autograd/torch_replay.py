@@ -1,9 +1,9 @@
-"""Tapes of backwards on a GPU as launches with their addresses filled in. Importing this module imports CuPy.
+"""Replays: tapes of backwards on a GPU as launches that only need addresses. Importing this module imports CuPy.
 
-What a tape does for tensors of some strides, at addresses of some alignment, it does for all that are like them. So
-each scan is the same launch again. A view is no step: a launch takes its address, counted from that of the memory that
-it is a view of; new memory is aligned. The steps become the lines of a Python function (`torch_lines.py`), as to go
-through a list takes longer than half of them.
+What a tape does for tensors of given strides and alignments, it does for all similar tensors, so each scan repeats the
+same launch. A view is no step: a launch takes its address as an offset from the memory that it views. New memory is
+aligned. The steps become a Python function (`torch_lines.py`), since iterating over a list takes longer than half of
+them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Array = Any
 Inputs = tuple[Array, ...]
 Results = tuple[Array | None, ...]
 
-_MOST = 4  # replays of a tape: its tensors have few strides and alignments
+_MOST = 4  # replays per tape: its tensors have few combinations of strides and alignments
 
 
 def run(tape: Tape, inputs: Inputs) -> Results:
-    """What a tape returns, by a replay if it ran on like tensors before; derivatives of it are not recorded."""
+    """Return the results of a tape, by a replay if similar tensors came before; derivatives of it are not recorded."""
     for replay in tape.replays:
         results: Results | None = replay(inputs)
         if results is not None:
@@ -46,10 +46,10 @@ def run(tape: Tape, inputs: Inputs) -> Results:
 
 
 class _Watcher:
-    """Finds the moves of a replay while a tape runs.
+    """Collects the moves of a replay while a tape runs.
 
     Attributes:
-        places: for each slot the one with the memory that it is in, and the distance from there.
+        places: for each slot, the slot that owns its memory, and the offset from there in bytes.
     """
 
     def __init__(self, tape: Tape, inputs: Inputs) -> None:
@@ -59,7 +59,7 @@ class _Watcher:
         self._works = self._like is not None and not any(isinstance(each, torch.Tensor) for each in tape.constants)
 
     def watch(self, step: Step, slots: list[Any]) -> None:
-        """See a step of the tape; its results are in the last slots."""
+        """Observe a step of the tape; its results are in the last slots."""
         if not self._works:
             return
         made, arguments, call = len(self._places), [slots[i] for i in step.slots], _call_of(step)
@@ -96,7 +96,7 @@ class _Watcher:
         return move._replace(alike=tuple(alike))
 
     def finish(self) -> Replay | None:
-        """The replay, if there can be one."""
+        """Return the replay, or None if there can be none."""
         devices = {move.launch.device for move in self._moves if move.launch is not None}
         if not self._works or self._like is None or len(devices) != 1:
             return None
@@ -104,7 +104,7 @@ class _Watcher:
 
 
 def _call_of(step: Step) -> Call | None:
-    """The call of a step that is a scan."""
+    """Return the call of a step that is a scan, or None."""
     function = step.function
     first = function.before[0] if isinstance(function, Gathering) and function.before else None
     return first if isinstance(first, Call) else None

@@ -1,4 +1,4 @@
-"""The arrays of a request as lines in scan direction, (lines, elements)."""
+"""Arrange the arrays of a request as lines in scan direction, with shape (lines, elements)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ _TRUE = np.ones(1, np.bool_)
 
 
 def others_of(request: ScanRequest) -> tuple[int, ...]:
-    """The shape of the other axes."""
+    """Return the shape of all axes but the scanned one."""
     return request.shape[: request.axis] + request.shape[request.axis + 1 :]
 
 
 def lines_of(request: ScanRequest) -> int:
-    """How many lines there are."""
+    """Return the number of lines."""
     return math.prod(others_of(request))
 
 
 def put_back(array: Array, lines: Array) -> None:
-    """Results by lines where they belong, if these lines are no view of it."""
+    """Copy results arranged by lines into `array`, unless the lines are a view of it."""
     if not np.may_share_memory(array, lines):
         array[...] = lines.reshape(array.shape)
 
 
 def moved(request: ScanRequest, array: Array) -> Array:
-    """An array with the scanned axis last, in scan direction."""
+    """Return an array with the scanned axis last, in scan direction."""
     turned = array if request.axis == array.ndim - 1 else np.moveaxis(array, request.axis, -1)
     return turned[..., ::-1] if request.reverse else turned
 
 
 def as_lines(request: ScanRequest, array: Array) -> Array:
-    """An array, broadcast to the request's shape, as (lines, elements) in scan direction."""
+    """Broadcast an array to the request's shape and return it as (lines, elements) in scan direction."""
     whole = array if array.shape == request.shape else np.broadcast_to(array, request.shape)
     return moved(request, whole).reshape(lines_of(request), request.shape[request.axis])
 
 
 def restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
-    """Where segments start, in scan order; the start of a line counts where a flag says so, or a carry."""
+    """Return where segments start, in scan order. The start of a line counts only if a flag or a carry sets it."""
     assert request.segments is not None and inputs.segments is not None
     segments, length = inputs.segments, request.shape[request.axis]
     if request.segments.kind == "reset":
@@ -64,24 +64,24 @@ def restarts(request: ScanRequest, inputs: Inputs, lines: int) -> Array:
 
 
 def starts_of(request: ScanRequest, offsets: Array) -> Array:
-    """Where segments start that offsets give, as flags along the axis in scan order."""
+    """Return the starts of segments given by offsets, as flags along the axis in scan order."""
     length = request.shape[request.axis]
     starts = np.zeros(length + 1, np.bool_)
-    starts.put(length - offsets if request.reverse else offsets, _TRUE, "clip")  # unchecked ones may be beyond the axis
+    starts.put(length - offsets if request.reverse else offsets, _TRUE, "clip")  # unchecked offsets may exceed the axis
     starts[0] = False
-    if request.carry_in:  # a first segment without elements takes the carry
+    if request.carry_in:  # an empty first segment receives the carry
         starts[0] = (offsets[:-1] == length if request.reverse else offsets[1:] == 0).any()
     return starts[:length]
 
 
 def standing(request: ScanRequest, array: Array) -> Array:
-    """A mask, flags or keys as they broadcast to the request's shape: see `checks.py`."""
+    """Return a mask, flags or keys as they broadcast to the request's shape (see `checks.py`)."""
     key = key_of(request, array)
     return array if key is None else array[key]
 
 
 def key_of(request: ScanRequest, array: Array) -> Any:
-    """What `standing` takes of an array, None for all."""
+    """Return the index that `standing` applies to an array, or None if it needs none."""
     shape, axis, behind = request.shape, request.axis, len(request.shape) - 1 - request.axis
     is_along = array.ndim == 1 and behind and array.shape != (1,) and array.shape[0] == shape[axis]
     return (slice(None), *(None,) * behind) if is_along else None

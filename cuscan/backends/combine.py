@@ -1,7 +1,7 @@
-"""Built-in operators over states that are tuples of arrays, a field each, as the defined order takes them (tree.py).
+"""Built-in operators over states in the form that `tree.py` needs: a tuple of arrays, one per field.
 
-Complex numbers are two fields where their products are formed: NumPy may contract the parts of its own product to fused
-multiply-adds, and long pieces of memory take a third of the time.
+Complex numbers become two fields if the operator multiplies them. NumPy may contract the parts of its own complex
+product to fused multiply-adds, and two separate, contiguous fields take a third of the time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, prod
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
-Out = Any  # of the states of `earlier` and `later`, or None
+Out = Any  # arrays for the result, which may be those of `earlier` and `later`, or None
 
 
 def is_planar(op: Monoid, kind: Kind) -> bool:
-    """Whether the parts of an operator's complex numbers are fields of their own."""
+    """Return whether an operator stores the parts of complex numbers in separate fields."""
     return kind is Kind.COMPLEX and op in (LINEAR_RECURRENCE, OPERATORS["mul"])
 
 
 def combine_of(op: Monoid, kind: Kind) -> Combine:
-    """What combines the states of an operator without segments, for a kind of number."""
+    """Return the function that combines states of an operator without segments, for a kind of number."""
     if is_planar(op, kind):
         return _PLANAR[op]
     if op in _BY_FIELD:
         return _BY_FIELD[op]
     inner = np.multiply if op.combine is product else op.combine
     if kind in EXACT and op in _EXTREMA:
-        inner = _EXTREMA[op]  # there are no NaN and no two zeros
+        inner = _EXTREMA[op]  # integers have no NaN and only one zero
     assert inner is not None
     if isinstance(inner, np.ufunc):
         return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
@@ -106,7 +106,7 @@ _BY_FIELD = {
 
 
 def restarting(inner: Combine) -> Combine:
-    """Any operator over states whose last field says whether a segment starts in them (segments.cuh)."""
+    """Extend any operator to states whose last field marks the start of a segment (segments.cuh)."""
 
     def restart(function: Callable[..., States], first: int, earlier: States, later: States) -> States:
         joined = function(earlier[:-1], later[:-1], None)
@@ -122,9 +122,9 @@ def restarting(inner: Combine) -> Combine:
 
 
 class Gate(NamedTuple):
-    """How a number lets pass what comes from before, or clears it: `through(state, number)` is what is left.
+    """How a number passes or clears everything before it: `through(state, number)` is what remains.
 
-    `ends`: of a dtype, the number that lets pass, and the one that clears.
+    `ends` returns, for a dtype, the number that passes everything and the one that clears everything.
     """
 
     through: np.ufunc
@@ -153,14 +153,14 @@ _GATES = {
 
 
 def gate_of(op: Monoid) -> Gate | None:
-    """The gate of an operator, if it has one."""
+    """Return the gate of an operator, or None."""
     return _GATES[op.name] if op.name in _GATES and OPERATORS[op.name] is op else None
 
 
 def gated(gate: Gate) -> Combine:
-    """An operator over states whose first field is what a gate lets pass of all that comes before.
+    """Extend an operator to states whose first field is a gate on everything before them.
 
-    No choice is made, so that segments of any length take the same time.
+    It selects nothing, so segments of any length take the same time.
     """
 
     def shown(earlier: States, later: States, out: Out) -> States:
@@ -175,7 +175,7 @@ def gated(gate: Gate) -> Combine:
 
 
 def is_gated(request: ScanRequest) -> bool:
-    """Whether segments may be gates: of built-in operators, where nothing but results is asked for."""
+    """Return whether segments may be gates: for built-in operators, if the call requests nothing but results."""
     flags = request.exclusive, request.include_initial, request.carry_in, request.carry_out
     if request.segments is None or any(flags):
         return False
@@ -183,14 +183,14 @@ def is_gated(request: ScanRequest) -> bool:
 
 
 def goes_in_any_order(request: ScanRequest) -> bool:
-    """Whether gates give the same bits in every order, where they hold."""
+    """Return whether valid gates give the same bits in every order."""
     return request.result.dtype.kind in EXACT or request.op.name in ("min", "max")
 
 
 def gates_hold(request: ScanRequest, elements: Array) -> bool:
-    """Whether what gates clear leaves no trace beside these elements, as accumulators.
+    """Return whether cleared states leave no trace in results for these elements, which are accumulators.
 
-    Whatever is cleared becomes a zero, and -0 + 0 is 0. Of extrema, the first of equal ones is kept, and the first NaN.
+    A cleared state becomes zero, and -0 + 0 is 0. Extrema keep the first of equal elements, and the first NaN.
     """
     if request.result.dtype.kind in EXACT:
         return True
@@ -201,12 +201,12 @@ def gates_hold(request: ScanRequest, elements: Array) -> bool:
 
 
 def show_no_trace(request: ScanRequest, results: Array) -> bool:
-    """Whether results tell that nothing infinite was cleared, and no NaN, which would have shown in them."""
+    """Return whether the results prove that no infinity and no NaN was cleared: either would show in them."""
     if goes_in_any_order(request):
         return True
     return bool(is_finite(results, request.result.dtype.name).all())
 
 
 def _has_negative_zero(elements: Array) -> bool:
-    bits = elements.view(f"i{elements.itemsize}")  # -0 is the least of integers
+    bits = elements.view(f"i{elements.itemsize}")  # -0 is the least integer
     return bool(bits.size and bits.min() == np.iinfo(bits.dtype).min)

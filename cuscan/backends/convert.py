@@ -1,6 +1,6 @@
-"""Elements as the kernels convert them, in NumPy: to accumulators, and from there to results (cuda/types.cuh).
+"""Convert elements as the kernels do, in NumPy: to accumulators, and from accumulators to results (cuda/types.cuh).
 
-bfloat16 comes and goes as uint16.
+Arrays of bfloat16 have the NumPy dtype uint16.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Array = np.ndarray[Any, Any]
 
 
 def to_accumulator(value: Array, dtype: DType, result: DType) -> Array:
-    """Elements of `dtype` as accumulators of a result dtype (elements.cuh); themselves where that is the same."""
+    """Convert elements of `dtype` to accumulators of a result dtype (elements.cuh), without a copy if possible."""
     return to_narrow(value, dtype, result).astype(result.accumulator, copy=False)
 
 
 def to_narrow(value: Array, dtype: DType, result: DType) -> Array:
-    """The same before integers are widened: those that wrap have the result's width."""
+    """Convert as `to_accumulator` does, but keep integers that wrap at the result's width."""
     if dtype.kind is Kind.BOOL:
-        value = value.view(np.uint8) != 0  # any byte that is not zero is true
+        value = value.view(np.uint8) != 0  # any nonzero byte is true
     elif dtype.name == "bfloat16":
         value = (value.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     if result.kind in EXACT:
@@ -31,7 +31,7 @@ def to_narrow(value: Array, dtype: DType, result: DType) -> Array:
 
 
 def _truncate(value: Array, result: DType) -> Array:
-    """Floating point as 64-bit integers, saturated; NumPy leaves what does not fit to the machine."""
+    """Convert floating point to 64-bit integers with saturation; in NumPy, overflow depends on the machine."""
     if value.dtype.kind != "f" or result.kind is Kind.BOOL:
         return value
     if value.dtype.itemsize == 2:
@@ -48,7 +48,7 @@ def _truncate(value: Array, result: DType) -> Array:
 
 
 def to_result(value: Array, result: DType) -> Array:
-    """Accumulators, rounded or wrapped once to the result dtype (types.cuh)."""
+    """Round or wrap accumulators once, to the result dtype (types.cuh)."""
     if result.name != "bfloat16":
         return value.astype(result.name, copy=False)
     bits = value.view(np.uint32)
@@ -57,19 +57,19 @@ def to_result(value: Array, result: DType) -> Array:
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype in which the elements of a type come and go."""
+    """Return the NumPy dtype that stores elements of a dtype."""
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
 
 
 def is_nan(value: Array, name: str) -> Array:
-    """Which elements of a dtype are NaN."""
+    """Return which elements of a dtype are NaN."""
     if name == "bfloat16":
         return (value.view(np.uint16) & np.uint16(0x7FFF)) > np.uint16(0x7F80)
     return np.isnan(value) if value.dtype.kind in "fc" else np.zeros(value.shape, np.bool_)
 
 
 def is_finite(value: Array, name: str) -> Array:
-    """Which elements of a dtype are finite."""
+    """Return which elements of a dtype are finite."""
     exponent = np.uint16(0x7F80)
     finite: Array = (value & exponent) != exponent if name == "bfloat16" else np.isfinite(value)
     return finite

@@ -1,4 +1,4 @@
-"""Runs a call on a GPU: look the launch up, allocate, launch. Nothing here waits for the device."""
+"""Run a call on a GPU: find the launch, allocate, launch. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from cuscan.words import command_of
 check_version("cupy", cupy.__version__)
 
 Result = TypeVar("Result")
-Place = tuple[int, int]  # the number of a piece of memory, and so many bytes from its address
+Place = tuple[int, int]  # the index of an address, and a number of bytes to add to it
 
 current_device = cupy.cuda.runtime.getDevice
 _set_device = cupy.cuda.runtime.setDevice
-# A thread has a device's context once it called the runtime for something that needs it. The driver's launch, in place
-# of CuPy's, makes none.
+# A thread gets the device's context with its first runtime call that needs one. cuscan launches through the driver
+# instead of CuPy, and the driver's launch does not create the context.
 _make_context = cupy.cuda.runtime.memGetInfo
 
 
 class _Thread(threading.local):
-    """What a thread knows: the devices whose contexts it has."""
+    """State of a thread: the devices whose contexts it has."""
 
     contexts: frozenset[int] = frozenset()
 
 
 class _Starts:
-    """The launch that makes bits of offsets for the scan. `role` is the place of the offsets among the arrays."""
+    """The launch that converts offsets to bits for the scan. `role` is the index of the offsets among the arrays."""
 
     def __init__(self, plan: StartsPlan, target: Target, device: int, role: int) -> None:
         self.role = role
@@ -62,21 +62,22 @@ class _Starts:
 
 
 class Launch:
-    """Everything about a request, on a GPU, that addresses and values do not change.
+    """A request on a GPU, with everything that addresses and values do not change.
 
     Args:
-        request: what is launched.
-        roles: those of the arrays that are read.
-        library: whose arrays they are.
-        device: where they are.
+        request: the request to launch.
+        roles: the roles of the arrays that it reads.
+        library: the library of the arrays.
+        device: the device of the arrays.
 
     Attributes:
-        unscanned: the request, if there are no elements. No other launch keeps it: what is kept of a shape is little.
+        unscanned: the request, if there are no elements. Other launches do not store it: this saves memory per shape.
         empty: whether there is nothing to launch.
-        order: for each array of the kernel its place among those of the request (read, written), and `offsets` the
-            bytes from its address to scan position 0; `moves` says whether the addresses are others for either.
-        numbers: the places of values that are numbers.
-        initial, geometry: what is passed by value behind the arrays.
+        order: for each array of the kernel, its index among the arrays of the request (read, then written).
+        offsets: for each of them, the bytes from its address to scan position 0.
+        moves: whether `order` or `offsets` changes the addresses.
+        numbers: the indices of the values that are numbers.
+        initial, geometry: arguments passed by value after the arrays.
     """
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
@@ -104,24 +105,24 @@ class Launch:
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
 
     def _sample(self) -> list[Argument]:
-        """Arguments of the size that those of any call have."""
+        """Return arguments that have the same sizes as those of every call."""
         sample: list[Argument] = [*self.order, 0, self.initial, self.geometry]
         for place in self.numbers:
-            sample[place] = bytes(self.kind.values[place].itemsize)  # every call has its own
+            sample[place] = bytes(self.kind.values[place].itemsize)  # every call passes its own number
         return sample
 
     def queue(self, stream: int, pointers: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
-        """Put the kernels on a stream of the current device.
+        """Queue the kernels on a stream of the current device.
 
-        `pointers`: of all arrays, read or written; `start`: what the kernel takes for `initial`; `numbers`: values that
-        are passed themselves.
+        `pointers` are the addresses of all arrays, read or written. `start` is the kernel's argument `initial`.
+        `numbers` are the values passed by value.
         """
         if self.starts is None:
             self.queue_placed(stream, self._placed(pointers) if self.moves else pointers, start, numbers)
             return
         want_context(self.ordinal)
         bits = workspace.find(self.starts.nbytes, self.library, self.device, stream, "bits")
-        with bits.lock or _NO_LOCK:  # another thread's bits for this stream are not for this scan
+        with bits.lock or _NO_LOCK:  # no other thread may replace this stream's bits
             self.starts.kernel.queue(
                 stream, self.starts.grid, (pointers[self.starts.role], bits.pointer), self.starts.words
             )
@@ -129,17 +130,17 @@ class Launch:
             self.queue_placed(stream, self._placed(pointers), start, numbers)
 
     def _placed(self, pointers: list[int]) -> list[int]:
-        """The addresses as the kernel takes them."""
+        """Return the addresses in the kernel's order, with the offsets added."""
         return [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
 
     def place(self, places: Sequence[Place]) -> Sequence[Place]:
-        """The places whose addresses the kernel takes for arrays at some places; `queue`'s with offsets."""
+        """Convert places to the kernel's order and add the offsets; with offsets of segments, leave both to `queue`."""
         if self.starts is not None or not self.moves:
             return places
         return [(places[i][0], places[i][1] + by) for i, by in zip(self.order, self.offsets, strict=True)]
 
     def queue_placed(self, stream: int, addresses: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
-        """The same without bits of offsets, for addresses as the kernel takes them."""
+        """Queue the scan alone, without converting offsets to bits, for addresses in the kernel's order."""
         want_context(self.ordinal)
         arguments: Sequence[Argument] = addresses
         if self.numbers:
@@ -149,21 +150,21 @@ class Launch:
         if not self.workspace_bytes:
             self.kernel.queue(stream, self.grid, (*arguments, 0, start), self.geometry)
             return
-        states = workspace.find(self.workspace_bytes, self.library, self.device, stream)  # held until they are queued
+        states = workspace.find(self.workspace_bytes, self.library, self.device, stream)  # held until queued
         self.kernel.queue(stream, self.grid, (*arguments, states.pointer, start), self.geometry)
 
 
 class CallLaunch(Launch):
-    """The same of a call of the public functions.
+    """The launch of a call of the public functions.
 
     Attributes:
         like: see `repeats.Repeatable`.
-        kinds: of the arrays that are read, and of those of `out`, if there is one.
+        kinds: the kinds of the arrays read and of those of `out`; empty without `out`.
         near: see `overlap.find_near`.
-        length: of a line.
-        makers: of the results that the call allocates.
-        only_queues: whether it has nothing else to do.
-        fields: of the carry that goes out.
+        length: the length of a line.
+        makers: functions that allocate the results that the call returns.
+        only_queues: whether the call only allocates and queues.
+        fields: the number of fields of the outgoing carry.
     """
 
     like: Like | None = None
@@ -191,7 +192,7 @@ class CallLaunch(Launch):
         self.makers = tuple([library.maker(*spec, self.device) for spec in made]) if made else ()
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
-        """Run a call on the arrays that it reads and those of `out`, with the addresses of both; a number is a view."""
+        """Run a call on the arrays that it reads and those of `out`, with the addresses of both; numbers are views."""
         current, wanted = current_device(), self.ordinal
         if current == wanted:
             return self._run(arrays, outs, pointers, initial)
@@ -229,20 +230,20 @@ class CallLaunch(Launch):
         return results
 
     def passed(self, arrays: tuple[Any, ...], initial: Any) -> tuple[bytes, tuple[bytes, ...]]:
-        """What the kernel takes for `initial`, and the values that are numbers."""
+        """Return the kernel's argument `initial`, and the values that are numbers, as bytes."""
         start = self.initial if initial is None else initial_argument(self.kind, initial).tobytes()
         return start, tuple([arrays[place].owner.tobytes() for place in self.numbers])
 
 
 def want_context(device: int) -> None:
-    """Have the context of the current device in this thread."""
+    """Ensure that this thread has the context of the current device."""
     if device not in _this_thread.contexts:
         _make_context()
         _this_thread.contexts |= {device}
 
 
 def within(device: int, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function while a device is current."""
+    """Call a function with `device` as the current device."""
     current = current_device()
     if current == device:
         return function(*arguments)
@@ -255,7 +256,7 @@ def within(device: int, function: Callable[..., Result], *arguments: Any) -> Res
 
 @functools.lru_cache(MOST)
 def _no_initial(kind: CallKind) -> bytes:
-    """What a kernel takes for `initial` where there is none."""
+    """Return the kernel's argument `initial` for calls without one."""
     start: bytes = initial_argument(kind, None).tobytes()
     return start
 
@@ -266,12 +267,12 @@ def _words(words: tuple[int, ...]) -> bytes:
 
 @functools.cache
 def _form(count: int) -> struct.Struct:
-    """Of so many words, as kernels take them."""
+    """Return the packed form of `count` 64-bit words, as kernels take them."""
     return struct.Struct(f"{count}q")
 
 
 def _without(spec: ArraySpec, axis: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
-    """Shape, strides and dtype of a spec without one of its axes."""
+    """Return shape, strides and dtype of a spec without one of its axes."""
     shape, strides = ((*t[:axis], *t[axis + 1 :]) for t in (spec.shape, spec.strides))
     return shape, strides, spec.dtype
 
@@ -285,7 +286,7 @@ _this_thread = _Thread()
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
-    """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
+    """Run one call; return arrays of the library of the values, or those of `outs` if there are any."""
     current, wanted = current_device(), operands.views[0].device.ordinal
     try:
         if current != wanted:
@@ -304,7 +305,7 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 
 def _hand_on(request: ScanRequest, arrays: dict[str, Any], initial: Any, results: tuple[Any, ...]) -> None:
-    """Of no elements: what comes in goes out. `results` end with the last states and the carry, if there are any."""
+    """Without elements, copy the incoming state to the last states and the carry, which end `results` if requested."""
     fields, row_initial = len(request.carry_out), arrays.get("initial")
     if request.last is not None:
         results[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial
@@ -316,16 +317,16 @@ def _hand_on(request: ScanRequest, arrays: dict[str, Any], initial: Any, results
 
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[Repeatable, list[int]]:
-    """The launch that is kept for a like call, or a new one; and where the arrays of this call are."""
+    """Return the stored launch of a similar call, or a new one, and the addresses of this call's arrays."""
     views = operands.views + (operands.outs or ())
     pointers = [view.pointer for view in views]
     key = operands.key
-    if key is None:  # else there is no launch that is kept by it
+    if key is None:  # with `operands.key`, the lookup in `repeats.repeat` already missed
         places = [(view.kind, view.pointer % ALIGNMENT) for view in views]
         key = flags, operands.roles, has_initial, *places
         try:
             found = repeats.launches.get(key)
-        except TypeError:  # an argument that cannot be hashed
+        except TypeError:  # an unhashable argument
             return _prepare(flags, operands, has_initial), pointers
         if found is not None:
             return found, pointers
@@ -338,7 +339,7 @@ def _prepare(flags: Flags, operands: Operands, has_initial: bool) -> CallLaunch:
 
 
 def current_target() -> Target:
-    """The GPU that is current."""
+    """Return the properties of the current GPU."""
     return _target(current_device())
 
 
@@ -355,9 +356,9 @@ def _target(index: int) -> Target:
 
 
 def _keep(lent: list[Any]) -> None:
-    """Hold what unknown libraries lent until the work that was just queued on CuPy's stream is done.
+    """Hold arrays lent by unknown libraries until the work just queued on CuPy's stream is done.
 
-    Such a library orders its own work before ours, but not what it does with the memory afterwards.
+    Such a library orders its own earlier work before ours, but may reuse the memory without waiting for ours.
     """
     event = cupy.cuda.Event(disable_timing=True)
     event.record()

@@ -1,4 +1,4 @@
-"""Scans that any association gives the same bits: `ufunc.accumulate` along the axis, in place."""
+"""Scans whose bits do not depend on the order: `ufunc.accumulate` along the axis, in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
-_AT_A_TIME = 2**15  # elements, whose keys stay in the cache
+_AT_A_TIME = 2**15  # elements whose keys fit in the cache
 _EXTREMA = {"min": np.minimum, "max": np.maximum}
 _UFUNCS = {
     "add": np.add,
@@ -28,7 +28,7 @@ _UFUNCS = {
 
 
 def is_exact(request: ScanRequest) -> bool:
-    """Whether a request is for `accumulate`; one with segments is not."""
+    """Return whether `accumulate` can run a request, which must have no segments."""
     op = request.op
     if op.name not in _UFUNCS or OPERATORS[op.name] is not op or request.segments is not None:
         return False
@@ -38,9 +38,10 @@ def is_exact(request: ScanRequest) -> bool:
 
 
 def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: Any, out: Array) -> bool:
-    """Scan an array of the request's shape into `out`; False if its bits depend on the order after all.
+    """Scan an array of the request's shape into `out`; return False if its bits depend on the order after all.
 
-    They do where zeros of both signs meet: an extremum is the first of equal numbers, which `accumulate` does not say.
+    They do if zeros of both signs meet: an extremum is the first of equal numbers, which `accumulate` does not
+    guarantee.
     """
     op, dtype = request.op, request.result.dtype
     if 0 in out.shape:
@@ -62,14 +63,14 @@ def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: An
 
 
 def is_sum_of_segments(request: ScanRequest) -> bool:
-    """Whether a request is for `sum_segments`."""
+    """Return whether `sum_segments` can run a request."""
     flags = request.exclusive, request.include_initial, request.has_initial, request.carry_out
     plain = request.segments is not None and not any(flags)
     return plain and request.op is OPERATORS["add"] and request.result.dtype.kind in EXACT
 
 
 def sum_segments(request: ScanRequest, inputs: Inputs, out: Array) -> None:
-    """Sums of integers in the segments of lines, which wrap: a segment's first element takes the one before it away."""
+    """Sum integers, which wrap, within the segments of lines: a segment's first element subtracts the sum before it."""
     elements = to_narrow(inputs.values[0], request.values[0].dtype, request.result.dtype)
     if inputs.mask is not None:
         elements = np.where(inputs.mask.view(np.uint8) != 0, elements, _number(0, elements))
@@ -88,7 +89,7 @@ def sum_segments(request: ScanRequest, inputs: Inputs, out: Array) -> None:
 
 
 def is_extremum_of_segments(request: ScanRequest) -> bool:
-    """Whether a request is for `find_extrema`."""
+    """Return whether `find_extrema` can run a request."""
     flags = request.exclusive, request.include_initial, request.has_initial, request.carry_out
     plain = request.segments is not None and request.mask is None and not any(flags)
     name = request.op.name
@@ -96,12 +97,12 @@ def is_extremum_of_segments(request: ScanRequest) -> bool:
 
 
 def find_extrema(request: ScanRequest, inputs: Inputs, out: Array) -> bool:
-    """Extrema of integers in the segments of lines, by keys: the number of a segment, then the value less the least.
+    """Find extrema of integers within the segments of lines, by keys: segment number, then value minus the least value.
 
-    The greatest key so far is of the present segment. False if no 64 bits hold such keys.
+    The greatest key so far always belongs to the current segment. Return False if the keys do not fit in 64 bits.
     """
     elements = to_narrow(inputs.values[0], request.values[0].dtype, request.result.dtype).reshape(-1)
-    low, high = (np.asanyarray(end).astype(np.int64) for end in (elements.min(), elements.max()))  # they may wrap
+    low, high = (np.asanyarray(end).astype(np.int64) for end in (elements.min(), elements.max()))  # uint64 may wrap
     if not (high - low).astype(np.uint64) < 2**63 // (elements.size + 1):
         return False
     is_max, width = request.op.name == "max", high - low + 1
@@ -140,7 +141,7 @@ def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, ou
         elements, out = np.flip(elements, axis), np.flip(out, axis)
     before = (slice(None),) * axis
     if request.exclusive or request.include_initial:
-        kept = out.shape[axis] - 1  # of the elements
+        kept = out.shape[axis] - 1  # number of elements that the results include
         out[(*before, slice(1, None))] = elements[(*before, slice(kept))]
         out[(*before, slice(1))] = _number(first, out)
         if has_start:
@@ -158,7 +159,7 @@ def _scan(request: ScanRequest, elements: Array, first: Any, has_start: bool, ou
 
 
 def _number(number: Any, like: Array) -> Any:
-    """A number of an array's dtype, wrapped as C++ does."""
+    """Return a number as the dtype of an array, wrapped as C++ does."""
     return np.asarray(number).astype(like.dtype)
 
 

@@ -1,6 +1,6 @@
-"""A request's operator on states that are tuples of arrays, a field each: elements.cuh and segments.cuh.
+"""A request's operator over states that are tuples of arrays, one per field (elements.cuh, segments.cuh).
 
-A user's state of several fields is one structured array, as its `numpy=` wants it.
+A user's state of several fields is one structured array, the form that its `numpy=` callable takes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Inputs(NamedTuple):
-    """The arrays that a scan reads, as NumPy sees them."""
+    """The NumPy arrays that a scan reads."""
 
     values: tuple[Array, ...]
     mask: Array | None = None
@@ -34,9 +34,9 @@ class Inputs(NamedTuple):
 
 
 class FieldAlgebra:
-    """What the defined order is walked with: elements as states, their combination, and what is shown of them.
+    """The operations of a request on states: from elements to states, combine, and from states to results.
 
-    `gates`: segments are gates and not choices; see `combine.py`.
+    With `gates`, segments are gates rather than selections; see `combine.py`.
     """
 
     def __init__(self, request: ScanRequest, start: tuple[Any, ...] | None, *, gates: bool = False) -> None:
@@ -52,7 +52,7 @@ class FieldAlgebra:
         self.combine = restarting(inner) if self.segmented else inner
         state = op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
         carry = op.states.dtype(storage(DTYPES[request.carry]))
-        self._names = state.names if not op.dtypes else None  # a user's state is one array
+        self._names = state.names if not op.dtypes else None  # None: a user's state is one structured array
         self._state, self._state_fields = state, self._fields_of(state)
         self._carry = carry
         self._planes = self._planes_of(self._state_fields)
@@ -73,22 +73,22 @@ class FieldAlgebra:
         return tuple(part.dtype for part in self.split(tuple(np.empty(0, field) for field in fields)))
 
     def split(self, fields: States) -> States:
-        """Complex fields as two each, where that is what is combined."""
+        """Split complex fields into real and imaginary fields, if the operator combines those."""
         return tuple(p for field in fields for p in (field.real, field.imag)) if self._is_planar else fields
 
     def _joined(self, planes: States) -> States:
-        """The way back."""
+        """Invert `split`."""
         return tuple(map(_complex, planes[::2], planes[1::2])) if self._is_planar else planes
 
     def _made(self, dtype: np.dtype[Any], parts: tuple[Any, ...], shape: tuple[int, ...]) -> States:
         if self._request.op.dtypes:
             return self.split((make_states(dtype, parts, shape),))
-        # By way of an array: NumPy refuses Python integers that do not fit, where C++ wraps.
+        # Convert through an array: NumPy rejects Python integers that do not fit, where C++ wraps them.
         fields = zip(parts, self._fields_of(dtype), strict=True)
         return self.split(tuple([np.broadcast_to(np.asanyarray(part).astype(field), shape) for part, field in fields]))
 
     def row_start(self, inputs: Inputs, rows: slice, count: int) -> States | None:
-        """What lines start from, in the carry's type; None if nothing precedes them."""
+        """Return the states that lines start from, in the carry type; None if nothing precedes the lines."""
         request, start = self._request, self._start
         if not request.has_initial:
             return None
@@ -101,23 +101,23 @@ class FieldAlgebra:
         return self._whole(self._made(self._carry, request.op.states.start(*start), (count,)))
 
     def _whole(self, states: States) -> States:
-        """The states of elements in which no segment starts."""
+        """Return states of elements with no segment starting in them."""
         return alike((*states, np.zeros(states[0].shape, np.bool_)) if self.segmented else states)
 
     def empty(self, count: int) -> States:
-        """The identity for lines without elements, in the carry's type."""
+        """Return the identity for lines without elements, in the carry type."""
         return self._made(self._carry, self._request.op.identity(self._request.result.dtype), (count,))
 
     def _carried(self, inputs: Inputs, rows: slice) -> tuple[Array, ...]:
-        """The fields of a state that comes in; what is counted from the present elements moves by them."""
+        """Return the fields of an incoming carry, with positions shifted if they count from the present elements."""
         fields = [field[rows] for field in inputs.carry[: len(self._carry.names or ("",))]]
         if self._request.op.indexed and self._request.reverse:
             fields[1] = np.where(fields[1] < 0, fields[1], fields[1] + self._length)
         return tuple(fields)
 
     def carry_out(self, inputs: Inputs, rows: slice, states: States) -> list[Array]:
-        """The fields of a carry, from the states that lines end with."""
-        alone = None if self._names else self._carry.names  # one structured array
+        """Return the fields of the outgoing carry, from the states at the ends of lines."""
+        alone = None if self._names else self._carry.names  # the state is one structured array
         parts = self._joined(states[: len(self._planes)])
         fields = [parts[0][name] for name in alone] if alone else list(parts)
         if self._request.op.indexed:
@@ -130,11 +130,11 @@ class FieldAlgebra:
 
     @staticmethod
     def _counted(inputs: Inputs, rows: slice) -> Any:
-        """The elements before the present ones."""
+        """Return the number of elements before the present ones."""
         return inputs.carry[2][rows] if inputs.carry else 0
 
     def lift(self, inputs: Inputs, window: Any) -> States:
-        """The states of the elements of a window."""
+        """Return the states of the elements of a window."""
         request, op = self._request, self._request.op
         values = [value[window] for value in inputs.values]
         shape = values[0].shape
@@ -163,7 +163,7 @@ class FieldAlgebra:
         return alike(states if inputs.segments is None else self._restarted(states, inputs.segments[window]))
 
     def _restarted(self, states: States, restarts: Array) -> States:
-        """The states of elements at some of which segments start."""
+        """Return states with segment starts at `restarts`."""
         if self.gate is not None:
             passes, clears = (np.asarray(number, states[0].dtype) for number in self.gate.ends(states[0].dtype))
             return _cleared(passes, restarts, clears), *states
@@ -175,7 +175,7 @@ class FieldAlgebra:
         return (*states, restarts)
 
     def shown_before(self, running: States, element: States, first: Any) -> States:
-        """What an exclusive scan shows at elements; `first` are those that nothing precedes."""
+        """Return what an exclusive scan shows at elements; `first` selects the elements that nothing precedes."""
         shown, hidden = running[:-1] if self.segmented else running, self.combine.hidden
         if first is not None:
             shown = tuple(part.copy() for part in shown)
@@ -186,7 +186,7 @@ class FieldAlgebra:
         return shown
 
     def lower(self, states: States) -> tuple[Array, ...]:
-        """The results of states without what is hidden, segments or not; complex ones as `split` has them."""
+        """Return the results of states, without hidden fields and segment marks; complex results remain split."""
         lower: Callable[[Any], tuple[Array, ...]] = self._request.op.states.lower
         fields = states[: self._count_shown]
         if self._is_planar:
@@ -205,10 +205,10 @@ def _complex(real: Array, imag: Array) -> Array:
 
 
 def _cleared(kept: Array, where: Array, clears: Any) -> Array:
-    """`np.where(where, clears, kept)` without a branch, which processors would guess wrong: by bits."""
+    """Compute `np.where(where, clears, kept)` by bit operations, since the branch would be mispredicted."""
     integer = f"i{kept.itemsize}"
     rest = clears.view(integer)
-    chosen: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones or none
+    chosen: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones, or all zeros
     chosen &= kept.view(integer) ^ rest if rest else kept.view(integer)
     if rest:
         chosen ^= rest

@@ -1,10 +1,11 @@
-"""Workspaces of calls that are captured into graphs: each is its graph's for as long as the graph lives.
+"""Workspaces of calls captured into graphs: each belongs to its graph until the graph is destroyed.
 
-A replay may run beside eager calls or other graphs, in any stream, so every captured call has memory of its own. Memory
-that is ready needs no clearing: the graph holds nothing but kernels, and these overlap. It is cut from a reserve of
-4 MiB a library and device, cleared beforehand by the first call that needs states, and anew when half of it is gone.
-The graph keeps a user object that posts a semaphore at the graph's end, in C, so that no driver's thread waits for the
-interpreter. Each launch leaves its workspace ready for the next one, so another capture may have it then.
+A replay may overlap with eager calls and with other graphs, in any stream, so every captured call has a workspace of
+its own. The workspace is cleared beforehand, so the graph contains nothing but kernels, which may overlap. It is cut
+from a reserve of 4 MiB per library and device. The first call that needs states clears the reserve; when half of it is
+used up, a later call clears a new one. The graph owns a user object whose destructor, in C, posts a semaphore when the
+graph is destroyed, so no driver thread waits for the interpreter. Each launch leaves its workspace ready for the next
+one, so another capture may then reuse it.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ import cupy
 from cuscan.backends.memory import Memory, Place, cleared
 
 _RESERVE = 4 << 20
-_LEAST = 256  # bytes of a piece; others are powers of two, so that pieces fit again
-_SEMAPHORE_BYTES = 64  # more than any C library needs
+_LEAST = 256  # bytes of the smallest piece; all pieces are powers of two, so that they can be reused
+_SEMAPHORE_BYTES = 64  # larger than any C library's sem_t
 _NO_DESTRUCTOR_SYNC = 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
 _MOVE = 1  # CU_GRAPH_USER_OBJECT_MOVE
 
 
 class _Piece(NamedTuple):
-    """A workspace, and the address of the semaphore that says that no graph has it any more."""
+    """A workspace, and the address of the semaphore that is posted when its graph is destroyed."""
 
     memory: Memory
     gone: int
 
 
-_Kind = tuple[Place, int]  # and how many bytes
-_reserves: dict[Place, Memory] = {}  # what is left of them, cleared
-clearing: list[tuple[Place, Memory, Any]] = []  # with an event each
+_Kind = tuple[Place, int]  # place, and size in bytes
+_reserves: dict[Place, Memory] = {}  # the cleared rest of each reserve
+clearing: list[tuple[Place, Memory, Any]] = []  # reserves being cleared, each with the event that marks the end
 wanted: set[Place] = set()
 _idle: dict[_Kind, list[_Piece]] = {}
 _lent: list[tuple[_Kind, _Piece]] = []
@@ -44,7 +45,7 @@ _lock = threading.Lock()
 
 
 def take(nbytes: int, place: Place, stream: int) -> Memory | None:
-    """Cleared memory for a call that `stream` captures, until its graph is gone; None if there is none."""
+    """Return cleared memory for a call that `stream` captures, until its graph is destroyed; None if there is none."""
     size = max(_LEAST, 1 << (nbytes - 1).bit_length())
     kind = place, size
     with _lock:
@@ -61,13 +62,13 @@ def take(nbytes: int, place: Place, stream: int) -> Memory | None:
 
 
 def want_reserve(place: Place) -> None:
-    """Have a reserve cleared by one of the next calls, unless there is one."""
+    """Request a reserve, which one of the next calls clears, unless there is one."""
     if place not in _reserves:
         wanted.add(place)
 
 
 def keep_reserve(place: Place, stream: int) -> None:
-    """Have a new reserve cleared on this stream if one is wanted; use those that are."""
+    """Start clearing a requested reserve on this stream, and make cleared reserves available."""
     with _lock:
         if place in wanted and place not in [other for other, _, _ in clearing]:
             wanted.discard(place)
@@ -81,7 +82,7 @@ def keep_reserve(place: Place, stream: int) -> None:
 
 
 def release() -> int:
-    """Let go of all that no graph has a piece of; how many bytes that is."""
+    """Release all memory that no graph uses, and return its size in bytes."""
     with _lock:
         held = {id(piece.memory.owner) for _, piece in _lent}
         pieces = [piece.memory for kept in _idle.values() for piece in kept]
@@ -97,7 +98,7 @@ def release() -> int:
 
 
 def _cut(place: Place, size: int) -> list[_Piece]:
-    """A new piece of the reserve, if that is large enough."""
+    """Cut a new piece from the reserve, if that is large enough."""
     left = _reserves.get(place)
     if left is None or left.nbytes < size or sys.platform == "win32":
         return []
@@ -108,7 +109,7 @@ def _cut(place: Place, size: int) -> list[_Piece]:
 
 
 def _mark(stream: int) -> Any:
-    """An event that is done when all work in a stream so far is."""
+    """Return an event that completes with all work queued on a stream so far."""
     event = cupy.cuda.Event(disable_timing=True)
     cupy.cuda.runtime.eventRecord(event.ptr, stream)
     return event
@@ -133,19 +134,19 @@ def _driver() -> Any:
 
 
 def _semaphore() -> int:
-    """A new one. It is never freed, as the driver may post it when the process ends."""
+    """Create a semaphore. It is never freed, as the driver may post it while the process exits."""
     address: int = _c().malloc(_SEMAPHORE_BYTES)
     _c().sem_init(address, 0, 0)
     return address
 
 
 def _is_posted(semaphore: int) -> bool:
-    """Whether it was posted since it was last asked."""
+    """Return whether the semaphore was posted since the last check."""
     return bool(_c().sem_trywait(semaphore) == 0)
 
 
 def _tie(stream: int, semaphore: int) -> bool:
-    """Have the end of the graph that a stream captures post a semaphore; False if the driver cannot."""
+    """Make the destruction of the graph that a stream captures post a semaphore; return False if the driver cannot."""
     driver = _driver()
     status, graph, made = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     try:
@@ -153,7 +154,7 @@ def _tie(stream: int, semaphore: int) -> bool:
             getattr(driver, f"cu{name}")
             for name in ("StreamGetCaptureInfo_v2", "UserObjectCreate", "GraphRetainUserObject", "UserObjectRelease")
         )
-    except AttributeError:  # a driver without one of them
+    except AttributeError:  # an old driver lacks one of them
         return False
     if find(ctypes.c_void_p(stream), ctypes.byref(status), None, ctypes.byref(graph), None, None) or not graph.value:
         return False

@@ -1,6 +1,6 @@
-"""Scans of CPU arrays, in NumPy: the semantics of the kernels, and their bits.
+"""Scans of CPU arrays in NumPy, with the semantics and the bits of the kernels.
 
-Exact operators go through `ufunc.accumulate`, all others through the defined order. What a like call needs is kept.
+Exact operators use `ufunc.accumulate`, all others the defined order. Similar calls share what the first one prepared.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ Array = np.ndarray[Any, Any]
 
 
 class _Call:
-    """Everything about a call that its arguments' memory and values do not change.
+    """A call, with everything that the memory and the values of its arguments do not change.
 
-    Offsets are always checked: that costs nothing beside a scan in NumPy.
+    Offsets are always checked: next to a scan in NumPy, that costs nothing.
     """
 
     like = None
@@ -62,7 +62,7 @@ class _Call:
         self._prepared = Prepared(request)
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], _: list[int], initial: Any) -> tuple[Any, ...]:
-        """Run a call on NumPy arrays, or numbers in their place, of types that NumPy has."""
+        """Run a call on NumPy arrays of NumPy's own dtypes; array views in place of some of them hold numbers."""
         given = [np.asarray(array.owner) if type(array) is ArrayView else array for array in arrays]
         if outs:
             every = [self._library.adopt(array, "") for array in (*given, *outs)]
@@ -99,7 +99,7 @@ class _Call:
         return evaluate(request, inputs_of(request, self._roles, arrays), start, outs, self._prepared)
 
     def _made(self, spec: ArraySpec, values: Array) -> Any:
-        """A new array of the library with these values."""
+        """Return a new array of the library with these values."""
         strides = tuple(math.prod(values.shape[i + 1 :]) for i in range(values.ndim))
         out = self._library.adopt(self._library.maker(values.shape, strides, spec.dtype, self._device)(), "out")
         self._library.as_numpy(out)[...] = values
@@ -107,12 +107,12 @@ class _Call:
 
 
 def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
-    """Run one call; returns arrays of the library of the values, those of `outs` if there are any."""
+    """Run one call; return arrays of the library of the values, or those of `outs` if there are any."""
     return _find_call(flags, operands, initial is not None).run_on(operands, initial)
 
 
 def inputs_of(request: ScanRequest, roles: tuple[str, ...], arrays: Sequence[Array]) -> Inputs:
-    """The arrays of a call by what they are; offsets are checked."""
+    """Return the arrays of a call by role; check the offsets."""
     count, mask, segments, row_initial, carry = _places_of(roles)
     if "offsets" in roles:
         check_offsets(arrays[roles.index("offsets")], request.shape[request.axis])
@@ -127,7 +127,7 @@ def inputs_of(request: ScanRequest, roles: tuple[str, ...], arrays: Sequence[Arr
 
 @functools.lru_cache(MOST)
 def _places_of(roles: tuple[str, ...]) -> tuple[int, int | None, int | None, int | None, int]:
-    """How many values there are, the places of mask, segments and initial values, and where carries begin."""
+    """Return the number of values, the indices of mask, segments and initial values, and where carries begin."""
     places = {"segments" if name in SEGMENTS else name: place for place, name in enumerate(roles)}
     carries = [name in CARRY for name in roles]
     beside = sum(name in BESIDE for name in roles)
@@ -136,15 +136,15 @@ def _places_of(roles: tuple[str, ...]) -> tuple[int, int | None, int | None, int
 
 
 def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
-    """What is kept for a like call, or is kept from now on."""
+    """Return the stored call that is similar, or store a new one."""
     views = operands.views if operands.outs is None else operands.views + operands.outs
     key, dtypes = operands.key, [view.dtype.name for view in views]
     dtypes += [] if flags.dtype is None else [find_dtype(flags.dtype).name]
-    if key is None or "bfloat16" in dtypes:  # `_Call.run` sees arrays as NumPy does
+    if key is None or "bfloat16" in dtypes:  # `_Call.run` needs arrays of NumPy's own dtypes
         key = flags, operands.roles, has_initial, *[view.kind for view in views]
         try:
             found = repeats.calls.get(key)
-        except TypeError:  # an argument that cannot be hashed
+        except TypeError:  # an unhashable argument
             return _Call(make_request(flags, operands, has_initial=has_initial), operands)
         if found is not None:
             return cast(_Call, found)
@@ -153,7 +153,7 @@ def _find_call(flags: Flags, operands: Operands, has_initial: bool) -> _Call:
 
 
 class Prepared:
-    """What follows from a request alone: how it is run, and what that takes."""
+    """How to run a request: everything that follows from the request alone."""
 
     def __init__(self, request: ScanRequest) -> None:
         if request.op.combine is None:
@@ -175,7 +175,7 @@ def evaluate(
     outs: list[Array] | None = None,
     prepared: Prepared | None = None,
 ) -> Outputs:
-    """The results of a request on NumPy arrays, in `outs`, the last states and the carry; bfloat16 as uint16."""
+    """Run a request on NumPy arrays, into `outs`; return results, last states and carry, with bfloat16 as uint16."""
     prepared = prepared or Prepared(request)
     if outs is None:
         wanted = () if request.only_carry else request.results
@@ -192,7 +192,7 @@ def evaluate(
 _NOTHING: Array = np.empty(0)
 
 
-_ANY = Order(items=4, vectors=8, warps=8)  # of those that give the same bits, one in which NumPy is fast
+_ANY = Order(items=4, vectors=8, warps=8)  # fast in NumPy, for scans that give the same bits in any order
 
 
 def _scan_in_order(
@@ -225,7 +225,7 @@ def _scan_arranged(
         empty(storage((request.last or request.result).dtype)),
         [empty(storage(field.dtype)) for field in request.carry_out],
     )
-    if not elements:  # what comes in goes out
+    if not elements:  # nothing to scan: copy the incoming state to the outgoing one
         algebra = FieldAlgebra(request, start)
         outputs.last[...] = _initial_rows(request, arranged, start)
         states = algebra.row_start(arranged, slice(None), lines) or algebra.empty(lines)
@@ -248,7 +248,7 @@ def _scan_arranged(
 def _scan(
     request: ScanRequest, prepared: Prepared, inputs: Inputs, start: tuple[Any, ...] | None, outputs: Outputs
 ) -> None:
-    """Scan lines, of which there are some."""
+    """Scan lines; there must be at least one."""
     if prepared.sums_segments:
         sum_segments(request, inputs, outputs.results[0])
     elif prepared.finds_extrema and find_extrema(request, inputs, outputs.results[0]):
@@ -260,7 +260,7 @@ def _scan(
 def _scan_gated(
     request: ScanRequest, prepared: Prepared, inputs: Inputs, start: tuple[Any, ...] | None, outputs: Outputs
 ) -> bool:
-    """Scan segments as gates; False where these do not give the same bits, the inputs being as they were."""
+    """Scan segments as gates; return False, with unchanged inputs, if gates do not give the same bits."""
     elements = to_accumulator(inputs.values[-1], request.values[-1].dtype, request.result.dtype)
     if not gates_hold(request, elements):
         return False

@@ -1,6 +1,6 @@
-"""Loaded kernels, one for each configuration: a call writes its grid, stream and arguments as the driver takes them.
+"""Loaded kernels, one per configuration. A call writes grid, stream and arguments in the driver's own format.
 
-CuPy converts every argument anew in every call, and has no launches that begin while the kernel before them ends.
+CuPy converts every argument again in every call, and lacks launches that begin while the previous kernel ends.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from cuscan.compile.module import load_kernel
 from cuscan.kept import Table, keep
 from cuscan.planning.config import Config, StartsConfig
 
-OVERLAPPING_ARCH = 90  # the first whose kernels can begin early, and wait for those before them (target.cuh)
-OVERLAPPING_DRIVER = 12030  # the first whose graphs keep such launches
+OVERLAPPING_ARCH = 90  # the first whose kernels can begin early and wait for the previous kernel (target.cuh)
+OVERLAPPING_DRIVER = 12030  # the first whose graphs support such launches
 _WORD = 8  # bytes of an address
-_ALIGNMENT = 16  # of what is passed by value
+_ALIGNMENT = 16  # alignment in bytes of arguments passed by value
 _SHAPE = struct.Struct("7I4x")  # CUlaunchConfig: grid, block, shared bytes
-_STREAM = "QQI4x"  # the rest of it: stream, attributes, how many
+_STREAM = "QQI4x"  # the rest of CUlaunchConfig: stream, attributes, number of attributes
 _ATTRIBUTE = struct.Struct("i4xi60x")  # CUlaunchAttribute
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-Argument = int | bytes  # an address, or what is passed by value
+Argument = int | bytes  # an address, or the bytes of an argument passed by value
 
 
 class Driver(NamedTuple):
-    """What is asked of the driver: its launch, and whether it knows launches that overlap, in graphs, too.
+    """The driver's launch function, and whether the driver supports overlapping launches, in graphs, too.
 
     `launch` takes the addresses of the configuration, the function and the table of arguments, and None.
     """
@@ -42,7 +42,7 @@ class Driver(NamedTuple):
 
 @functools.cache
 def load_driver() -> Driver:
-    """The driver of this machine."""
+    """Load the driver of this machine."""
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     launch = library.cuLaunchKernelEx
     launch.argtypes = [ctypes.c_void_p] * 4
@@ -54,9 +54,9 @@ def load_driver() -> Driver:
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """Memory for one call at a time, which the driver has read when it has queued the kernel.
+    """Memory for the arguments of one call at a time; the driver has read it when the launch function returns.
 
-    `config`, `table`, `attribute`: addresses in it; `geometry`: what stands there from the last call.
+    `config`, `table` and `attribute` are addresses in it. `geometry` is the geometry that the last call wrote there.
     """
 
     buffer: bytearray
@@ -67,26 +67,26 @@ class _Memory:
 
 
 class Kernel:
-    """A loaded kernel, for any number of threads.
+    """A loaded kernel. Any number of threads may use it.
 
     Args:
-        config: what it is compiled for.
+        config: the configuration to compile.
         arch: the architecture, for example 90.
-        arguments: those of any call; all calls have as many, of the same sizes. The geometry is the last of them.
+        arguments: sample arguments; those of all calls have the same number and sizes. The last one is the geometry.
 
     Attributes:
-        idle: the memory of calls that is not in use.
+        idle: the memory that no call is using.
     """
 
     def __init__(self, config: Config | StartsConfig, arch: int, arguments: Sequence[Argument]) -> None:
-        self._function = load_kernel(config, arch)  # its module stays loaded as long as it is there
+        self._function = load_kernel(config, arch)  # keeps its module loaded
         self._pointer = self._function.ptr
         self._launch, overlaps = load_driver()
         self._block = 1, 1, config.block, 1, 1, config.shared_bytes
         self._overlaps = int(overlaps and arch >= OVERLAPPING_ARCH)
         form, self._places = _STREAM, list[int]()
         for argument in arguments:
-            self._write = struct.Struct(form).pack_into  # of all but the last
+            self._write = struct.Struct(form).pack_into  # writes all arguments but the last
             end, code = struct.calcsize(form), f"{len(argument)}s" if isinstance(argument, bytes) else "Q"
             place = _rounded(_SHAPE.size + end, _WORD if code == "Q" else _ALIGNMENT)
             form += f"{place - _SHAPE.size - end}x{code}"
@@ -95,9 +95,9 @@ class Kernel:
         self.idle: list[_Memory] = []
 
     def queue(self, stream: int, grid: int, arguments: Iterable[Argument], geometry: bytes) -> None:
-        """Put the kernel on a stream of the current device. `arguments`: all but the geometry.
+        """Queue the kernel on a stream of the current device. `arguments` are all but the geometry.
 
-        A geometry is an object of one grid: what was written for it is not written again by the next call.
+        A geometry object implies its grid: if the memory already holds this object, neither is written again.
         """
         try:
             memory = self.idle.pop()
@@ -112,7 +112,10 @@ class Kernel:
         self.idle.append(memory)
 
     def bind(self, grid: int, geometry: bytes) -> Callable[..., None]:
-        """The same over one grid: what takes the stream and the arguments, with memory that no other call writes."""
+        """Return a function that queues the kernel with a fixed grid and geometry, given the stream and the arguments.
+
+        Its memory is not shared with other calls.
+        """
         write, launch, pointer, overlaps = self._write, self._launch, self._pointer, self._overlaps
         idle: list[tuple[bytearray, int, int, int]] = []
 
@@ -131,7 +134,7 @@ class Kernel:
         return queue
 
     def _made(self, grid: int, geometry: bytes) -> tuple[bytearray, int, int, int]:
-        """Memory for calls over one grid."""
+        """Allocate memory for calls with a fixed grid."""
         memory = self._allocate()
         self._shape(memory, grid, geometry)
         return memory.buffer, memory.config, memory.table, memory.attribute
@@ -141,7 +144,7 @@ class Kernel:
         memory.buffer[self._places[-1] : self._nbytes] = memory.geometry = geometry
 
     def _allocate(self) -> _Memory:
-        """It has the launch configuration and the arguments, a table with the address of each, and an attribute."""
+        """Allocate memory for a launch configuration, the arguments, a table of their addresses, and an attribute."""
         table = _rounded(self._nbytes, _WORD)
         attribute = table + _WORD * len(self._places)
         buffer = bytearray(attribute + _ATTRIBUTE.size)
@@ -161,6 +164,6 @@ _kernels: Table[tuple[Config | StartsConfig, int, int], Kernel] = Table()
 def find_kernel(
     config: Config | StartsConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]
 ) -> Kernel:
-    """The kernel of a configuration on the current device, loaded once; `sample` makes the arguments of a call."""
+    """Return the kernel of a configuration on the current device, loaded once; `sample` returns arguments of a call."""
     key = config, arch, device
     return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, sample()))

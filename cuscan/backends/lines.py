@@ -1,4 +1,4 @@
-"""The scan of all lines of a request, a group of units at a time, so that memory stays bounded."""
+"""Scan all lines of a request, a group of units at a time, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**20  # bytes of a field that pass through at a time: what the caches hold
-BUFFER = 512  # elements; of rows that are shorter than its buffer, NumPy makes copies before it works on them
+BLOCK = 2**20  # bytes of a field per pass: what fits in the caches
+BUFFER = 512  # elements; NumPy first copies rows that are shorter than its buffer
 
 
 class Outputs(NamedTuple):
-    """What a scan gives, by lines: no results where the carry alone is asked for."""
+    """The outputs of a scan, by lines; there are no results if the call requests the carry alone."""
 
     results: list[Array]
     last: Array
@@ -44,13 +44,13 @@ def scan_lines(request: ScanRequest, order: Order, algebra: FieldAlgebra, inputs
 
 
 def units_at_a_time(order: Order, most: int) -> int:
-    """Units of a line that pass through together, where at most so many elements are to: a power of two."""
+    """Return the units of a line per pass: a power of two, with at most `most` elements unless one unit has more."""
     units = 1 << max(most // order.unit, 1).bit_length() - 1
     return min(units, PAIRED_SECTION) if order.paired else units
 
 
 def keep_carry(algebra: FieldAlgebra, inputs: Inputs, lines: slice, states: States, carry: list[Array]) -> None:
-    """Put the states that lines end with where the carry goes."""
+    """Store the states at the ends of lines in the arrays of the carry."""
     for field, part in zip(carry, algebra.carry_out(inputs, lines, states), strict=False):  # the last keys have no part
         field[lines] = part
 
@@ -67,7 +67,7 @@ def _scan_group(
     lines, count = window[0].stop - window[0].start, window[1].stop - window[1].start
     elements = tuple(block(part, lines, shape) for part in algebra.lift(inputs, window))
     before = prefixes(algebra.combine, elements, shape, carry, algebra.wide)
-    end = request.shape[request.axis] - window[1].start  # of the elements
+    end = request.shape[request.axis] - window[1].start  # the number of elements from here
     if request.carry_out and 0 < end <= shape.elements:
         states = behind(algebra.combine, elements, shape, before, end - 1, algebra.wide)
         keep_carry(algebra, inputs, window[0], states, outputs.carry)
@@ -88,7 +88,7 @@ def _scan_group(
 
 
 class _Last(NamedTuple):
-    """Where the last elements of lines are, and where their results go, as accumulators."""
+    """Where the last elements of lines are, and the array for their results, as accumulators."""
 
     run: int
     item: int
@@ -103,11 +103,11 @@ def _walk(
     results: list[Array],
     last: _Last | None,
 ) -> None:
-    """Take the items one by one; results are (lines, warp scans, lanes, items)."""
+    """Scan the items one by one; results have shape (lines, warp scans, lanes, items)."""
     combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
     _, scans, _, items = results[0].shape
     alone = None if before.exists else (slice(None, None, scans), 0)  # the elements that nothing precedes
-    in_new = shows_before or isinstance(running[0], Noted)  # few elements take NumPy longer in place
+    in_new = shows_before or isinstance(running[0], Noted)  # NumPy takes longer in place for few elements
     places = algebra.split(tuple(results))
     dtypes = [spec.dtype for spec in request.results] * (len(places) // len(results))
 

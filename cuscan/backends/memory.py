@@ -1,7 +1,7 @@
-"""Device memory that a backend works with: of CUDA's own allocator, in the order of a stream.
+"""Device memory that a backend keeps, from CUDA's own allocator, in stream order.
 
-torch has pools for graphs, and what is allocated while it warms one up is expected to be a result or to be gone; so
-what stays from call to call is not of torch's.
+torch has pools for graphs, and expects everything allocated during a graph's warm-up to be a result or freed. So memory
+that outlives a call does not come from torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
 
 
 class _Allocated:
-    """Memory that is freed in the order of its stream, which it keeps alive."""
+    """Memory freed in the order of its stream, which it keeps alive."""
 
     def __init__(self, nbytes: int, stream: int, stream_owner: Any) -> None:
         self.pointer = int(cupy.cuda.runtime.mallocAsync(nbytes, stream))
@@ -33,25 +33,25 @@ class _Allocated:
 
     def __del__(self) -> None:
         if hasattr(self, "_free"):
-            with contextlib.suppress(Exception):  # the process ends
+            with contextlib.suppress(Exception):  # may fail while the process exits
                 self._free(self.pointer, self._stream)
 
 
 def allocated(nbytes: int, place: Place, stream: int) -> Memory:
-    """Memory for the work on a stream from now on."""
+    """Allocate memory for later work on a stream."""
     library, device = place
     try:
         owner = _Allocated(nbytes, stream, library.stream_owner(device))
         return Memory(nbytes, owner.pointer, owner)
-    except (MemoryError, RuntimeError):  # the library may have more, or give back what it keeps for later
+    except (MemoryError, RuntimeError):  # the library may have more memory, or return what it caches
         scratch = library.scratch(nbytes, device)
         return Memory(nbytes, library.pointer(scratch), scratch)
 
 
 def cleared(nbytes: int, place: Place, stream: int) -> Memory:
-    """The same, all zeros.
+    """Allocate memory filled with zeros.
 
-    Not by a kernel: a launch takes its first ticket before it waits for what the kernel before it has stored.
+    No kernel clears it: a launch takes its first ticket before it waits for what the previous kernel stores.
     """
     memory = allocated(nbytes, place, stream)
     cupy.cuda.runtime.memsetAsync(memory.pointer, 0, nbytes, stream)

@@ -1,6 +1,6 @@
-"""NumPy calls as a list that is made once and run again and again on the same memory: a program.
+"""A program: a list of NumPy calls, recorded once and then run repeatedly on the same memory.
 
-Nothing is looked up, allocated or decided in a run, and each call is in the form that takes NumPy the least time.
+A run looks up, allocates and decides nothing, and each call has the form that is fastest in NumPy.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Step(NamedTuple):
-    """`make(written, *read)` is a call without arguments; a decision writes nothing.
+    """A recorded call. `make(written, *read)` returns it without arguments; a decision writes nothing.
 
-    `by_element`: each element that it writes depends on those in the same place alone.
+    `by_element`: each element that it writes depends only on elements at the same index.
     """
 
     make: Callable[..., Callable[[], Any]]
@@ -28,29 +28,29 @@ class Step(NamedTuple):
 
 
 class Program:
-    """Calls in the order in which they were noted, and what was found out about values meanwhile."""
+    """Recorded calls in order, and the decisions on values between them."""
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._calls: list[Callable[[], Any]] = []
-        self.quiet = _quiet_context()  # None where calls may look at the context
+        self.quiet = _quiet_context()  # None if calls may read the context
 
     def note(self, make: Callable[..., Any], written: Array, *read: Any, by_element: bool = False) -> None:
-        """A call for every run."""
+        """Record a call."""
         self._steps.append(Step(make, written, read, by_element))
 
     def copy(self, target: Array, value: Any) -> None:
-        """A copy for every run."""
+        """Record a copy."""
         self.note(_copying, *simplified(target, value), by_element=True)
 
     def decide(self, flag: Array) -> bool:
-        """The truth of a flag: a run in which it differs is not like this one."""
+        """Return the truth of a flag, and record it: a run whose flag differs stops there."""
         found = bool(flag)
         self._steps.append(Step(lambda _, flag: partial(_expect, flag.item, found), None, (flag,)))
         return found
 
     def finish(self, results: Iterable[Array]) -> None:
-        """Nothing more is noted, and what neither decides nor is in a result is left out."""
+        """End the recording, and drop calls that affect neither decisions nor results."""
         needed: dict[int, list[Array]] = {}
         steps: list[Step] = []
 
@@ -71,7 +71,7 @@ class Program:
         self._steps = []
 
     def run(self) -> bool:
-        """Make all calls again; False, as soon as a flag differs."""
+        """Repeat all calls; return False as soon as a flag differs."""
         try:
             if self.quiet is None:
                 with np.errstate(all="ignore"):
@@ -88,7 +88,7 @@ class Program:
 
 
 def _quiet_context() -> contextvars.Context | None:
-    """A context in which NumPy does not warn, which is entered like a call; None where that is up to the thread."""
+    """Return a context in which NumPy does not warn; None if NumPy's error state belongs to the thread instead."""
     before, context = np.seterr(all="warn"), contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     is_apart = np.geterr()["invalid"] == "warn"
@@ -101,7 +101,7 @@ def _copying(target: Array, value: Any) -> Callable[[], Any]:
 
 
 def _separate(steps: list[Step]) -> None:
-    """Where a call works in place, have the one before it write elsewhere: NumPy takes longer in place."""
+    """If a call works in place, let the previous call write elsewhere: NumPy is slower in place."""
     for i in range(1, len(steps)):
         before, step = steps[i - 1], steps[i]
         written = step.written
@@ -115,12 +115,12 @@ def _separate(steps: list[Step]) -> None:
 
 
 def _is_same(one: Any, other: Array) -> bool:
-    """Whether two arrays are the same view of the same memory."""
+    """Return whether two arrays are the same view of the same memory."""
     return isinstance(one, np.ndarray) and one.__array_interface__ == other.__array_interface__
 
 
 class _OtherwiseError(Exception):
-    """A decision was another one before."""
+    """A decision differs from the recorded one."""
 
 
 def _expect(flag: Callable[[], bool], found: bool) -> None:
@@ -135,7 +135,7 @@ def _owner(array: Array) -> int:
 
 
 def simplified(*arrays: Any) -> tuple[Any, ...]:
-    """The operands of an elementwise call, the one that is written first, without axes that make NumPy slower."""
+    """Return the operands of an elementwise call, the written one first, without axes that make NumPy slower."""
     shape = arrays[0].shape
     numbers = [not isinstance(array, np.ndarray) or (array.size == 1 and array.shape != shape) for array in arrays]
     if any(not number and array.shape != shape for array, number in zip(arrays, numbers, strict=True)):

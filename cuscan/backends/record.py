@@ -1,7 +1,7 @@
-"""Arrays that note what is called on them, so that it can be called again.
+"""Arrays that record the calls made on them, so that the calls can be repeated.
 
-Of a small scan, most of the time goes into finding out which NumPy calls it takes. `Noted` arrays go through the code
-of any scan, and leave a `Program` behind.
+A small scan spends most of its time deciding which NumPy calls to make. `Noted` arrays pass through the code of any
+scan and leave a `Program` behind.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from cuscan.backends.program import Array, Program, simplified
 
 
 class NotNotedError(Exception):
-    """Something was asked of an array that no list of calls says."""
+    """A call on an array that no list of calls can express."""
 
 
 def zeros(program: Program, shape: tuple[int, ...], dtype: Any) -> Noted:
-    """Memory of a program; what is in it may differ from run to run."""
+    """Return zeroed memory of a program; its contents may differ from run to run."""
     return wrap(program, np.zeros(shape, dtype))
 
 
 def wrap(program: Program, array: Any) -> Noted:
-    """An array of a program."""
+    """Return an array as part of a program."""
     noted = np.asarray(array).view(Noted)
     noted.program = program
     return noted
 
 
 def plain(thing: Any) -> Any:
-    """An array without its program; lists and tuples of them, too."""
+    """Return an array without its program, or a list or tuple of such arrays."""
     if isinstance(thing, Noted):
         return thing.view(np.ndarray)
     return type(thing)(map(plain, thing)) if type(thing) in (list, tuple) else thing
 
 
 def opaque(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of arrays that is noted as one call, since it may do whatever it likes."""
+    """Return a function of arrays as one that is recorded as a single call, since it may do anything."""
 
     def call(*arrays: Array) -> Array:
         program = next((array.program for array in arrays if isinstance(array, Noted)), None)
         if program is None:
             return function(*arrays)
-        program.quiet = None  # the function may look at the context
+        program.quiet = None  # the function may read the context
         given = plain(arrays)
         result = np.asarray(function(*given))
         program.note(lambda out, *read: lambda: np.copyto(out, function(*read)), result, *given)
@@ -55,7 +55,7 @@ def opaque(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def alike(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arrays of one program, if one of them is of a program: what others hold is the same in all runs."""
+    """Return all arrays as parts of one program if any of them is: the others have the same contents in all runs."""
     program = next((array.program for array in arrays if isinstance(array, Noted)), None)
     if program is None:
         return arrays
@@ -63,7 +63,7 @@ def alike(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 class Noted(np.ndarray[Any, Any]):
-    """An array of a program. Views of it are such arrays; what is computed from it is noted, and such an array."""
+    """An array of a program. Views of it, and results of recorded calls on it, are such arrays, too."""
 
     program: Program
 
@@ -74,7 +74,7 @@ class Noted(np.ndarray[Any, Any]):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         program = next(a.program for a in (*inputs, *(out or ())) if isinstance(a, Noted))
         if method == "reduce" and keywords.get("axis", 0) is None and inputs[0].flags.c_contiguous:
-            return ufunc.reduce(inputs[0].reshape(-1))  # the same, and faster
+            return ufunc.reduce(inputs[0].reshape(-1))  # equivalent, and faster
         function = getattr(ufunc, method)
         given = [plain(thing) for thing in inputs]
         if any(isinstance(thing, list | tuple) for thing in given):
@@ -88,7 +88,7 @@ class Noted(np.ndarray[Any, Any]):
         if method == "__call__" and not keywords:
             result, *given = simplified(result, *[_as_array(thing, given) for thing in given])
             function = ufunc
-        # A keyword takes NumPy as long as the work on a hundred elements, but these two want it.
+        # A keyword costs NumPy as much time as a hundred elements, but these two ufuncs require it.
         if function is ufunc and ufunc not in (np.maximum, np.minimum):
             program.note(lambda out, *read: partial(ufunc, *read, out), result, *given, by_element=True)
         elif method == "reduce" and not keywords:
@@ -106,7 +106,7 @@ class Noted(np.ndarray[Any, Any]):
         raise NotNotedError(function)
 
     def _copied(self, result: Array) -> Noted:
-        """A new array with the elements of this one, in the same order."""
+        """Return a new array with the elements of this one, in the same order."""
         self.program.copy(result.reshape(self.shape), plain(self))
         return wrap(self.program, result)
 
@@ -140,13 +140,13 @@ class Noted(np.ndarray[Any, Any]):
 
 
 def _as_array(thing: Any, others: list[Any]) -> Any:
-    """A number as an array of the type that it has beside the others."""
+    """Return a number as an array of the dtype that it has in a call with the others."""
     arrays = [other for other in others if isinstance(other, np.ndarray)]
     return thing if isinstance(thing, np.ndarray) else np.asarray(thing, np.result_type(thing, *arrays))
 
 
 def _place(key: Any) -> Any:
-    """What is a view of an array, if it is of no dimension, too."""
+    """Return an index that gives a view even if the result has no dimensions."""
     keys = key if isinstance(key, tuple) else (key,)
     if any(isinstance(part, np.ndarray | list) for part in keys):
         raise NotNotedError("places that depend on values")
@@ -165,7 +165,7 @@ def _put_where(program: Program, target: Array, value: Any, where: Array) -> Non
         return partial(np.copyto, target, value, "unsafe", where)
 
     target, value, where = simplified(target, plain(value), where)
-    program.note(make, target, value, where, target)  # it stays what it is elsewhere
+    program.note(make, target, value, where, target)  # elements elsewhere keep their values
 
 
 def _copy(program: Program, target: Any, value: Any, casting: str = "same_kind", where: Any = None) -> None:
@@ -177,7 +177,7 @@ def _copy(program: Program, target: Any, value: Any, casting: str = "same_kind",
 
 
 def _concatenate(program: Program, parts: Any) -> Noted:
-    """Along the first axis."""
+    """Concatenate along the first axis."""
     given = [plain(part) for part in parts]
     whole, first = np.concatenate(given), 0
     for part in given:
@@ -191,7 +191,7 @@ def _stack(program: Program, parts: Any) -> Noted:
 
 
 def _repeat(program: Program, array: Any, count: int) -> Noted:
-    """Of one axis."""
+    """Repeat elements of a one-dimensional array."""
     repeated = np.repeat(plain(array), count)
     program.copy(repeated.reshape(-1, count), plain(array)[:, None])
     return wrap(program, repeated)

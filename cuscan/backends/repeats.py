@@ -1,4 +1,4 @@
-"""Calls that are kept, launches and NumPy's: a call that is like an earlier one is a lookup."""
+"""Stored calls, on GPUs and in NumPy: a call that is similar to an earlier one costs one lookup."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Results = tuple[Any, ...]
 
 
 class Repeatable(Protocol):
-    """Everything about a call that the addresses and values of its arguments do not change.
+    """A call, with everything that addresses and values of its arguments do not change.
 
-    `like`: what tells its arrays from others, see `Library.liken`, once a like call came.
+    `like`: the function that recognises its arrays (see `Library.liken`), set once a similar call has run.
     """
 
     like: Like | None
@@ -24,15 +24,15 @@ class Repeatable(Protocol):
         """Run a call on the arrays that it reads and those that it writes, with the addresses of both."""
 
 
-launches: Table[Any, Repeatable] = Table()  # those of earlier calls on GPUs
-calls: Table[Any, Repeatable] = Table()  # the same in NumPy, which look up no addresses
-latest: Table[Any, tuple[Like, Repeatable]] = Table()  # of those that differ in little, the one that ran last
+launches: Table[Any, Repeatable] = Table()  # of earlier calls on GPUs
+calls: Table[Any, Repeatable] = Table()  # of earlier calls in NumPy, which need no addresses
+latest: Table[Any, tuple[Like, Repeatable]] = Table()  # the last launch for each short key
 
 
 def repeat(
     flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], outs: tuple[Any, ...] | None, initial: Any
 ) -> tuple[Any, Results | None]:
-    """Run a call if a like one ran before; else what like calls are to be kept by, None where they are not."""
+    """Run a call if a similar one ran before; otherwise return the key for storing it, or None if it is not stored."""
     first = arrays[0]
     every = arrays if outs is None else arrays + outs
     library = first.library if type(first) is ArrayView else find_library(first, roles[0])
@@ -44,7 +44,7 @@ def repeat(
         short = flags, roles, initial is None, len(every), first.shape, first.dtype, mode
         try:
             before = latest.get(short)
-        except TypeError:  # an argument that cannot be hashed
+        except TypeError:  # an unhashable argument
             return None, None
         if before is not None:
             pointers = before[0](every)
@@ -54,12 +54,12 @@ def repeat(
     if found is None:
         return None, None
     facts, pointers = found
-    # Flat, as facts are: a tuple that is kept in a key costs the garbage collector time. The types of initial values
-    # tell a tracer of JAX, which must reach the framework, from a number.
+    # Flat, as facts are: a tuple inside a stored key costs the garbage collector time. The types of initial values
+    # distinguish a tracer of JAX, which must reach the framework, from a number.
     key = *flags, roles, _types_of(initial), outs is None, *facts
     try:
         launch = (launches if pointers else calls).get(key)
-    except TypeError:  # an argument that cannot be hashed
+    except TypeError:  # an unhashable argument
         return None, None
     if launch is None:
         return key, None
@@ -73,15 +73,15 @@ def _types_of(initial: Any) -> Any:
 
 
 def find(flags: Flags, roles: tuple[str, ...], arrays: tuple[Any, ...], initial: Any) -> Repeatable | None:
-    """What is kept of calls like one without `out`, on arrays of a library that keeps them."""
+    """Return the stored launch of calls similar to this one without `out`, or None."""
     library = find_library(arrays[-1], roles[-1])
     found = library.look(arrays) if library else None
     return None if found is None else launches.get((*flags, roles, _types_of(initial), True, *found[0]))
 
 
 def _put_first(launch: Repeatable, library: Library, arrays: tuple[Any, ...], short: Any, before: Any) -> None:
-    """Have `latest` show the launch of a call that is found by its facts."""
-    if launch.like is None or (before is not None and launch.like is before[0]):  # that is of other modes
+    """Store a launch, which was found by its facts, in `latest`."""
+    if launch.like is None or (before is not None and launch.like is before[0]):  # `like` is for other modes
         launch.like = library.liken(arrays)
     if launch.like is not None:
         keep(latest, short, (launch.like, launch))

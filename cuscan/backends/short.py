@@ -1,7 +1,7 @@
-"""Scans of few elements: the second of like calls notes the NumPy calls that it takes, and later ones make them again.
+"""Scans of few elements: the second similar call records its NumPy calls, and later ones repeat them.
 
-A program holds for the values that it was noted with, and for all that make the same decisions: whether gates give the
-same bits, for example. Others have a program of their own.
+A program is valid for the values of its recording and for all that lead to the same decisions, for example whether
+gates give the same bits. Other values have a program of their own.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from cuscan.dtypes import DTYPES
 from cuscan.kept import Table
 from cuscan.request import ScanRequest
 
-MOST = 2**13  # elements; of more of them, the calls themselves take the time
-MOST_IDLE = 128  # programs that no call uses
-MOST_LIKE = 4  # programs of like calls, by the decisions that values make
+MOST = 2**13  # elements; for more, the time is in the calls themselves
+MOST_IDLE = 128  # stored programs that no call is using
+MOST_LIKE = 4  # programs of similar calls, one for each outcome of the decisions
 
 Start = tuple[Any, ...] | None
 Scan = Callable[[Inputs, Start, list[Array]], Outputs]
 
 
 def is_short(request: ScanRequest) -> bool:
-    """Whether a request is for `ShortScan`: not if its states are NumPy structures, which are of several types."""
+    """Return whether `ShortScan` can run a request: not if states are NumPy structures, whose fields differ in type."""
     return 0 < math.prod(request.shape) <= MOST and not request.op.dtypes
 
 
 class ShortScan:
-    """What is kept of a request's scans. `scan`: what runs them, on arrays of any kind."""
+    """The stored programs of a request's scans. `scan` runs a scan on arrays of any kind."""
 
     def __init__(self, request: ScanRequest, scan: Scan) -> None:
         self._request, self._scan, self._was_called = request, scan, False
 
     def __call__(self, inputs: Inputs, start: Start, outs: list[Array]) -> Outputs:
-        """Scan arrays as `evaluate` has them."""
-        if not self._was_called:  # to note the calls takes as long as ten scans, which one of a kind does not return
+        """Scan arrays, as `evaluate` does."""
+        if not self._was_called:  # a recording costs as much as ten scans, too much for a call that never repeats
             self._was_called = True
             return self._scan(inputs, start, outs)
         kept = _idle.pop(self, None) or []
@@ -61,7 +61,7 @@ class ShortScan:
             except NotNotedError:
                 return self._scan(inputs, start, outs)
             kept.append(program)
-        if program is not kept[0]:  # the likeliest is tried first
+        if program is not kept[0]:  # try the likeliest first
             kept.remove(program)
             kept.insert(0, program)
         _idle[self] = kept
@@ -71,7 +71,7 @@ class ShortScan:
 
 
 class _Noting:
-    """A program of a request, and its arrays: those that it reads and those that it writes."""
+    """A program of a request, with the arrays that it reads and those that it writes."""
 
     def __init__(self, request: ScanRequest, inputs: Inputs, start: Start) -> None:
         self._request, self._program = request, Program()
@@ -96,13 +96,13 @@ class _Noting:
         self._done: Outputs
 
     def _along(self, length: int, like: Array) -> Noted:
-        """An array of the request's shape, but for its length, in which lines are contiguous in scan direction."""
+        """Return an array like the request's, but `length` long; its lines are contiguous in scan direction."""
         lines = zeros(self._program, (*others_of(self._request), length), like.dtype)
         whole: Noted = np.moveaxis(lines[..., ::-1] if self._request.reverse else lines, -1, self._request.axis)
         return whole
 
     def begin(self, scan: Scan, inputs: Inputs, start: Start, outs: list[Array]) -> Outputs:
-        """Scan for the first time, and note how."""
+        """Scan for the first time, and record the calls."""
         length = self._request.shape[self._request.axis] + self._request.include_initial
         self._read(inputs, start)
         results: list[Array] = [self._along(length, out) for out in outs]
@@ -111,17 +111,17 @@ class _Noting:
         return self._written(outs)
 
     def run(self, inputs: Inputs, start: Start, outs: list[Array]) -> Outputs | None:
-        """Scan again; None if these values are not like those."""
+        """Scan again; return None if these values lead to other decisions."""
         self._read(inputs, start)
         return self._written(outs) if self._program.run() else None
 
     def _read(self, inputs: Inputs, start: Start) -> None:
-        for place, key, value in zip(self._places, self._keys, _listed(inputs, start)):  # noqa: B905  # alike calls
+        for place, key, value in zip(self._places, self._keys, _listed(inputs, start)):  # noqa: B905  # equally long
             place[...] = value if key is None else value[key]
 
     def _written(self, outs: list[Array]) -> Outputs:
         results, last, carry = self._done
-        for out, result in zip(outs, results):  # noqa: B905  # strict= takes time
+        for out, result in zip(outs, results):  # noqa: B905  # strict= costs time
             out[...] = result
         if self._request.last is None and not carry:
             return Outputs(outs, last, carry)
@@ -129,10 +129,10 @@ class _Noting:
 
 
 def _listed(inputs: Inputs, start: Start) -> list[Any]:
-    """All that a scan reads."""
+    """Return all arrays that a scan reads."""
     values, mask, segments, row_initial, carry = inputs
     beside = [array for array in (mask, segments, row_initial) if array is not None]
     return [*values, *beside, *carry, *(start or ())]
 
 
-_idle: Table[ShortScan, list[_Noting]] = Table()  # what no thread uses, the latest last
+_idle: Table[ShortScan, list[_Noting]] = Table()  # programs that no thread is using, the latest last

@@ -1,8 +1,8 @@
-"""The steps that the defined order (order.py) is made of: states are tuples of arrays, a field each.
+"""The steps of the defined order (order.py), over states that are tuples of arrays, one per field.
 
-They lie along the first axis, so that every step is a call on long pieces of memory.
+Positions lie along the first axis, so every step is a NumPy call on long contiguous memory.
 
-What does not exist, because nothing precedes it, is never combined: at such places there is some state or other.
+A position that nothing precedes holds an arbitrary state, which no step combines.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ States = tuple[Array, ...]
 
 
 class Combine:
-    """An operator over states, `function(earlier, later, out)`: `out` may be arrays to put the result in, or None.
+    """An operator over states, `function(earlier, later, out)`: `out` holds arrays for the result, or is None.
 
-    The first `hidden` fields are in no result; `shown(earlier, later, out)` is the operator on the others, of earlier
-    states without the hidden ones, in whose place `out` may be.
+    The first `hidden` fields appear in no result. `shown(earlier, later, out)` combines the other fields; its `earlier`
+    has no hidden fields, and may also be `out`.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Combine:
         return self._function(earlier, later, out)
 
     def into(self, earlier: States, later: States, out: States) -> None:
-        """Combine, and put the result in `out`."""
+        """Combine, and store the result in `out`."""
         put(self._function(earlier, later, out), out)
 
 
 def at(states: States, place: Any) -> States:
-    """All fields at a place."""
+    """Index all fields."""
     if len(states) == 1:  # a generator takes longer than NumPy
         return (states[0][place],)
     if len(states) == 2:
@@ -52,32 +52,32 @@ def at(states: States, place: Any) -> States:
 
 
 def cast(states: States, dtypes: tuple[Any, ...]) -> States:
-    """Copies of all fields, in types."""
+    """Return copies of all fields in the given dtypes."""
     return tuple(part.astype(dtype) for part, dtype in zip(states, dtypes, strict=True))
 
 
 def turned(states: States) -> States:
-    """All fields with their axes exchanged, contiguous."""
+    """Return all fields transposed and contiguous."""
     return tuple([part.T.copy() if min(part.shape) > 1 else part.reshape(part.shape[::-1]) for part in states])
 
 
 def by_line(states: States, count: int) -> States:
-    """All fields of so many neighbours each, side by side, as (neighbours, others)."""
+    """Return all fields as (count, others), where `count` neighbours form a column."""
     return tuple([part.reshape(-1, count).T for part in states])
 
 
 def flat(states: States, like: States) -> States:
-    """The way back, in the dtypes of other states."""
+    """Invert `by_line`, in the dtypes of the states `like`."""
     return tuple(part.T.reshape(-1).astype(of.dtype, copy=False) for part, of in zip(states, like, strict=True))
 
 
 def shifted(inclusive: States) -> States:
-    """From inclusive scans to what precedes each place; nothing precedes the first."""
+    """Turn inclusive scans into what precedes each position; nothing precedes the first."""
     return tuple(np.concatenate([part[:1], part[:-1]]) for part in inclusive)
 
 
 def after(combine: Combine, before: States, inclusive: States, alone: Any = None) -> States:
-    """What precedes each place: what precedes its block, and then what an inclusive scan has before it in the block.
+    """Combine what precedes each block with what precedes each position in its block, from inclusive scans of blocks.
 
     Nothing precedes the blocks `alone`.
     """
@@ -92,7 +92,7 @@ def after(combine: Combine, before: States, inclusive: States, alone: Any = None
 
 
 def pairs(combine: Combine, totals: States) -> list[States]:
-    """Totals, and those of blocks of 2, 4, ... of them."""
+    """Return the totals, followed by the totals of blocks of 2, 4, ... of them."""
     levels = [totals]
     while (count := len(levels[-1][0]) // 2 * 2) > 0:
         even, odd = (at(levels[-1], slice(first, count, 2)) for first in (0, 1))
@@ -101,10 +101,10 @@ def pairs(combine: Combine, totals: States) -> list[States]:
 
 
 def before_in_pairs(combine: Combine, before: States | None, levels: list[States]) -> States:
-    """What precedes each total: `before`, and then the blocks that its number is made of, the largest first."""
+    """Return what precedes each total: `before`, then a block for each set bit of its number, the largest first."""
     count = len(levels[0][0])
     so_far = at(levels[-1], slice(1)) if before is None else at(before, None)
-    for level in reversed(range(len(levels))):  # what precedes blocks of twice the size, then each half
+    for level in reversed(range(len(levels))):  # from what precedes a block to what precedes each of its halves
         size = -(-count >> level)
         odd = size // 2
         halves = tuple([np.empty_like(part, shape=(size, *part.shape[1:])) for part in so_far])
@@ -120,13 +120,13 @@ def before_in_pairs(combine: Combine, before: States | None, levels: list[States
 
 
 def kogge_stone(combine: Combine, states: States) -> States:
-    """The inclusive scan by doubling distances; after each, twice as many of the first places are done."""
+    """Return the inclusive scan by doubling distances; each step doubles the number of finished positions."""
     count = len(states[0])
     if count == 1:
         return states
     done = empty_like(states)
     put(at(states, 0), at(done, 0))
-    now, distance = at(states, slice(1, None)), 1  # of the places that are not done
+    now, distance = at(states, slice(1, None)), 1  # of the unfinished positions
     while distance < count:
         ended = slice(distance, min(2 * distance, count))
         combine.into(at(done, slice(ended.stop - distance)), at(now, slice(distance)), at(done, ended))
@@ -137,19 +137,19 @@ def kogge_stone(combine: Combine, states: States) -> States:
 
 
 def empty_like(states: States) -> States:
-    """Contiguous arrays of these shapes."""
+    """Return contiguous arrays of the same shapes and dtypes."""
     return tuple([np.empty_like(part, order="C") for part in states])
 
 
 def put(states: States, out: States) -> None:
-    """States where they belong, if they are not there already."""
+    """Copy states to `out`, except fields that are already there."""
     for part, field in zip(out, states, strict=True):
         if part is not field:
             part[...] = field
 
 
 def fold(combine: Combine, states: States) -> States:
-    """The inclusive scan from left to right."""
+    """Return the inclusive scan from left to right."""
     parts = tuple([part if part.flags.c_contiguous else part.copy() for part in states])
     folded = empty_like(parts)
     before = at(folded, 0)

@@ -1,8 +1,8 @@
-"""The defined order (order.py) in few NumPy calls: states are tuples of arrays, a field each.
+"""The defined order (order.py) in few NumPy calls, over states that are tuples of arrays, one per field.
 
-Elements lie as (items, warp scans, lanes), and what the items of a lane add up to as (lanes, warp scans): so every step
-of the order is a call on long pieces of memory. What does not exist, because nothing precedes it, is never combined: at
-such places there is some state or other, which the first element of a line then replaces.
+Elements have shape (items, warp scans, lanes), and the totals of a lane's items (lanes, warp scans), so every step of
+the order is a NumPy call on long contiguous memory. A position that nothing precedes holds an arbitrary state, which no
+step combines; the first element of a line replaces it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Shape(NamedTuple):
-    """The levels of a group of units, no larger than so many elements ask for."""
+    """The levels of a group of units, no larger than `n` elements need."""
 
     units: int
     warps: int
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
     @property
     def scans(self) -> int:
-        """Warp scans."""
+        """The number of warp scans."""
         return self.units * self.warps * self.vectors
 
     @property
@@ -63,10 +63,10 @@ class Shape(NamedTuple):
 
 
 def block(part: Array, lines: int, shape: Shape) -> Array:
-    """The elements of (lines, n) as (items, warp scans of all lines, lanes)."""
+    """Return the elements of (lines, n) as (items, warp scans of all lines, lanes)."""
     n = part.shape[1]
     runs, rest = divmod(n, shape.items)
-    if n != shape.elements and not rest:  # no stored result depends on what is behind
+    if n != shape.elements and not rest:  # no stored result depends on the padding
         blocked = np.zeros_like(part, order="C", shape=(shape.items, lines, shape.scans * shape.lanes))
         blocked[..., :runs] = part.reshape(lines, runs, shape.items).transpose(2, 0, 1)
         return blocked.reshape(shape.items, -1, shape.lanes)
@@ -80,12 +80,12 @@ def block(part: Array, lines: int, shape: Shape) -> Array:
 
 
 def spread(part: Array, shape: Shape) -> Array:
-    """A view of (lines, elements) as (lines, warp scans, lanes, items)."""
+    """Return a view of (lines, elements) as (lines, warp scans, lanes, items)."""
     return part.reshape(len(part), shape.scans, shape.lanes, shape.items)
 
 
 class Carry:
-    """What precedes some units of lines: the sections before, and what came before in the section."""
+    """What precedes some units of lines: the sections before, and what came earlier in the section."""
 
     def __init__(self, combine: Combine, order: Order, initial: States | None) -> None:
         self.paired = order.paired
@@ -93,18 +93,18 @@ class Carry:
         self._sections = initial
         self._groups: list[States] = []  # totals, in this section
         self._units: States = ()  # totals, in this group
-        self._blocks: list[tuple[int, States]] = []  # of a paired order: totals in this section, of so many units
+        self._blocks: list[tuple[int, States]] = []  # for a paired order: number of units and totals, in this section
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing has passed, and nothing came in."""
+        """Return whether no units have passed and nothing came in."""
         return self._sections is None and not (self._groups or self._units or self._blocks)
 
     def pass_units(self, totals: States) -> tuple[States, bool]:
-        """What precedes each of the next units, and whether anything precedes the first of them.
+        """Return what precedes each of the next units, and whether anything precedes the first of them.
 
-        They are whole groups, or a power of two that divides a group (of a paired order, a section); or the last ones
-        of all.
+        They must be whole groups, or a power of two that divides a group (for a paired order, a section), or the last
+        units of all.
         """
         if self.paired:
             return self._pass_pairs(totals)
@@ -134,7 +134,7 @@ class Carry:
         return at(befores, slice(count - new, None)), exists
 
     def _pass_groups(self, totals: States) -> tuple[States, bool]:
-        """The same for more than a group, within a section: groups lie side by side."""
+        """Pass more than a group, within a section: groups lie side by side."""
         combine, passed, lines = self._combine, len(self._groups), totals[0].shape[1]
         count = len(totals[0]) // GROUP
         whole = at(totals, slice(count * GROUP))
@@ -163,7 +163,7 @@ class Carry:
         return tuple(map(np.concatenate, zip(befores, rest, strict=True))), exists
 
     def _before_group(self) -> States | None:
-        """None where nothing precedes."""
+        """Return what precedes the group, or None if nothing does."""
         if not self._groups:
             return self._sections
         groups = tuple(np.stack(parts) for parts in zip(*self._groups, strict=True))
@@ -187,11 +187,12 @@ class Carry:
 
 
 class Prefixes(NamedTuple):
-    """What precedes each thread's items, and what that is made of.
+    """What precedes each thread's items, with its parts.
 
-    `threads`: as (warp scans, lanes), without the hidden fields, in memory of its own. `units`: what precedes each unit
-    of each line, in the carry's type; for the first one something does if it `exists`. `warps`: what precedes each warp
-    in its unit; `runs`: what precedes each run in its warp (of a paired order, in its unit), as (lanes, warp scans).
+    `threads` has shape (warp scans, lanes), lacks the hidden fields, and has memory of its own. `units` is what
+    precedes each unit of each line, in the carry type; `exists` is whether anything precedes the first one. `warps` is
+    what precedes each warp in its unit. `runs`, of shape (lanes, warp scans), is what precedes each run in its warp, or
+    for a paired order in its unit.
     """
 
     threads: States
@@ -202,7 +203,7 @@ class Prefixes(NamedTuple):
 
 
 def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
-    """What precedes what in some units; their totals, of dtypes `wide`, pass the carry."""
+    """Return what precedes the threads, warps and units; pass the units' totals, of dtypes `wide`, to the carry."""
     totals = at(elements, 0)
     for i in range(1, shape.items):
         totals = combine(totals, at(elements, i))
@@ -247,9 +248,9 @@ def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wid
 
 
 def _threads(combine: Combine, before: States, runs: States) -> States:
-    """What precedes blocks, and then what precedes runs in them; without what is hidden.
+    """Combine what precedes blocks with what precedes runs in them, without hidden fields.
 
-    Rows lie as far from each other as no power of two: else few places in the caches would hold them.
+    The distance between rows is not a power of two, which would map them to few places in the caches.
     """
     lanes, scans = runs[0].shape
     parts = runs[combine.hidden :]
@@ -263,9 +264,9 @@ def _threads(combine: Combine, before: States, runs: States) -> States:
 def behind(
     combine: Combine, elements: States, shape: Shape, before: Prefixes, position: int, wide: tuple[Any, ...]
 ) -> States:
-    """What lines add up to, up to an element of the group of units, in the carry's type.
+    """Return the total of each line up to an element of the group of units, in the carry type.
 
-    It is what the units before add up to, and then, in one step, the unit up to the element.
+    It combines what precedes the unit, in one step, with the total of the unit up to the element.
     """
     unit, warp, vector, lane, item = (int(i) for i in np.unravel_index(position, shape))
     scans = slice((unit * shape.warps + warp) * shape.vectors + vector, None, shape.scans)

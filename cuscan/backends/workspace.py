@@ -1,15 +1,15 @@
-"""Device memory for tile states, and for the bits that offsets of segments become, kept from call to call.
+"""Device memory kept between calls, for tile states and for the bits that segment offsets become.
 
-One workspace a stream for states: launches in a stream run one after the other, and each leaves the workspace
-ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call seen: 8 to
-32 bytes for every 16 to 32 KiB that a scan along a contiguous axis reads, up to 161 bytes a KiB along
-other axes. A stream has another one for bits, an eighth of a byte for each element along the axis, which
-every call writes anew: what it holds must never be taken for states. CUDA gives the handle of a stream that was
-destroyed, though still at work, to the next one, which may run beside it; so the workspace keeps its stream
-alive. Of more than 64 workspaces those of idle streams are let go.
+Each stream has one workspace for states: launches on a stream run one after the other, and each leaves the workspace
+ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call so far: 8 to 32 bytes for
+every 16 to 32 KiB that a scan along a contiguous axis reads, and up to 161 bytes per KiB along other axes. A stream has
+a second workspace for bits, an eighth of a byte per element along the axis. Every call overwrites it, so it must never
+serve as states. CUDA reuses the handle of a destroyed stream whose work may still run, and the next stream may overlap
+with that work; so the workspace keeps its stream alive. Beyond 64 workspaces, those of idle streams are released.
 
-The states of a call that is captured are in memory that stays with its graph (graphs.py). Where there is none, they are
-in the graph's own memory, cleared by each replay, as the graph may use it for other things; so are bits, uncleared.
+The states of a captured call are in memory that stays with its graph (graphs.py). If there is none, they are in the
+graph's own memory, which the graph may use for other data, so each replay clears them. Bits of captured calls are in
+the graph's own memory, too, and are not cleared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cuscan.backends.memory import Memory, Place, allocated, cleared
 from cuscan.interop.view import Device, DeviceLibrary
 
 _SMALLEST = 1 << 20
-_MANY = 64  # workspaces that are kept, but for those of streams at work
-_PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, a stream in every thread
+_MANY = 64  # workspaces kept, in addition to those of busy streams
+_PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, but a stream per thread
 
 
 class Workspace(NamedTuple):
-    """Device memory; `memory` keeps it alive, and `stream` the stream whose it is.
+    """Device memory; `memory` keeps it alive, and `stream` is the stream that uses it.
 
-    `lock`: of bits that calls of several threads may share, held while a call queues its two launches.
+    `lock` protects bits that several threads may share; a call holds it while it queues its two launches.
     """
 
     nbytes: int
@@ -48,15 +48,15 @@ _lock = threading.Lock()
 
 
 def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states") -> Workspace:
-    """A workspace of at least `nbytes` for the next launch on `stream`; hold it until that is queued, and no longer.
+    """Return a workspace of at least `nbytes` for the next launch on `stream`; hold it just until that is queued.
 
-    A new one for states is cleared, one for bits is not. The legacy default stream (0) cannot be captured.
+    A new workspace for states is cleared; one for bits is not. The legacy default stream (0) cannot be captured.
     """
     place = library, device
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
         return Workspace(*_captured(nbytes, place, stream, purpose))
     thread = None
-    if stream == _PER_THREAD_STREAM:  # the identity of a thread that ended is given to another
+    if stream == _PER_THREAD_STREAM:  # a token, since the id of a thread that ended is reused
         thread = _this_thread.__dict__.setdefault("token", object())
     key = (library, device, stream, thread, purpose)
     found = _workspaces.get(key)
@@ -73,9 +73,9 @@ def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpo
 
 
 def release() -> int:
-    """Give back the memory that no captured call holds; how many bytes. Work that is queued keeps what it uses.
+    """Release the memory that no captured call holds, and return its size in bytes. Queued work keeps what it uses.
 
-    The allocators order what they give out again behind it, stream by stream.
+    The allocators reuse the memory in stream order, behind that work.
     """
     with _lock:
         given = sum(workspace.nbytes for workspace in _workspaces.values())
@@ -84,7 +84,7 @@ def release() -> int:
 
 
 def _made(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Workspace:
-    """A new workspace for what is queued on a stream from now on."""
+    """Make a workspace for work that is queued on a stream from now on."""
     library, device = place
     if purpose == "bits":
         return Workspace(*allocated(nbytes, place, stream), library.stream_owner(device), threading.Lock())
@@ -93,7 +93,7 @@ def _made(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Workspace
 
 
 def _captured(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Memory:
-    """Memory for a launch that is captured into a graph."""
+    """Return memory for a launch that is captured into a graph."""
     taken = graphs.take(nbytes, place, stream) if purpose == "states" else None
     if taken is not None:
         return taken
@@ -106,7 +106,7 @@ def _captured(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Memor
 
 
 def _let_idle_go() -> None:
-    """Forget the workspaces of streams that have nothing to do. A call holds the one that it is about to use."""
+    """Drop the workspaces of idle streams. A call holds the one that it is about to use."""
     for key, workspace in list(_workspaces.items()):
         stream = workspace.stream
         if stream is not None and not cupy.cuda.runtime.streamIsCapturing(stream.ptr) and stream.done:

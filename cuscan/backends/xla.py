@@ -1,7 +1,7 @@
-"""Runs a request on buffers that XLA hands over while its program runs: what is read, and where results go.
+"""Run a request on the buffers that XLA passes while its program runs.
 
-A runner is called with XLA's context, the buffers of the results, of the last states and of the carry, and those that
-are read, in the order of the roles. It does the work, or queues it on XLA's stream, and returns nothing.
+A runner is called with XLA's context, the buffers of the results, of the last states and of the carry, and the buffers
+that it reads, in the order of the roles. It does the work or queues it on XLA's stream, and returns None.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Runner = Callable[..., None]
 
 
 def make_runner(device: str, request: ScanRequest, roles: tuple[str, ...], initial: Any, *, validate: bool) -> Runner:
-    """What runs a request on "cpu" or "cuda"; `validate`: whether offsets on a GPU are checked."""
+    """Return a runner of a request on "cpu" or "cuda"; `validate`: whether to check offsets on a GPU."""
     if device == "cpu":
         return OnHost(request, roles, initial)
     try:
         from cuscan.backends.xla_gpu import OnGpu
-    except MissingDependencyError:  # of another version
+    except MissingDependencyError:  # CuPy has an unsupported version
         raise
     except ImportError as error:
         raise MissingDependencyError(CUPY_MISSING.format(what="x")) from error

@@ -1,4 +1,4 @@
-"""Launches a request on buffers of XLA, on a GPU. Importing this module imports CuPy."""
+"""Launch a request on buffers of XLA, on a GPU. Importing this module imports CuPy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _set_device = cupy.cuda.runtime.setDevice
 
 
 class Memory:
-    """See `interop.view.DeviceLibrary`: what a launch asks of the library of its arrays, where XLA is that library.
+    """The part of `interop.view.DeviceLibrary` that a launch needs, for arrays of XLA.
 
-    XLA runs its streams side by side with all of CuPy's, so memory comes from the driver itself, none of CuPy's pool.
+    XLA's streams overlap with all of CuPy's, so memory comes from the driver itself and not from CuPy's pool.
     """
 
     name = "xla"
@@ -43,10 +43,10 @@ class Memory:
         return pointer
 
     def stream_owner(self, device: Device) -> Any:
-        return None  # XLA has some streams, and keeps them
+        return None  # XLA keeps its few streams alive
 
 
-_MEMORY = cast(DeviceLibrary, Memory())  # all of it that launches ask for
+_MEMORY = cast(DeviceLibrary, Memory())  # launches need no more of a library
 
 
 class OnGpu:
@@ -57,7 +57,8 @@ class OnGpu:
         self._offsets = roles.index("offsets") if validate and "offsets" in roles else None
         self._start = initial_argument(request.kind, initial).tobytes()
         self._launches: dict[tuple[int, ...], Launch] = {}
-        # Compiled ahead, for arrays as XLA makes them: what is wrong is an error of the call, not of XLA's program.
+        # Compile now, for arrays aligned as XLA allocates them, so that errors are raised by the call and not by XLA's
+        # program.
         count = len(roles) + (0 if request.only_carry else len(request.results))
         self._find(_get_device(), len(roles), [0] * (count + (request.last is not None) + len(request.carry_out)))
 
@@ -79,7 +80,7 @@ class OnGpu:
             launch.queue(stream, pointers, self._start)
 
     def _find(self, ordinal: int, read: int, pointers: list[int]) -> Launch:
-        """The launch for arrays on a device, aligned as these; the first so many are read."""
+        """Return the launch for arrays on a device with this alignment; the first `read` of them are read."""
         key = (ordinal, *[pointer % ALIGNMENT for pointer in pointers])
         launch = self._launches.get(key)
         if launch is None:
@@ -99,7 +100,7 @@ _TO_HOST = cupy.cuda.runtime.memcpyDeviceToHost
 
 
 def _placed(request: ScanRequest, read: list[int], written: list[int]) -> ScanRequest:
-    """The request whose arrays begin at these addresses, in the order of its roles."""
+    """Return the request with arrays at these addresses, in the order of its roles."""
     places = iter(read)
 
     def at(spec: ArraySpec, place: int) -> ArraySpec:

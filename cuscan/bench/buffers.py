@@ -19,19 +19,19 @@ from cuscan.interop.numpy import numpy_dtype
 from cuscan.request.carry import carry_fields
 
 CHUNK = 1 << 26  # elements filled at a time
-ALIGNMENT = 256  # bytes; of the memory that GPU libraries hand out
-MISSING = 1 / 16  # of the elements are NaN where NaN is skipped
+ALIGNMENT = 256  # bytes; alignment of memory from GPU libraries
+MISSING = 1 / 16  # share of elements that are NaN if the scan skips NaN
 
 
 class Buffers(NamedTuple):
-    """What one run reads and writes."""
+    """The arrays that one run reads and writes."""
 
     values: tuple[Array, ...]
     outs: tuple[Array, ...]
     mask: Array | None = None
     segments: Array | None = None
     carry: tuple[Array, ...] = ()
-    behind: tuple[Array, ...] = ()  # the carry that goes out
+    behind: tuple[Array, ...] = ()  # the outgoing carry
 
     @property
     def x(self) -> Array:
@@ -40,11 +40,11 @@ class Buffers(NamedTuple):
 
     @property
     def out(self) -> Array:
-        """The result; the first, if there are several."""
+        """The result, or the first of several."""
         return self.outs[0]
 
     def each(self, change: Callable[[Array], Array]) -> Buffers:
-        """The same arrays, seen in another way."""
+        """Return buffers with `change` applied to every array."""
         mask, segments = (None if array is None else change(array) for array in (self.mask, self.segments))
         values, outs, carry, behind = (
             tuple(map(change, arrays)) for arrays in (self.values, self.outs, self.carry, self.behind)
@@ -52,12 +52,12 @@ class Buffers(NamedTuple):
         return Buffers(values, outs, mask, segments, carry, behind)
 
     def arrays(self) -> Iterator[Array]:
-        """All that there are."""
+        """Iterate over all present arrays."""
         yield from (*self.values, *self.outs, *self.carry, *self.behind)
         yield from (array for array in (self.mask, self.segments) if array is not None)
 
     def spoil(self) -> None:
-        """Clear the results, so that none is taken for the next run's."""
+        """Clear the results, so that none passes for the next run's."""
         for out in self.outs:
             (out.view(np.uint16) if out.dtype.name == "bfloat16" else out).fill(0)
 
@@ -67,7 +67,7 @@ class Buffers(NamedTuple):
         return sum(map(touched_bytes, self.arrays()))
 
 
-# How the memory of an array is made: its elements, their dtype, and with what they are filled.
+# Makes the memory of an array, from the number of elements, their dtype, and the fill.
 Memory = Callable[[int, DType, Fill | None], Array]
 
 
@@ -87,7 +87,7 @@ def make_buffers(case: Case, machine: Machine, seed: int = 0) -> Buffers:
 
 
 def untouched_buffers(case: Case) -> Buffers:
-    """The same arrays with no memory behind them, for what depends on shapes, strides and alignment alone."""
+    """Return buffers with the same shapes, strides and alignment, but without memory behind them."""
 
     def memory(count: int, dtype: DType, fill: Fill | None) -> Array:
         room = np.zeros(2 * ALIGNMENT, np.uint8)
@@ -115,7 +115,7 @@ def _arrange(case: Case, xp: Any, memory: Memory) -> Buffers:
     outs = tuple(laid(case.result_layout, case.result_shape, dtype) for dtype in results)
     mask = laid(DENSE, case.shape, DTYPES["bool"], _mask) if case.masked else None
     carry: tuple[Array, ...] = ()
-    if case.carry == "in and out":  # the fields are those of an element
+    if case.carry == "in and out":  # one element per field
         fields = carry_fields(case.operator, case.result_dtype, None)
         count = math.prod(case.lines)
         filled = (memory(count, field.dtype, fill) for field, fill in zip(fields, call_fills, strict=True))
@@ -124,18 +124,18 @@ def _arrange(case: Case, xp: Any, memory: Memory) -> Buffers:
 
 
 def _decay_layout(case: Case) -> Layout:
-    """One number for each row, or one for all."""
+    """Return the layout of decays: one number for each row, or one for all."""
     axis, ndim = case.axis % len(case.shape), len(case.shape)
     return Layout(steps=tuple(int(case.decay == "broadcast" and a != axis) for a in range(ndim)))
 
 
 def _mask(xp: Any, u: Array, dtype: DType) -> Array:
-    """Every second element, by a bit of u that says little of its size."""
+    """Choose every second element on average, by a bit of u that is nearly independent of its size."""
     return xp.floor(u * xp.float32(1 << 20)).astype(xp.int32) % 2 == 0
 
 
 def _with_nan(fill: Fill) -> Fill:
-    """A fill with NaN here and there."""
+    """Return a fill with occasional NaN."""
 
     def filled(xp: Any, u: Array, dtype: DType) -> Array:
         values = fill(xp, u, dtype)

@@ -1,7 +1,7 @@
-"""What a case calls: one row for every operator, with the public function, how its inputs are filled, and its meaning.
+"""The calls of cases: one row for every operator, with the public function, the fills of its inputs, and its meaning.
 
-The meaning is spelled out once more, on tuples of 64-bit arrays of NumPy or CuPy, so that no result is checked against
-the code that made it.
+The meaning is written down independently, on tuples of 64-bit arrays of NumPy or CuPy, so that no result is checked
+against the code that computed it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ State = tuple[Array, ...]
 
 
 class Meaning(NamedTuple):
-    """What an operator does to states of 64 bits, and how far off a rounded result may be.
+    """What an operator does to 64-bit states, and the tolerance of a rounded result.
 
-    `lift` makes a state of an element (its values, and its position); `lower` gives the results of one. A result may
-    be off by `roundings(log2(n))` roundings of `scale(xp, expected, absolute)`, where `absolute` is the same scan over
-    absolute values, made if the flag says so. Without `roundings` it must be exact.
+    `lift` makes the state of an element from its values and its position; `lower` returns the results of a state. A
+    result may be off by `roundings(log2(n))` roundings of `scale(xp, expected, absolute)`. `absolute` is the same scan
+    of absolute values, which is computed only if the flag `absolute` is set. Without `roundings`, the result must be
+    exact.
     """
 
     combine: Callable[[Any, State, State], State]
@@ -37,7 +38,7 @@ class Meaning(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One row: `function(*values, **keywords)` is the call; a fill for each of its values."""
+    """One row: the call is `function(*values, **keywords)`, and each of its values has a fill."""
 
     operator: Monoid
     function: Callable[..., Any]
@@ -53,7 +54,7 @@ def _ufunc(name: str) -> Callable[[Any, State, State], State]:
 
 
 def _kept_with_index(better: str, xp: Any, earlier: State, later: State) -> State:
-    keep = getattr(xp, better)(earlier[0], later[0]) & (earlier[1] >= 0)  # the identity, at -1, gives way to its equal
+    keep = getattr(xp, better)(earlier[0], later[0]) & (earlier[1] >= 0)  # the identity, at -1, loses ties
     return xp.where(keep, earlier[0], later[0]), xp.where(keep, earlier[1], later[1])
 
 
@@ -68,11 +69,12 @@ def _matrices(xp: Any, earlier: State, later: State) -> State:
 
 
 _SUM = Meaning(_ufunc("add"), roundings=lambda log: 24 + log, absolute=True)
-# A sum of exponentials is at least one of them: its relative error is the absolute one of its logarithm.
+# A sum of exponentials is at least as large as each of them, so its relative error is the absolute error of its
+# logarithm.
 _LOG_SUM = Meaning(
     _ufunc("logaddexp"), roundings=lambda log: 2.5 * (24 + log), scale=lambda xp, expected, absolute: 1 + abs(expected)
 )
-# A step back costs half a rounding, see `cuscan.linear_recurrence`; what is a hundred steps back has decayed.
+# Each step back costs half a rounding (see `cuscan.linear_recurrence`); after a hundred steps, values have decayed.
 _RECURRENCE = Meaning(_affine, lower=lambda state: state[1:], roundings=lambda log: 64 + 2 * log, absolute=True)
 _MAXIMUM_WITH_INDEX, _MINIMUM_WITH_INDEX = (
     Meaning(functools.partial(_kept_with_index, better), lift=lambda values, position: (*values, position.copy()))
@@ -80,7 +82,7 @@ _MAXIMUM_WITH_INDEX, _MINIMUM_WITH_INDEX = (
 )
 
 
-# ---- operators as users write them -----------------------------------------------------------------------------------
+# ---- operators in the form that users write --------------------------------------------------------------------------
 
 AFFINE = cuscan.Operator(
     "affine",
@@ -124,7 +126,7 @@ MODULAR_PRODUCT = cuscan.Operator(
 
 
 def _scan(op: OpName, fill: Fill, meaning: Meaning) -> Call:
-    # `cuscan.scan` is looked up at the call, so that what stands in for it in a test is called.
+    # Look `cuscan.scan` up at the call, so that tests can replace it.
     return Call(OPERATORS[op], lambda x, **keywords: cuscan.scan(x, op, **keywords), (fill,), meaning)
 
 

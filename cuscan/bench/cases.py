@@ -1,4 +1,4 @@
-"""What is measured: a `Case` is data, and knows how its arrays are laid out."""
+"""The unit of measurement: a `Case` is data, including the layout of its arrays."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from cuscan.operators import Monoid
 class Case:
     """One scan to measure. `op` names a row of `calls.CALLS`; `result` is the result's dtype, None the default.
 
-    `segments` names what says where segments start, `split` where that is (`segments.py`); `full_reset` gives a flag
-    to every element, not to every position along the axis. `decay` is what a recurrence is multiplied with: "full"
-    (an array like b), "broadcast" (a number for each row) or "scalar". `carry` is "" (none), "in and out" or "total":
-    then nothing but the carry goes out. `view` is how the elements lie in memory, `out` how the results do: by default
-    in the same order of axes. `fresh` results are the library's to allocate.
-    `how` says what is timed: "stream" (runs on buffers that no cache holds, against a copy), "sample" (the same, but
-    after other work alone), "carry" (the same, in turn with the scan without a carry, or, beside totals, with a kernel
-    that only reads), "replay" (GPU time of small runs, against peers), "queue" (host time of a call, against the peer's
-    call that `call` names), "first" (the first scan of a process, against the first CuPy kernel), "shapes" (host time
-    of shapes never seen, of a kind of call that `label` names), "train" (what `label` says of gradients: `training.py`)
-    or "jax" (of programs of JAX: `jax_scans.py`). `must` is the floor of what is reached, `aim` what is wanted; where
-    fewer than 64 MiB move and there is `slack_us`, the floor is the time of the bytes at copy speed plus so many
-    microseconds. `peers` limits who is measured beside it. `label` tells cases apart that are
-    alike otherwise.
+    `segments` names the argument that defines the segments, and `split` their boundaries (`segments.py`). With
+    `full_reset` every element has a flag, not every position along the axis. `decay` is the factor of a recurrence:
+    "full" (an array like b), "broadcast" (a number for each row) or "scalar". `carry` is "" (none), "in and out" or
+    "total" (only the carry goes out). `view` is the layout of the elements, and `out` that of the results, by default
+    in the same order of axes. With `fresh`, the library allocates the results.
+
+    `how` selects the measurement:
+
+    * "stream": runs on buffers that no cache holds, against a copy;
+    * "sample": the same, but only after other work;
+    * "carry": the same, in turn with the scan without a carry or, for totals, with a kernel that only reads;
+    * "replay": GPU time of small runs, against peers;
+    * "queue": host time of a call, against the peer's call named by `call`;
+    * "first": the first scan of a process, against the first CuPy kernel;
+    * "shapes": host time of new shapes, for the kind of call named by `label`;
+    * "train": gradients, as named by `label` (`training.py`);
+    * "jax": programs of JAX (`jax_scans.py`).
+
+    `must` is the lowest acceptable value, `aim` the target. If fewer than 64 MiB move and there is `slack_us`, the
+    floor is the time of the bytes at copy speed plus that many microseconds. `peers` limits the peers to measure.
+    `label` distinguishes otherwise equal cases.
     """
 
     shape: Shape
@@ -61,13 +68,13 @@ class Case:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Case:
-        """From the fields as JSON gives them back."""
+        """Build a case from fields read from JSON."""
         changed = {name: tuple(fields[name]) for name in ("shape", "peers") if fields[name] is not None}
         layouts = {name: Layout.from_json(fields[name]) for name in ("view", "out") if fields[name] is not None}
         return cls(**{**fields, **changed, **layouts})
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields in a form that JSON can store."""
         return dataclasses.asdict(self)
 
     @property
@@ -77,7 +84,7 @@ class Case:
 
     @property
     def features(self) -> list[str]:
-        """What makes it more than a plain scan."""
+        """The features beyond a plain scan."""
         flags = ("reverse", "exclusive", "masked", "skipna", "include_initial", "segments", "carry")
         return [name for name in flags if getattr(self, name)]
 
@@ -99,17 +106,17 @@ class Case:
 
     @property
     def result_layout(self) -> Layout:
-        """How the results lie in memory."""
+        """The layout of the results in memory."""
         return Layout(order=self.view.order) if self.out is None else self.out
 
     @property
     def transposing(self) -> bool:
-        """Whether the results' fast axis is another than the elements'."""
+        """Whether results and elements have different fast axes."""
         return self.result_layout.fast_axis(self.shape) != self.view.fast_axis(self.shape)
 
     @property
     def name(self) -> str:
-        """Unique in a group; the key of results."""
+        """A name that is unique in a group; the key of results."""
         where = "new result" if self.fresh else "" if self.out is None else f"to {self.out}"
         words = ", ".join(filter(None, (self.array, self.scan, self.call, where)))
         return f"{self.label}: {words}" if self.label else words
@@ -128,7 +135,7 @@ class Case:
 
     @property
     def result_dtype(self) -> DType:
-        """The dtype of the result; of the first, if there are several."""
+        """The dtype of the result, or of the first of several."""
         own = DTYPES[self.dtype]
         if self.operator.dtypes:
             return DTYPES[self.operator.dtypes[0]]
@@ -146,12 +153,12 @@ class Case:
 
 
 def short(size: int) -> str:
-    """A size as people say it: 2^28 for large powers of two."""
+    """Return a size as text, with large powers of two as 2^28."""
     return f"2^{size.bit_length() - 1}" if size >= 1 << 17 and not size & (size - 1) else str(size)
 
 
 def five_uses(shape: Shape) -> list[Case]:
-    """What people scan: cumsum, reverse, exclusive, masked, and along the other axis."""
+    """Return common scans of a shape: cumsum, reverse, exclusive, masked, and along the other axis."""
     return [
         Case(shape, axis=1),
         Case(shape, axis=1, reverse=True),

@@ -1,4 +1,4 @@
-"""The result of a case against a reference of the array library's own, in 64-bit arithmetic."""
+"""Check the result of a case against a reference from the array library's own functions, in 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuscan.bench.reference import Combine, scan_from
 from cuscan.bench.segments import starts_of
 from cuscan.dtypes import DTYPES, EXACT, INEXACT, DType, Kind
 
-BUDGET = 1 << 25  # elements checked at a time; of a larger array, evenly spaced rows or columns
+BUDGET = 1 << 25  # elements checked at a time; larger arrays are checked in evenly spaced rows or columns
 
 
 class WrongResultError(AssertionError):
@@ -24,9 +24,9 @@ class WrongResultError(AssertionError):
 
 
 def check(case: Case, xp: Any, buffers: Buffers) -> float:
-    """Compare `buffers.outs` with a reference; the worst error, as a share of what rounding may explain.
+    """Compare `buffers.outs` with a reference; return the worst error, as a share of the tolerance.
 
-    Raises `WrongResultError`. What rounding may explain is said with each operator (`calls.Meaning`).
+    The tolerance is defined with each operator (`calls.Meaning`). Raises `WrongResultError` if the error exceeds it.
     """
     worst = error_of(case, xp, buffers)
     if not worst <= 1:
@@ -35,9 +35,9 @@ def check(case: Case, xp: Any, buffers: Buffers) -> float:
 
 
 def error_of(case: Case, xp: Any, buffers: Buffers) -> float:
-    """The worst error of `buffers.outs`, as a share of what rounding may explain; infinite where they must be exact.
+    """Return the worst error of `buffers.outs`, as a share of the tolerance; infinity if exact results differ.
 
-    Fewer outs than the operator has results are checked alone.
+    If there are fewer outs than the operator has results, only these are checked.
     """
     meaning = _meaning(case)
     outs = [_rows(out, case) for out in buffers.outs]
@@ -51,9 +51,9 @@ def error_of(case: Case, xp: Any, buffers: Buffers) -> float:
 
 
 class _Part(NamedTuple):
-    """What results hold in a part of the axis, or, with no place there, what the carry that goes out does.
+    """The expected results for a part of the axis, or with `place` None those of the outgoing carry.
 
-    `absolutes` is the scan over absolute values, where it is wanted.
+    `absolutes` is the scan of absolute values, if it is needed.
     """
 
     place: slice | None
@@ -62,13 +62,13 @@ class _Part(NamedTuple):
 
 
 def _meaning(case: Case) -> Meaning:
-    """What the operator means; on bool, add is or."""
+    """Return the operator's meaning; on bool, add is or."""
     name = case.operator.on_bool if case.result_dtype.kind is Kind.BOOL else None
     return CALLS[name or case.op].meaning
 
 
 def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterator[_Part]:
-    """The reference, part by part along the axis."""
+    """Yield the reference, part by part along the axis."""
     values = [_rows(value, case) for value in buffers.values]
     mask = None if buffers.mask is None else _rows(buffers.mask, case)
     starts = _starts(case, xp) if case.segments else None
@@ -108,14 +108,14 @@ def _expected(case: Case, xp: Any, meaning: Meaning, buffers: Buffers) -> Iterat
 
 
 def _rows(array: Array, case: Case) -> Array:
-    """A view with the scanned axis last, in scan direction, thinned out where the case is large."""
+    """Return a view with the scanned axis last, in scan direction; keep only some rows of a large case."""
     axis = case.axis % array.ndim
     array = array.transpose([a for a in range(array.ndim) if a != axis] + [axis])
     if case.reverse:
         array = array[..., ::-1]
     if array.ndim > 1:
         largest = max(range(array.ndim - 1), key=lambda a: array.shape[a])
-        kept = max(array.shape[largest] * BUDGET // math.prod(case.shape), 2)  # the first and the last at least
+        kept = max(array.shape[largest] * BUDGET // math.prod(case.shape), 2)  # at least the first and the last
         step = max((array.shape[largest] - 1) // (kept - 1), 1)
         step += kept > 2 and step % 2 == 0  # an odd step visits every lane of a vector and of a warp
         array = array[(slice(None),) * largest + (slice(None, None, step),)]
@@ -123,13 +123,13 @@ def _rows(array: Array, case: Case) -> Array:
 
 
 def _carried(case: Case, fields: tuple[Array, ...]) -> State:
-    """The fields of a carry for the rows that are checked."""
+    """Return the fields of a carry for the rows that are checked."""
     axis = case.axis % len(case.shape)
     return tuple(_rows(field.reshape(*case.lines[:axis], 1, *case.lines[axis:]), case)[..., 0] for field in fields)
 
 
 def _starts(case: Case, xp: Any) -> Array:
-    """Where segments start, in scan direction: resets are where they are, of others the last element comes first."""
+    """Return where segments start in scan direction; a reversed segment of offsets or keys starts at its end."""
     starts = starts_of(xp, case.split, case.shape[case.axis])
     if not case.reverse:
         return starts
@@ -137,7 +137,7 @@ def _starts(case: Case, xp: Any) -> Array:
 
 
 def _lifted(case: Case, xp: Any, meaning: Meaning, values: list[Array], start: int) -> State:
-    """The states of elements, in arrays of their own; `start` is the scan position of the first."""
+    """Return the states of elements, in new arrays; `start` is the scan position of the first."""
     wide = tuple(_widen(xp, value, case.result_dtype) for value in values)
     position = xp.arange(start, start + wide[0].shape[-1], dtype=xp.int64)
     if case.reverse:
@@ -154,7 +154,7 @@ def _wide(dtype: DType) -> str:
 
 
 def _plain(xp: Any, array: Array) -> Array:
-    """A dense copy that arithmetic works on: bfloat16 as float32."""
+    """Return a dense copy in a dtype with arithmetic: bfloat16 as float32."""
     if array.dtype.name != "bfloat16":
         return xp.ascontiguousarray(array)
     bits = xp.ascontiguousarray(array.view(xp.uint16)).astype(xp.uint32)
@@ -168,7 +168,7 @@ def _widen(xp: Any, array: Array, result: DType) -> Array:
 
 
 def _identity(case: Case, xp: Any, like: State, rows: tuple[int, ...]) -> State:
-    """The operator's identity for every row, in the dtypes of some states."""
+    """Return the operator's identity for every row, in the dtypes of the states `like`."""
     parts = case.operator.identity(case.result_dtype)
     return tuple(xp.asarray(np.full(rows, part, array.dtype)) for part, array in zip(parts, like, strict=False))
 
@@ -177,7 +177,7 @@ def _identity(case: Case, xp: Any, like: State, rows: tuple[int, ...]) -> State:
 
 
 def _combine(xp: Any, meaning: Meaning, *, segmented: bool) -> Combine:
-    """The operator on states; where there are segments, their last part says whether one starts."""
+    """Return the operator on states; with segments, their last part marks a segment start."""
     if not segmented:
         return lambda earlier, later: meaning.combine(xp, earlier, later)
 
@@ -210,7 +210,7 @@ def _last(state: State) -> State:
 
 
 def _exclusive(xp: Any, scanned: State, carry: State, flags: Array | None, identity: State) -> State:
-    """What comes before every element, in its segment."""
+    """Return what precedes every element in its segment."""
     before = tuple(xp.concatenate([a[..., None], b[..., :-1]], axis=-1) for a, b in zip(carry, scanned, strict=True))
     if flags is None:
         return before
@@ -218,17 +218,17 @@ def _exclusive(xp: Any, scanned: State, carry: State, flags: Array | None, ident
 
 
 def _error(case: Case, xp: Any, meaning: Meaning, got: Array, expected: Array, absolutes: Array | None) -> float:
-    """The largest error over its tolerance; infinite where a result must be exact and is not."""
+    """Return the largest error divided by its tolerance; infinity if an exact result differs."""
     dtype = case.result_dtype
     if dtype.kind in EXACT or meaning.roundings is None:
         return 0.0 if bool((got == expected.astype(got.dtype)).all()) else math.inf
     eps = float(np.finfo(DTYPES[dtype.accumulator].name).eps)
     rounding = 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype.name).eps)
     within = meaning.roundings(math.log2(case.shape[case.axis])) * eps * meaning.scale(xp, expected, absolutes)
-    # Below the normal numbers a rounding is half a step of theirs, whatever the number.
+    # Below the normal numbers, a rounding is half the fixed step between numbers.
     step = np.finfo(np.float16).smallest_subnormal if dtype.name == "float16" else np.finfo(np.float32).tiny
     tolerance = within + rounding * abs(expected) + float(step) / 2
     with np.errstate(invalid="ignore"):
-        off = xp.where(got == expected, 0, abs(got - expected) / tolerance)  # they may be infinite
+        off = xp.where(got == expected, 0, abs(got - expected) / tolerance)  # equal values may be infinite
     error = float(off.max())
     return math.inf if math.isnan(error) else error

@@ -54,7 +54,7 @@ _SECONDS = 150  # for one compilation
 
 
 def cub_source(case: Case) -> str:
-    """The translation unit for a case: what a user of CUB would call for its types and operator."""
+    """Return the translation unit for a case: the CUB call that a user would write for its types and operator."""
     need_one_row(case, "CUB")
     by_key = case.segments == "keys" and case.op == "add" and case.result_dtype.name == case.dtype
     refuse_beyond(case, "CUB", *(["segments"] if by_key else []))
@@ -73,13 +73,13 @@ def cub_source(case: Case) -> str:
 
 
 def nvcc() -> str | None:
-    """The CUDA compiler, where there is one."""
+    """Return the path of the CUDA compiler, or None."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     return shutil.which("nvcc") or shutil.which(str(Path(home) / "bin" / "nvcc"))
 
 
 def build(source: str, arch: int) -> Path:
-    """The shared library of a translation unit, compiled if it is not kept from before."""
+    """Return the shared library of a translation unit, compiled unless it is already in the cache."""
     compiler = nvcc()
     if compiler is None:
         raise UnsupportedError("CUB needs nvcc, and there is none")
@@ -100,7 +100,7 @@ def build(source: str, arch: int) -> Path:
 
 @functools.cache
 def load(path: Path) -> ctypes.CDLL:
-    """A compiled library; its function takes scratch memory, its size, input, output, keys, elements and stream."""
+    """Load a compiled library; its function takes scratch memory and size, input, output, keys, length and stream."""
     library = ctypes.CDLL(str(path))
     pointer, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
     library.cuscan_bench_cub.argtypes = [pointer, size, pointer, pointer, pointer, ctypes.c_int, pointer]
@@ -108,7 +108,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def run_cub(case: Case, buffers: Buffers) -> Run:
-    """`cub::DeviceScan` on CuPy's current stream, with scratch memory that is allocated once."""
+    """Return a run of `cub::DeviceScan` on CuPy's current stream, with scratch memory allocated once."""
     source = cub_source(case)
     import cupy
 
@@ -130,7 +130,7 @@ def run_cub(case: Case, buffers: Buffers) -> Run:
 
 
 def run_cuda_compute(case: Case, buffers: Buffers) -> Run:
-    """`cuda.compute.inclusive_scan`."""
+    """Return a run of `cuda.compute.inclusive_scan`."""
     need_one_row(case, "cuda.compute")
     refuse_beyond(case, "cuda.compute")
     compute = importlib.import_module("cuda.compute")

@@ -1,4 +1,4 @@
-"""What a measurement ran on: GPU, driver, versions, commit; and what is missing to run at all."""
+"""The environment of a measurement: GPU, driver, versions, commit; and what is missing to run on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALL_CUPY = "pip install 'cuscan[cuda12]'  (CUDA 13: 'cuscan[cuda13]')"
 
 
 def version(package: str) -> str | None:
-    """The version of an installed package, without importing it."""
+    """Return the version of an installed package without importing it, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -26,12 +26,12 @@ def version(package: str) -> str | None:
 
 
 def cupy_version() -> str | None:
-    """The version of CuPy, under whichever of its package names."""
+    """Return the version of CuPy, under any of its package names."""
     return next(filter(None, map(version, ("cupy-cuda12x", "cupy-cuda13x", "cupy"))), None)
 
 
 def environment() -> dict[str, Any]:
-    """The fields of the JSON files."""
+    """Return the environment as fields of the JSON files."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "cuscan": cuscan.__version__,
@@ -60,7 +60,7 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree that cuscan runs from, "-dirty" if it was changed; None outside of one."""
+    """Return the commit of cuscan's source tree, with "-dirty" if it has changes; None outside of a source tree."""
     root = Path(cuscan.__file__).parent.parent
     if not (root / ".git").exists():
         return None
@@ -68,7 +68,7 @@ def commit() -> str | None:
 
 
 def code() -> str:
-    """A digest of what decides results and speed: all files of the package but the benchmark and the command line."""
+    """Return a digest of the code that decides results and speed: the package without benchmark and command line."""
     root = Path(cuscan.__file__).parent
     found = sorted(path for suffix in ("py", "cuh") for path in root.rglob(f"*.{suffix}"))
     digest = hashlib.sha256()
@@ -80,13 +80,13 @@ def code() -> str:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every GPU that CuPy finds: name, architecture, SMs, shared memory of each, memory."""
+    """Return every GPU that CuPy finds: name, architecture, SMs, shared memory of each, memory."""
     try:
         import cupy
 
         runtime = cupy.cuda.runtime
         found = list(enumerate(map(runtime.getDeviceProperties, range(runtime.getDeviceCount()))))
-    except Exception:  # no package, no driver, no device: `missing` tells them apart
+    except Exception:  # no package, no driver, or no device; `missing` distinguishes them
         return []
     return [
         {
@@ -101,13 +101,13 @@ def devices() -> list[dict[str, Any]]:
 
 
 def driver() -> str | None:
-    """The version of the NVIDIA driver."""
+    """Return the version of the NVIDIA driver, or None."""
     text = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return text.splitlines()[0] if text else None
 
 
 def nvrtc() -> str | None:
-    """The version of the run-time compiler that CuPy loads."""
+    """Return the version of the run-time compiler that CuPy loads, or None."""
     try:
         from cupy.cuda import nvrtc as library
 
@@ -117,7 +117,7 @@ def nvrtc() -> str | None:
 
 
 def nvcc() -> str | None:
-    """The version of the CUDA compiler, where there is one."""
+    """Return the version of the CUDA compiler, or None."""
     from cuscan.bench.cub_peer import nvcc as find
 
     found = re.search(r"release [\d.]+, V([\d.]+)", _output([find() or "nvcc", "--version"]) or "")
@@ -125,12 +125,12 @@ def nvcc() -> str | None:
 
 
 def cache_folder() -> str:
-    """Where compiled kernels are kept."""
+    """Return the folder of compiled kernels."""
     return str(cache_dir())
 
 
 def missing() -> list[tuple[str, str]]:
-    """What keeps scans off the GPU, each with what to do about it."""
+    """Return what prevents scans on the GPU, each with its remedy."""
     if cupy_version() is None:
         return [("CuPy", INSTALL_CUPY)]
     lacks = []
@@ -146,7 +146,7 @@ def missing() -> list[tuple[str, str]]:
 
 
 def _toolkit() -> bool:
-    """Whether CuPy finds an installed CUDA toolkit."""
+    """Return whether CuPy finds an installed CUDA toolkit."""
     cupy = sys.modules["cupy"]
     return cupy.cuda.get_cuda_path() is not None
 

@@ -1,6 +1,6 @@
-"""Numbers whose scans can be checked, from uniform ones of 24 bits; the same for every input of a call.
+"""Fills: numbers whose scans can be checked, made from uniform 24-bit numbers; the same for every input of a call.
 
-Of float32 sums none is inexact in float64. What a fill returns is converted to the dtype afterwards.
+All sums of float32 fills are exact in float64. The results of a fill are then converted to the dtype.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Fill = Callable[[Any, Array, DType], Array]
 
 
 def numbers(xp: Any, u: Array, dtype: DType) -> Array:
-    """Small numbers of both signs."""
+    """Return small numbers of both signs."""
     if dtype.kind is Kind.BOOL:
         return u < 0.5
     if dtype.kind in INTEGERS:
@@ -29,7 +29,7 @@ def numbers(xp: Any, u: Array, dtype: DType) -> Array:
 
 
 def units(xp: Any, u: Array, dtype: DType) -> Array:
-    """Numbers whose products stay among them; integers, which wrap, as they come."""
+    """Return numbers whose products are such numbers again; integers, which wrap, are unrestricted."""
     if dtype.kind in INTEGERS or dtype.kind is Kind.BOOL:
         return numbers(xp, u, dtype)
     if dtype.kind is not Kind.COMPLEX:
@@ -40,7 +40,7 @@ def units(xp: Any, u: Array, dtype: DType) -> Array:
 
 
 def mostly_zeros(xp: Any, u: Array, dtype: DType) -> Array:
-    """Here and there a bit is set, so that a scan goes on changing for long."""
+    """Return mostly zeros with an occasional bit set, so that a scan keeps changing over a long distance."""
     if dtype.kind is Kind.BOOL:
         return u < 2.0**-20
     bit = xp.left_shift(xp.int32(1), xp.floor(u * 2.0**24).astype(xp.int32) % 32)
@@ -48,37 +48,37 @@ def mostly_zeros(xp: Any, u: Array, dtype: DType) -> Array:
 
 
 def mostly_ones(xp: Any, u: Array, dtype: DType) -> Array:
-    """The opposite of every bit."""
+    """Return the complement of `mostly_zeros`."""
     return ~mostly_zeros(xp, u, dtype)
 
 
 def logarithms(xp: Any, u: Array, dtype: DType) -> Array:
-    """Logarithms of numbers of many sizes."""
+    """Return logarithms of numbers of many magnitudes."""
     return 16 * u - 8
 
 
 def decays(xp: Any, u: Array, dtype: DType) -> Array:
-    """Factors that remember for a while."""
+    """Return factors below 1 that decay slowly."""
     return 1 - _low_bits(xp, u) / 8
 
 
 def signs(xp: Any, u: Array, dtype: DType) -> Array:
-    """1 and -1."""
+    """Return 1 and -1."""
     return xp.where(u < 0.5, xp.float32(-1), xp.float32(1))
 
 
 def steps(xp: Any, u: Array, dtype: DType) -> Array:
-    """Whole numbers from -3 to 3."""
+    """Return integers from -3 to 3."""
     return xp.floor(7 * _low_bits(xp, u)) - 3
 
 
 def residues(modulus: int, xp: Any, u: Array, dtype: DType) -> Array:
-    """Remainders that are not 0."""
+    """Return nonzero remainders."""
     return 1 + xp.floor(u * xp.float32(modulus - 2)).astype(xp.int64)
 
 
 def symmetry(part: int, xp: Any, u: Array, dtype: DType) -> Array:
-    """An element of the matrix of a symmetry of the square: (a b; c d)."""
+    """Return an entry of the matrix (a b; c d) of a symmetry of the square."""
     bits = xp.floor(8 * u).astype(xp.int32)
     swapped = (bits & 1) != 0
     sign = xp.where((bits & (2 if part < 2 else 4)) != 0, xp.float32(-1), xp.float32(1))
@@ -86,6 +86,6 @@ def symmetry(part: int, xp: Any, u: Array, dtype: DType) -> Array:
 
 
 def _low_bits(xp: Any, u: Array) -> Array:
-    """Uniform numbers of 12 bits that have nothing to do with the upper bits of u."""
+    """Return uniform 12-bit numbers that are independent of the upper bits of u."""
     scaled = u * xp.float32(4096)
     return scaled - xp.floor(scaled)

@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on."""
+"""Find the machine that a benchmark runs on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from cuscan.bench.machine import Host, Machine
 
 
 def find_machine() -> Machine:
-    """The current GPU where CuPy finds one, else the CPU."""
+    """Return the current GPU if CuPy finds one, otherwise the CPU."""
     try:
         import cupy
 
         found = bool(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # a missing package, driver or device: each says so in its own way
+    except Exception:  # a missing package, driver or device: each raises its own error
         found = False
     if not found:
         return Host()

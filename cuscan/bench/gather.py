@@ -1,4 +1,4 @@
-"""A copy of a view with gaps to dense memory: how fast that very layout can be read."""
+"""Copy a view with gaps to dense memory: measures how fast this layout can be read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from typing import NamedTuple
 
 BLOCK = 256
-UNROLLED = 4  # units of a thread, all of them loaded before the first is stored
+UNROLLED = 4  # units per thread; all are loaded before the first is stored
 _UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
-# Sizes and strides are constants, so that the compiler makes multiplications of the divisions.
+# Sizes and strides are constants, so that the compiler replaces the divisions by multiplications.
 _SOURCE = r"""
 using Unit = {unit};
 
@@ -37,7 +37,7 @@ extern "C" __global__ void cuscan_bench_gather(const char* source, Unit* target)
 
 
 class Pieces(NamedTuple):
-    """A view in as few axes as it has, from the slowest to the fastest, of units of `width` bytes; strides in bytes."""
+    """A view with as few axes as possible, from slowest to fastest, in units of `width` bytes; strides in bytes."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -45,17 +45,17 @@ class Pieces(NamedTuple):
 
     @property
     def units(self) -> int:
-        """All units."""
+        """The number of units."""
         return math.prod(self.sizes)
 
     @property
     def grid(self) -> int:
-        """Blocks that copy all units."""
+        """The number of blocks that copy all units."""
         return -(-self.units // (BLOCK * UNROLLED))
 
     @property
     def source(self) -> str:
-        """The kernel's text."""
+        """The text of the kernel."""
         steps = [
             f"place += rest % {size}u * {stride}ll; rest /= {size}u;"
             for size, stride in zip(self.sizes[::-1], self.strides[::-1], strict=True)
@@ -64,7 +64,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, pointer: int) -> Pieces:
-    """The pieces that a view is copied in: axes behind each other are one, units as wide as alignment lets them be."""
+    """Return the pieces in which a view is copied: adjacent axes merge, and units are as wide as alignment permits."""
     axes = [(step, size) for step, size in zip(strides, shape, strict=True) if size > 1]
     merged = [(itemsize, 1)] if not axes else []
     for step, size in sorted(axes, key=lambda axis: -abs(axis[0])):

@@ -16,14 +16,14 @@ from cuscan.bench.timing import BUDGET_SECONDS, Timing, in_turn, sample
 from cuscan.planning.config import Target
 
 BLOCK = 256
-COLD_CACHES = 4  # buffers that take turns fill the L2 cache this many times
+COLD_CACHES = 4  # times that the rotating buffers fill the L2 cache
 MAX_TURNS = 256
 WORK_BYTES = 128 << 20  # copied as other work
 MOST_HELD = 0.01  # seconds that the GPU waits at most for the host to queue a run
 REPLAYED = 32  # runs in one graph
-MOST_COPIED = 8 << 30  # bytes; the speed of a copy no longer changes there, so the time of more is scaled
+MOST_COPIED = 8 << 30  # bytes; the speed of larger copies is constant, so their time is extrapolated
 
-# 16 bytes a thread, one thread a vector, the whole grid at once: nothing measured here copies faster.
+# 16 bytes per thread, one vector per thread, the whole grid at once: no other copy measured here is faster.
 _COPY = r"""
 extern "C" __global__ void cuscan_bench_copy(const uint4* source, uint4* target, long long vectors) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -31,7 +31,7 @@ extern "C" __global__ void cuscan_bench_copy(const uint4* source, uint4* target,
 }
 """
 
-# As many loads in flight as it takes; what is added up is stored if it is a number that nothing but the argument says.
+# Enough loads in flight. The sum is stored only if it equals the argument `wanted`, so that no load is optimised away.
 _READ_VECTORS = 8
 _READ = r"""
 extern "C" __global__ void cuscan_bench_read(const uint4* source, uint4* target, long long vectors, unsigned wanted) {
@@ -49,7 +49,7 @@ extern "C" __global__ void cuscan_bench_read(const uint4* source, uint4* target,
 }
 """.replace("VECTORS", str(_READ_VECTORS))
 
-# Keeps the stream busy while the host queues the runs behind it: then their time is the GPU's alone.
+# Keeps the stream busy while the host queues the runs that follow, so that their time is GPU time alone.
 _HOLD = r"""
 extern "C" __global__ void cuscan_bench_hold(long long nanoseconds) {
     unsigned long long start, now;
@@ -60,7 +60,7 @@ extern "C" __global__ void cuscan_bench_hold(long long nanoseconds) {
 }
 """
 
-# A multiplicative hash of the index. CuPy's own random numbers need cuRAND, which wheels do not bring.
+# A multiplicative hash of the index. CuPy's own random numbers need cuRAND, which its wheels do not include.
 _UNIFORM = """
 unsigned long long h = (seed + i + 1) * 0x9E3779B97F4A7C15ull;
 h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9ull;
@@ -128,7 +128,7 @@ class Gpu:
             end.synchronize()
             return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
 
-        for run in (self._work, *runs):  # what is compiled or loaded at the first call is no host time of others
+        for run in (self._work, *runs):  # compile and load before the timed calls
             run()
         self.synchronize()
         return in_turn(runs, once, budget)
@@ -186,7 +186,7 @@ class Gpu:
 
 
 def _captured(run: Run) -> Run:
-    """A graph of many runs that queue on CuPy's current stream."""
+    """Return a graph of many runs that queue on CuPy's current stream."""
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         run()
@@ -202,7 +202,7 @@ def _captured(run: Run) -> Run:
 
 
 def _captured_by_torch(run: Run) -> Run:
-    """A graph of many runs that queue on torch's current stream, and allocate from its pool."""
+    """Return a graph of many runs that queue on torch's current stream and allocate from its pool."""
     import torch
 
     graph = torch.cuda.CUDAGraph()

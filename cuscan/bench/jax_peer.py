@@ -16,7 +16,7 @@ _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def run_jax(case: Case, buffers: Buffers) -> Run:
-    """`jax.lax.cumsum` and its like under `jax.jit`; JAX has a stream of its own."""
+    """Return a run of `jax.lax.cumsum` or a similar function under `jax.jit`; JAX has a stream of its own."""
     refuse_beyond(case, "JAX", "reverse", "masked")
     scan = _jitted(case)
     import jax
@@ -28,7 +28,7 @@ def run_jax(case: Case, buffers: Buffers) -> Run:
 
 @functools.lru_cache(1)
 def _jitted(case: Case) -> Callable[[Any, Any], Any]:
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of the GPU's memory
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise it takes most of the GPU's memory
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -47,7 +47,7 @@ def _jitted(case: Case) -> Callable[[Any, Any], Any]:
 
 
 def as_jax(array: Array) -> Any:
-    """A NumPy or CuPy array as a JAX array on the same memory; bool and bfloat16 travel as integers, and are copied."""
+    """Return a NumPy or CuPy array as a JAX array on the same memory; copy bool and bfloat16, passed as integers."""
     import jax
 
     if array.dtype.name == "bool":
@@ -58,7 +58,7 @@ def as_jax(array: Array) -> Any:
 
 
 def from_jax(result: Any, xp: Any, dtype: Any) -> Array:
-    """The way back: an array of NumPy or CuPy."""
+    """Return a JAX array as an array of NumPy or CuPy."""
     import jax
 
     if result.dtype.name == "bfloat16":

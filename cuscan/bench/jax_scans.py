@@ -1,4 +1,4 @@
-"""What a scan costs in programs of JAX: the host's part, the GPU's, a training step. Functions here import jax."""
+"""The cost of scans in programs of JAX: host time, GPU time, a training step. Functions here import jax."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Array = Any
 Recurrence = Callable[[Array, Array], Array]
 
 SCANS = 16  # in one program
-HOST_US = 20.0  # what the host may take for each of them
-CALLS = 8, 24  # queued at a time where the GPU's part is measured: what more of them take
-ROUNDINGS = 4.0  # of the largest gradient, which another way to compute it may be off
+HOST_US = 20.0  # limit of host time per scan
+CALLS = 8, 24  # numbers of calls queued at a time to measure GPU time by their difference
+ROUNDINGS = 4.0  # tolerance of gradients computed in another way, in roundings of the largest
 
 
 def in_programs(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """Fill a record with what `case.label` says: the "host"'s part, that of the "GPU", or a "training" step."""
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of the GPU's memory
+    """Fill a record with what `case.label` names: time on the "host", time on the "GPU", or a "training" step."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise it takes most of the GPU's memory
     if machine.target is not None and not _sees_gpu():
         raise UnsupportedError("JAX sees no GPU: install its CUDA build, as pip install 'jax[cuda12]' does")
     ways = {"host": _host, "GPU": _gpu, "training": _training}
@@ -43,7 +43,7 @@ def _sees_gpu() -> bool:
 
 
 def _time(run: Run, budget: float = BUDGET_SECONDS) -> Timing:
-    """By the clock: JAX has a stream of its own."""
+    """Time a run by the clock, since JAX has a stream of its own."""
     import jax
 
     return by_the_clock([run], jax.block_until_ready, budget)
@@ -53,14 +53,14 @@ def _time(run: Run, budget: float = BUDGET_SECONDS) -> Timing:
 
 
 def _host(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The time of each of many small scans in one program, over what it may take."""
+    """Measure the time of each of many small scans in one program, relative to its limit."""
     import jax
 
     yield "cuscan", record
     x = jax.numpy.arange(case.shape[0], dtype=case.dtype)
 
     def program(scans: int) -> Run:
-        scan = cuscan.cummin  # of its own result, again and again
+        scan = cuscan.cummin  # of its own result, repeatedly
         return functools.partial(jax.jit(lambda x: functools.reduce(lambda y, _: scan(y), range(scans), x[::-1])), x)
 
     if not np.array_equal(program(SCANS)(), np.arange(case.shape[0])[::-1]):
@@ -71,7 +71,7 @@ def _host(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
 
 
 def _gpu(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The time of a scan in a program, over that of the same scan of the machine's own arrays."""
+    """Measure the time of a scan in a program, relative to the same scan of the machine's own arrays."""
     import jax
 
     yield "cuscan", record
@@ -91,9 +91,9 @@ def _gpu(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> 
 
 
 def _queued(run: Run) -> Timing:
-    """The time that a call adds to several that are queued before any is waited for: the GPU's, if that is the slower.
+    """Return the time that a call adds to several queued calls: the GPU's time, if the GPU is the slower part.
 
-    What the host takes until the GPU begins, and until it hears of the end, is the same for few calls as for many.
+    The host's time before the GPU begins, and until it learns of the end, is the same for few calls as for many.
     """
     few, many = CALLS
 
@@ -111,7 +111,7 @@ def _queued(run: Run) -> Timing:
 
 
 def _training(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The time of value and gradient of a gated recurrence in one program, over that of the best way of `jax.lax`."""
+    """Measure value and gradient of a gated recurrence in one program, relative to the best method of `jax.lax`."""
     yield "cuscan", record
     inputs = _inputs(case)
     expected = _gradient(_step_by_step, [each[:, :, :8].astype("float32") for each in inputs])
@@ -151,7 +151,7 @@ def _inputs(case: Case) -> list[Array]:
 
 
 def _program(recurrence: Recurrence) -> Any:
-    """Value and gradient: h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w)."""
+    """Return a program for value and gradient of h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w)."""
     import jax
 
     def loss(w: Array, x: Array) -> Array:
@@ -166,7 +166,7 @@ def _gradient(recurrence: Recurrence, inputs: Sequence[Array]) -> Any:
 
 
 def _largest(got: Array, expected: Any) -> float:
-    """How far a gradient is off, over what is tolerated."""
+    """Return the largest error of a gradient divided by the tolerance."""
     import jax
 
     eps = float(jax.numpy.finfo(got.dtype).eps)
@@ -174,7 +174,7 @@ def _largest(got: Array, expected: Any) -> float:
 
 
 def by_cuscan(a: Array, b: Array) -> Array:
-    """The recurrence h[t] = a[t] h[t - 1] + b[t] along axis 1."""
+    """Compute the recurrence h[t] = a[t] h[t - 1] + b[t] along axis 1."""
     return cuscan.linear_recurrence(a, b, axis=1)
 
 

@@ -1,7 +1,6 @@
 """The kernel of a case: its plan, and the registers, shared memory and spills that the compiler reports.
 
-The request is what the case's own call asks a backend for: the call is made on arrays without memory, and stopped
-there.
+The request comes from the case's own call: the call is made on arrays without memory, and stopped at the backend.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _FIELDS = {
 
 
 def plan_of(case: Case, target: Target) -> ScanPlan:
-    """The plan that a case gets on a GPU; needs neither the GPU nor memory for the arrays."""
+    """Return the plan of a case on a GPU; this needs neither the GPU nor memory for the arrays."""
     return make_plan(request_of(case), target)
 
 
 def request_of(case: Case) -> ScanRequest:
-    """The request that the call of a case makes. Raises `cuscan.ScanError` where the case does not fit together."""
+    """Return the request that the call of a case makes. Raises `cuscan.ScanError` if the case is inconsistent."""
     run = run_cuscan(case, untouched_buffers(case))
     with _intercepted() as requests:
         run()
@@ -48,7 +47,7 @@ def request_of(case: Case) -> ScanRequest:
 
 @contextlib.contextmanager
 def _intercepted() -> Iterator[list[ScanRequest]]:
-    """Collect the requests of calls, and run none of them: their arrays have no memory."""
+    """Collect the requests of calls without running them: their arrays have no memory."""
     requests: list[ScanRequest] = []
 
     def take(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
@@ -64,7 +63,7 @@ def _intercepted() -> Iterator[list[ScanRequest]]:
 
 
 def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:
-    """The fields of a record that tell of its kernel; on the CPU there is none."""
+    """Return the fields of a record that describe its kernel; on the CPU there is none."""
     if target is None:
         return {"family": "host"}
     plan = plan_of(case, target)
@@ -73,9 +72,9 @@ def describe_kernel(case: Case, target: Target | None) -> dict[str, Any]:
 
 
 def resources(config: Config, arch: int) -> dict[str, int]:
-    """Registers a thread, and bytes of spills, stack and static shared memory; kept on disk, and the kernel with them.
+    """Return registers per thread, and bytes of spills, stack and static shared memory; cache them with the kernel.
 
-    Nothing is known of a kernel that the driver compiles.
+    For a kernel compiled by the driver, nothing is known.
     """
     from cuscan.compile.cache import cache_dir, write
     from cuscan.compile.module import compile_source, kernel_path
@@ -93,7 +92,7 @@ def resources(config: Config, arch: int) -> dict[str, int]:
 
 
 def parse(log: str) -> dict[str, int]:
-    """The numbers of a compiler's log, summed over its functions; empty where it reports none."""
+    """Return the numbers in a compiler's log, summed over its functions; empty if it reports none."""
     if "registers" not in log:
         return {}
     return {name: sum(map(int, re.findall(pattern, log))) for name, pattern in _FIELDS.items()}

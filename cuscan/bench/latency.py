@@ -1,4 +1,4 @@
-"""What a call costs beside its GPU time: the host's part of it, and the first call of a process."""
+"""The cost of a call apart from its GPU time: host time, and the first call of a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cuscan.bench.timing import SAMPLES, Timing
 
 Record = dict[str, Any]
 CALLS = 200  # queued at a time: fewer than the driver holds without blocking
-PROCESSES = 3  # of each kind, whose median counts
+PROCESSES = 3  # of each kind; their median counts
 PROCESS_SECONDS = 60
 
 
@@ -47,7 +47,7 @@ def queue(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
 
 
 def call_pair(case: Case, machine: Machine) -> tuple[Run, Run]:
-    """Our call and the peer's, on a vector of ones of the library that `case.call` names."""
+    """Return our call and the peer's, on a vector of ones of the library that `case.call` names."""
     library = case.call.partition(".")[0]
     xp = importlib.import_module(library)
     where = {"device": "cuda"} if library == "torch" and machine.target else {}
@@ -59,7 +59,7 @@ def call_pair(case: Case, machine: Machine) -> tuple[Run, Run]:
 
 
 def queue_times(runs: Sequence[Run], machine: Machine) -> list[Timing]:
-    """The host time of each run, over many calls and with no work left from before; the runs take turns."""
+    """Return the host time of each run, over many calls and with no earlier work pending; the runs take turns."""
     samples: list[list[float]] = [[] for _ in runs]
     gc.collect()
     gc.disable()
@@ -95,9 +95,9 @@ print(time.perf_counter() - start, float(y[-1]))
 
 
 def first(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """Fill a record with the time of the first scan of a process, and of the first elementwise kernel of another.
+    """Fill a record with the times of a process's first scan, and of another process's first elementwise kernel.
 
-    The scan's kernel is on disk; "cold" is the same where it is not, so that it is compiled.
+    The scan's kernel is on disk; "cold" is the time without it, with compilation.
     """
     library = "cupy" if machine.target else "numpy"
     scan: dict[str, Any] = {"imports": "import cuscan", "call": "cuscan.scan(x)", "expected": case.shape[0]}
@@ -109,7 +109,7 @@ def first(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
             with tempfile.TemporaryDirectory() as folder:
                 cache = {"CUSCAN_CACHE_DIR": folder} if name == "cold" else {}
                 seconds = first_call(library=library, size=case.shape[0], dtype=case.dtype, cache=cache, **parts)
-            if process:  # else it may have filled the caches on disk
+            if process:  # the first process may have filled the caches on disk
                 times[name].append(seconds * 1e6)
     ours, theirs, cold = (Timing(tuple(each), 1) for each in times.values())
     record |= {
@@ -121,7 +121,7 @@ def first(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
 
 
 def first_call(*, expected: float, cache: dict[str, str] | None = None, **parts: Any) -> float:
-    """Seconds of a call in a new process, behind its imports and the making of its input."""
+    """Return the seconds of a call in a new process, after the imports and the creation of its input."""
     command = [sys.executable, "-c", _SCRIPT.format(**parts)]
     root = Path(cuscan.__file__).parent.parent
     settings: dict[str, Any] = {"cwd": root, "env": {**os.environ, **(cache or {})}, "timeout": PROCESS_SECONDS}

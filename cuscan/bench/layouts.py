@@ -1,4 +1,4 @@
-"""How the arrays of a case lie in their memory."""
+"""Layouts of the arrays of a case in memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 Array = Any
 Shape = tuple[int, ...]
 
-SECTOR = 32  # bytes: the least that the memory of a GPU hands out
+SECTOR = 32  # bytes: the smallest transfer of GPU memory
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array lies in its memory, axis by axis; an empty field stands for a dense array in C order.
+    """The layout of an array in memory, axis by axis; an empty field means a dense array in C order.
 
-    `order` lists the axes from the slowest to the fastest. Along each axis the array leaves out `ahead` elements of
-    memory before its own and `behind` after them, and takes every `steps`-th, from the end if that is negative; of
-    step 0 there is one element for all. `shift` elements of memory precede the whole.
+    `order` lists the axes from the slowest to the fastest. Along each axis the array skips `ahead` elements of memory
+    before its own and `behind` after them, and takes every `steps`-th element, from the end if negative; with step 0,
+    one element represents all. `shift` elements of memory precede the array.
     """
 
     order: tuple[int, ...] = ()
@@ -29,12 +29,12 @@ class Layout:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Layout:
-        """From the fields as JSON gives them back."""
+        """Build a layout from fields read from JSON."""
         tuples = {name: tuple(fields[name]) for name in ("order", "ahead", "behind", "steps")}
         return cls(**tuples, shift=fields["shift"])
 
     def of(self, shape: Shape, xp: Any, memory: Callable[[int], Array]) -> Array:
-        """An array of this layout in flat memory of so many elements, which `memory` makes."""
+        """Return an array of this layout in flat memory, which `memory` makes for a given number of elements."""
         ndim = len(shape)
         order, steps = self.order or tuple(range(ndim)), self.steps or (1,) * ndim
         ahead, behind = self.ahead or (0,) * ndim, self.behind or (0,) * ndim
@@ -50,12 +50,12 @@ class Layout:
         return xp.broadcast_to(inner, shape) if 0 in steps else inner
 
     def fast_axis(self, shape: Shape) -> int:
-        """The axis along which neighbours are the nearest in memory."""
+        """Return the axis along which neighbours are closest in memory."""
         order = self.order or tuple(range(len(shape)))
         return next((axis for axis in reversed(order) if shape[axis] > 1), order[-1])
 
     def __str__(self) -> str:
-        """As NumPy would write it."""
+        """Return the layout in NumPy notation."""
         if 0 in self.steps:
             return "broadcast"
         ndim = max(map(len, (self.ahead, self.behind, self.steps)))
@@ -85,7 +85,7 @@ VIEWS = {
 
 
 def has_gaps(array: Array) -> bool:
-    """Whether memory lies between the elements that is none of theirs."""
+    """Return whether there is other memory between the elements."""
     steps = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if step]
     elements = 1
     for _, size in steps:
@@ -94,9 +94,9 @@ def has_gaps(array: Array) -> bool:
 
 
 def touched_bytes(array: Array) -> int:
-    """Bytes of memory that reading or writing an array must move.
+    """Return the bytes of memory that reading or writing an array must move.
 
-    Broadcast elements count once; where elements lie apart, their whole sectors count.
+    Broadcast elements count once; if elements lie apart, their whole sectors count.
     """
     itemsize = array.dtype.itemsize
     steps = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if step and size > 1]

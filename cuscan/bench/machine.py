@@ -1,4 +1,4 @@
-"""Where a benchmark runs: one GPU through CuPy, or the CPU through NumPy."""
+"""The place where a benchmark runs: one GPU through CuPy, or the CPU through NumPy."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cuscan.planning.config import Target
 Array = Any
 Run = Callable[[], Any]
 
-HOST_WORK_BYTES = 1 << 20  # what the CPU copies as other work
+HOST_WORK_BYTES = 1 << 20  # that the CPU copies as other work
 
 
 class Yardstick(NamedTuple):
-    """A copy, and how many times its own time it stands for."""
+    """A copy, and the factor by which its time is scaled."""
 
     run: Run
     factor: float = 1.0
 
 
 class Machine(Protocol):
-    """What a benchmark asks of the place where it runs."""
+    """What a benchmark needs of the machine that it runs on."""
 
     @property
     def target(self) -> Target | None:
@@ -37,47 +37,47 @@ class Machine(Protocol):
         """The array library: cupy or numpy."""
 
     def uniform(self, count: int, seed: int) -> Array:
-        """`count` float32 numbers from [0, 1), the same in every run."""
+        """Return `count` float32 numbers from [0, 1), the same in every run."""
 
     def time(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> Timing:
         """Time one run, back to back; `runs` do the same on different buffers, and take turns."""
 
     def after_work(self, runs: Sequence[Run], budget: float = BUDGET_SECONDS) -> list[Timing]:
-        """Time different runs in turn, each once and right after other work, as users call them.
+        """Time different runs in turn, each once and right after other work, as in users' programs.
 
-        On a GPU the work is a copy of 128 MiB between other buffers with ordinary caching, so no cache holds what a
-        run reads.
+        On a GPU the work is a copy of 128 MiB between other buffers with ordinary caching, so no cache holds what a run
+        reads.
         """
 
     def replay(self, run: Run, *, by_torch: bool = False) -> Timing:
-        """Time one run where the host plays no part: many are captured in a graph, and the graph is replayed.
+        """Time one run without the host's share: capture many runs in a graph, and replay the graph.
 
-        All use the same buffers, so small ones stay in the cache. `by_torch`: the run queues on torch's stream.
+        All runs use the same buffers, so small ones stay in the cache. `by_torch`: the run queues on torch's stream.
         """
 
     def yardstick(self, nbytes: int) -> Yardstick:
-        """A copy that reads and writes `nbytes` in all, between buffers of its own."""
+        """Return a copy that reads and writes `nbytes` in total, between buffers of its own."""
 
     def read(self, arrays: Sequence[Array]) -> Yardstick:
-        """A run that reads dense arrays and writes nothing."""
+        """Return a run that reads dense arrays and writes nothing."""
 
     def gather(self, view: Array, nbytes: int) -> Yardstick:
-        """A copy of a view with gaps to dense memory; it stands for `nbytes` at the speed of this very layout."""
+        """Return a copy of a view with gaps to dense memory, scaled to `nbytes` at the speed of this layout."""
 
     def copy(self, nbytes: int, *, replayed: bool = False) -> Timing:
-        """Time that copy, back to back or in a replayed graph."""
+        """Time the copy of `yardstick`, back to back or in a replayed graph."""
 
     def turns(self, nbytes: int) -> int:
-        """How many buffers must take turns, so that no cache holds what the next run reads."""
+        """Return the number of buffers that must rotate so that no cache holds what the next run reads."""
 
     def synchronize(self) -> None:
         """Wait for all work."""
 
     def release(self) -> None:
-        """Give unused memory back."""
+        """Release unused memory."""
 
     def free_bytes(self) -> int:
-        """Memory that a benchmark may use."""
+        """Return the bytes of memory that a benchmark may use."""
 
 
 class Host:

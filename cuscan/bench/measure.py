@@ -1,4 +1,4 @@
-"""One case from its arrays to a record: yardstick, check, time, peers."""
+"""Measure one case, from its arrays to a record: yardstick, check, time, peers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from cuscan.bench.timing import AFTER_WORK, BACK_TO_BACK, REPLAYED, Timing
 from cuscan.bench.training import train
 
 Record = dict[str, Any]
-MEMORY_FACTOR = 5  # a peer's temporaries: flipped, masked and scanned copies beside the arrays
-RIVALS = ("torch", "cub")  # the better of them is what small scans are held against
-WHOLE_BYTES = 64 << 20  # what moves fewer has `Case.slack_us`
-LATENCY_US = 4.0  # what a random scan may take beyond its copy
-SPEED_BYTES = 1 << 30  # of the copy that gives copy speed
+MEMORY_FACTOR = 5  # for a peer's temporaries: flipped, masked and scanned copies beside the arrays
+RIVALS = ("torch", "cub")  # small scans are compared with the better of them
+WHOLE_BYTES = 64 << 20  # below this, `Case.slack_us` applies
+LATENCY_US = 4.0  # tolerated time of a random scan beyond its copy
+SPEED_BYTES = 1 << 30  # of the copy that determines copy speed
 
 
 def describe(case: Case) -> Record:
-    """The fields of a record that are known before measuring."""
+    """Return the fields of a record that are known before measuring."""
     return {
         "name": case.name,
         "group": case.group,
@@ -66,8 +66,8 @@ def describe(case: Case) -> Record:
 def measure(case: Case, machine: Machine, peers: Sequence[str]) -> Iterator[tuple[str, Record]]:
     """Measure a case, step by step.
 
-    Yields the name of each step before it is taken, with the record so far, and ("done", record)
-    at the end. What goes wrong becomes `record["error"]`, or an "error" of the peer.
+    Yields the name of each step before the step runs, with the record so far, and ("done", record) at the end. Failures
+    become `record["error"]`, or an "error" of the peer.
     """
     record, start = describe(case), time.perf_counter()
     wanted = [peer for peer in peers if case.peers is None or peer in case.peers]
@@ -112,7 +112,7 @@ def _measure(case: Case, machine: Machine, peers: Sequence[str], record: Record)
 
 
 BESIDE = "beside"
-# The buffers of all runs, the copy's times and the scan's; and that of the other run that it is held against.
+# The buffers of all runs; times of the copy, and of another run for comparison; times of the scan.
 Measured = tuple[list[Buffers], Ways, Ways]
 
 
@@ -126,7 +126,7 @@ def _replayed(case: Case, machine: Machine, buffers: Buffers) -> Measured:
 
 
 def _streamed(case: Case, machine: Machine, buffers: Buffers) -> Measured:
-    """Right after other work, and back to back."""
+    """Measure right after other work, and back to back."""
     _, copies, ours = _sampled(case, machine, buffers)
     copies[BACK_TO_BACK] = machine.copy(buffers.nbytes)
     machine.release()
@@ -136,9 +136,9 @@ def _streamed(case: Case, machine: Machine, buffers: Buffers) -> Measured:
 
 
 def _sampled(case: Case, machine: Machine, buffers: Buffers) -> Measured:
-    """Right after other work, scan and yardstick in turn.
+    """Measure right after other work, scan and yardstick in turn.
 
-    Where random scans have gaps, the yardstick reads that very layout; the matrix is held against a plain copy.
+    For random scans with gaps, the yardstick reads the same layout; cases of the matrix are compared with a plain copy.
     """
     nbytes, values = buffers.nbytes, buffers.values[-1]
     gaps = case.how == "sample" and has_gaps(values)
@@ -151,7 +151,7 @@ def _sampled(case: Case, machine: Machine, buffers: Buffers) -> Measured:
 
 
 def _beside_another(case: Case, machine: Machine, buffers: Buffers) -> Measured:
-    """Right after other work, in turn with the copy and with what it is held against."""
+    """Measure right after other work, in turn with the copy and with the run for comparison."""
     if case.carry == "total":
         other = machine.read(buffers.values).run
     else:
@@ -162,7 +162,7 @@ def _beside_another(case: Case, machine: Machine, buffers: Buffers) -> Measured:
 
 
 def _times(nbytes: int, copies: Ways, ours: Ways) -> Record:
-    """The fields of a record that hold its times: the first way's, and what other ways there are under their names."""
+    """Return the time fields of a record: those of the first way, and those of other ways under their names."""
     fields = {
         way: {
             "copy": copies[way].as_json(),
@@ -177,24 +177,24 @@ def _times(nbytes: int, copies: Ways, ours: Ways) -> Record:
 
 
 def _floor(case: Case, machine: Machine, nbytes: int, copy: Timing) -> float | None:
-    """The least share of copy that will do."""
+    """Return the lowest acceptable share of copy speed."""
     if case.must is None or not case.slack_us or nbytes >= WHOLE_BYTES:
         return case.must
     yardstick = machine.yardstick(SPEED_BYTES)
-    speed = SPEED_BYTES / machine.after_work([yardstick.run])[0].median  # bytes a microsecond
+    speed = SPEED_BYTES / machine.after_work([yardstick.run])[0].median  # bytes per microsecond
     del yardstick
     machine.release()
     return round(copy.median / (nbytes / speed + case.slack_us), 4)
 
 
 def _of_best_rival(record: Record) -> float | None:
-    """Our time over the shortest of the rivals'."""
+    """Return our time relative to the fastest rival's."""
     ratios = [record["peers"][name]["ratio"] for name in RIVALS if "ratio" in record["peers"].get(name, {})]
     return round(1 / min(ratios), 4) if ratios else None
 
 
 def largest_fitting(shape: tuple[int, int], nbytes: int, machine: Machine) -> tuple[int, int]:
-    """The shape, halved along alternating axes until arrays of `nbytes` and a peer's temporaries fit."""
+    """Halve the shape along alternating axes until arrays of `nbytes` and a peer's temporaries fit, and return it."""
     rows, columns = shape
     for axis in itertools.cycle((0, 1)):
         if nbytes * MEMORY_FACTOR < machine.free_bytes():

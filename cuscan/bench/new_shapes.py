@@ -1,4 +1,4 @@
-"""What a call costs whose shape was never seen: host time, and how many kernels a kind of call needs."""
+"""The cost of a call with a new shape: host time, and the number of kernels that a kind of call needs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Sizes = Callable[[Callable[[int], int]], tuple[int, ...]]
 
 CALLS = 1500  # whose kernels are counted
 TIMED = 300  # calls of new shapes
-FILLING = 10_000  # more of them, before others are timed
-ELEMENTS = 1 << 20  # of an array at most: the GPU is never what a call waits for
-ROOM = ELEMENTS + (1 << 18)  # elements of memory, so that strides and alignments may vary
-CHECKED = 50  # every so many calls the result is checked, and the GPU waited for
-ANY_GPU = Target(90, 132)  # what kernels are counted for where there is no GPU
+FILLING = 10_000  # further calls before the second timing
+ELEMENTS = 1 << 20  # limit of an array, so that a call never waits for the GPU
+ROOM = ELEMENTS + (1 << 18)  # elements of memory, so that strides and alignments can vary
+CHECKED = 50  # interval of calls at which to check the result and wait for the GPU
+ANY_GPU = Target(90, 132)  # the target for counting kernels without a GPU
 
-# The kinds of call: their axis, and sizes by a function that draws one up to a limit.
+# The kinds of call: their axis, and their sizes, given a function that draws a size up to a limit.
 KINDS: dict[str, tuple[int, Sizes]] = {
     "(T,)": (0, lambda size: (size(ELEMENTS),)),
     "(B, T)": (1, lambda size: (size(1 << 8), size(1 << 12))),
@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[int, Sizes]] = {
 
 
 def draw(kind: str) -> Iterator[Case]:
-    """Calls of a kind, each of another shape, layout or alignment than all before; the same ones every time."""
+    """Draw calls of a kind, each with a shape, layout or alignment that is new; the same calls every time."""
     axis, sizes = KINDS[kind]
     uniform = random.Random(kind).random
     seen = set()
@@ -54,7 +54,7 @@ def draw(kind: str) -> Iterator[Case]:
 
 
 def counted(kind: str, target: Target) -> dict[Config, Case]:
-    """The kernels of the first calls, each with the first case that needs it."""
+    """Return the kernels of the first calls, each with the first case that needs it."""
     kernels: dict[Config, Case] = {}
     for case in islice(draw(kind), CALLS):
         kernels.setdefault(plan_of(case, target).config, case)
@@ -62,7 +62,7 @@ def counted(kind: str, target: Target) -> dict[Config, Case]:
 
 
 def shapes(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """Fill a record with the host time of calls of new shapes whose kernels are there, before and after many others."""
+    """Fill a record with the host time of calls of new shapes with loaded kernels, before and after many others."""
     target = machine.target or ANY_GPU
     yield "kernels", record
     kernels = counted(case.label, target)
@@ -93,7 +93,7 @@ def _run(case: Case, machine: Machine, memory: tuple[Any, Any]) -> tuple[Run, Bu
 
 
 def _times(cases: Sequence[Case], machine: Machine, memory: tuple[Any, Any]) -> list[float]:
-    """Microseconds of the host, of one call for each case."""
+    """Return the host's microseconds for one call of each case."""
     times = []
     for number, case in enumerate(cases):
         run, buffers = _run(case, machine, memory)

@@ -1,4 +1,4 @@
-"""cuscan itself, called as a case says."""
+"""cuscan itself, called as a case specifies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuscan.request.call import one_or_all
 
 
 def run_cuscan(case: Case, buffers: Buffers) -> Run:
-    """The public function of the case, with `out` unless results are fresh, and no keyword that it does not need."""
+    """Return a run of the case's public function, with `out` unless results are fresh, and only necessary keywords."""
     keywords: dict[str, Any] = {"axis": case.axis}
     keywords |= {name: True for name in ("reverse", "exclusive", "skipna", "include_initial") if getattr(case, name)}
     if buffers.mask is not None:
@@ -36,7 +36,7 @@ def run_cuscan(case: Case, buffers: Buffers) -> Run:
 
 
 def with_results(case: Case, buffers: Buffers, returned: Any) -> Buffers:
-    """The buffers of a run, and what it returned: new results, and the carry that went out."""
+    """Return the buffers of a run with what it returned: new results, and the outgoing carry."""
     results = returned if isinstance(returned, tuple) else (returned,)
     if case.carry == "total":
         return buffers._replace(behind=results)

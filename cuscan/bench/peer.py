@@ -1,4 +1,4 @@
-"""What a peer is: a function that takes a case and its buffers, and returns a function that queues one run."""
+"""A peer is a function that takes a case and its buffers, and returns a function that queues one run."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class UnsupportedError(Exception):
 
 
 class Waiting:
-    """A run in a stream of its library's own: it is timed by the clock, and `wait` waits for its result."""
+    """A run on a stream of its library's own: it is timed by the clock, and `wait` waits for its result."""
 
     def __init__(self, run: Run, wait: Callable[[Any], Any]) -> None:
         self.run = run
         self.wait = wait
 
     def __call__(self) -> Any:
-        """Queue it."""
+        """Queue the run."""
         return self.run()
 
 
 def refuse_beyond(case: Case, peer: str, *able: str) -> None:
-    """Refuse what is more than a plain scan of a dense array, but for some features and "view"."""
+    """Raise for any feature beyond a plain scan of a dense array, except those in `able`, which may include "view"."""
     beyond = [name for name in case.features if name not in able]
     if beyond:
         raise UnsupportedError(f"{peer} is not measured on {' and '.join(beyond)}")
@@ -40,6 +40,6 @@ def refuse_beyond(case: Case, peer: str, *able: str) -> None:
 
 
 def need_one_row(case: Case, peer: str) -> None:
-    """Refuse what is not one dense row."""
+    """Raise unless the case is one dense row."""
     if math.prod(case.shape) != case.shape[case.axis] or case.view != DENSE:
         raise UnsupportedError(f"{peer} scans one dense row")

@@ -1,4 +1,4 @@
-"""A peer on a case: its first run, the error of its result, its times."""
+"""Run a peer on a case: its first run, the error of its result, its times."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cuscan.bench.providers import COMPILING, PEERS, as_arrays
 from cuscan.bench.timing import AFTER_WORK, BACK_TO_BACK, REPLAYED, Timing, by_the_clock
 
 PEER_SECONDS = 0.5  # for all samples of a peer
-ONCE_SECONDS = 3.0  # a peer that takes longer is not run again
+ONCE_SECONDS = 3.0  # a peer that takes longer runs only once
 
-Ways = dict[str, Timing]  # by the way that a run is measured
+Ways = dict[str, Timing]  # by the way of measuring
 
 
 def time_peer(name: str, case: Case, machine: Machine, sets: list[Buffers], ours: Ways) -> dict[str, Any]:
-    """A peer's times and error, or why there is none.
+    """Return a peer's times and error, or the reason why there is none.
 
-    Its time is measured as `ours` is first, if it can be: a library with a stream of its own runs back to back.
+    Its time is measured like the first of `ours`, if possible: a library with a stream of its own runs back to back.
     """
     try:
         sets[0].spoil()
@@ -48,7 +48,7 @@ def _beside(theirs: Timing, ours: Timing) -> dict[str, Any]:
 
 
 def _first_run(run: Run, case: Case, machine: Machine, buffers: Buffers) -> tuple[float, float]:
-    """Seconds of a peer's first run, and the error of its result, as `check` counts it."""
+    """Return the seconds of a peer's first run, and the error of its result as `check` defines it."""
     machine.synchronize()
     start = time.perf_counter()
     result = run()
@@ -58,7 +58,7 @@ def _first_run(run: Run, case: Case, machine: Machine, buffers: Buffers) -> tupl
 
 
 def _times(name: str, machine: Machine, runs: list[Run], first: float, ours: Ways) -> Ways:
-    """The peer's time in each of the ways that ours was measured in."""
+    """Return the peer's time in each way of measuring that ours has."""
     if first > ONCE_SECONDS and name not in COMPILING and REPLAYED not in ours:
         return dict.fromkeys(ours, Timing((first * 1e6,), 1))
     run = runs[0]
@@ -73,7 +73,7 @@ def _times(name: str, machine: Machine, runs: list[Run], first: float, ours: Way
 
 
 def one_line(error: BaseException) -> str:
-    """An error as one line of a report."""
+    """Return an error as one line of a report."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     kind = type(error).__name__
     return f"{kind}: {text}"[:300] if text else kind

@@ -1,7 +1,7 @@
-"""The peers, each in the way its users would write the case.
+"""The peers, each in the form in which its users would write the case.
 
-A provider takes a case and its buffers, and returns a function that queues one run. What the run returns is the
-result, or a tuple of them; None stands for `buffers.outs`.
+A provider takes a case and its buffers, and returns a function that queues one run. The run returns the result, or a
+tuple of results, or None if they are in `buffers.outs`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cuscan.bench.torch_peer import from_torch, run_accelerated_scan, run_torch,
 
 
 def run_cupy(case: Case, buffers: Buffers) -> Run:
-    """`cupy.cumsum` and `cupy.cumprod` with `out`."""
+    """Return a run of `cupy.cumsum` or `cupy.cumprod` with `out`."""
     import cupy
 
     scans = {"add": cupy.cumsum, "mul": cupy.cumprod}
@@ -29,7 +29,7 @@ def run_cupy(case: Case, buffers: Buffers) -> Run:
 
 
 def run_numpy(case: Case, buffers: Buffers) -> Run:
-    """`accumulate` of NumPy's ufuncs with `out`."""
+    """Return a run of `accumulate` of a NumPy ufunc with `out`."""
     import numpy as np
 
     names = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum", "logaddexp": "logaddexp"}
@@ -71,14 +71,14 @@ PEERS: dict[str, Provider] = {
     "accelerated-scan": run_accelerated_scan,
     "numpy": run_numpy,
 }
-# Their first run is much longer than all others.
+# Peers whose first run takes much longer than all others.
 COMPILING = ("torch.compile", "jax", "cuda.compute", "accelerated-scan")
-# Where a peer's name is not that of its package.
+# Package names that differ from the peer's name.
 PACKAGES = {"torch.compile": "torch", "cub": "cupy", "accelerated-scan": "accelerated_scan"}
 
 
 def as_arrays(result: Any, outs: tuple[Array, ...], xp: Any) -> tuple[Array, ...]:
-    """What a run returned, as arrays of the machine's library."""
+    """Return the results of a run as arrays of the machine's library."""
     if result is None:
         return outs
     results = result if isinstance(result, tuple) else (result,)

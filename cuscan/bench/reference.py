@@ -1,4 +1,4 @@
-"""Scans of the check: along the last axis of arrays of states, in steps that read and write whole arrays."""
+"""Reference scans: along the last axis of arrays of states, in steps that read and write whole arrays."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from cuscan.bench.calls import State
 
-PIECE = 16  # elements that are scanned by doubling distances: longer ones would be read too often
+PIECE = 16  # elements scanned by doubling distances; longer pieces would be read too often
 
 Combine = Callable[[State, State], State]
 
 
 def scan_from(combine: Combine, state: State, carry: State) -> State:
-    """An inclusive scan along the last axis that goes on from `carry`, in place."""
+    """Compute an inclusive scan along the last axis that continues from `carry`, in place."""
     first = combine(carry, tuple(part[..., 0] for part in state))
     for part, value in zip(state, first, strict=True):
         part[..., 0] = value
@@ -20,7 +20,7 @@ def scan_from(combine: Combine, state: State, carry: State) -> State:
 
 
 def scan_along(combine: Combine, state: State) -> State:
-    """A scan along the last axis in place: pieces of it, their totals in the same way, and both put together."""
+    """Scan along the last axis in place: scan pieces, scan their totals in the same way, and combine both."""
     pieces, rest = divmod(state[0].shape[-1], PIECE)
     if pieces < 2:
         return doubling(combine, state)
@@ -34,13 +34,13 @@ def scan_along(combine: Combine, state: State) -> State:
 
 
 def _put(combine: Combine, earlier: State, later: State) -> None:
-    """Combine what comes before with every element, in place."""
+    """Combine what precedes with every element, in place."""
     for part, combined in zip(later, combine(earlier, later), strict=True):
         part[...] = combined
 
 
 def doubling(combine: Combine, state: State) -> State:
-    """A scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
+    """Scan along the last axis in steps of doubling distance (Hillis & Steele 1986), in place."""
     distance = 1
     while distance < state[0].shape[-1]:
         earlier = tuple(part[..., :-distance] for part in state)

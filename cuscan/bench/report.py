@@ -10,7 +10,7 @@ from cuscan.bench.measure import Record
 
 
 def table(records: list[Record], peers: list[str], title: str) -> Any:
-    """A rich table: one row a record, one column a peer."""
+    """Return a rich table: one row per record, one column per peer."""
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left")
@@ -46,7 +46,7 @@ def _peer(record: Record, peer: str) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """A time with three digits and its unit."""
+    """Return a time with three digits and its unit."""
     for unit, size in (("s", 1e6), ("ms", 1e3)):
         if microseconds >= size:
             return f"{microseconds / size:.3g} {unit}"
@@ -54,22 +54,22 @@ def duration(microseconds: float) -> str:
 
 
 def spread(time: dict[str, float]) -> str:
-    """The distance of the quartiles, as a share of the median."""
+    """Return the distance of the quartiles as a share of the median."""
     return f"{(time['p75_us'] - time['p25_us']) / time['median_us']:.1%}"
 
 
 def share(value: float) -> str:
-    """A share of copy speed."""
+    """Return a share of copy speed as text."""
     return f"{value:.2f}" if value >= 0.1 else f"{value:.1g}"
 
 
 def ratio(value: float) -> str:
-    """How many times as long a peer takes."""
+    """Return how many times as long a peer takes, as text."""
     return f"{value:.0f} x" if value >= 10 else f"{value:.2f} x"
 
 
 def failures(records: list[Record]) -> list[str]:
-    """One line for everything that did not work."""
+    """Return one line for every failure."""
     lines = [f"{record['name']}: {record['error']}" for record in records if "error" in record]
     for record in records:
         for peer, result in record.get("peers", {}).items():
@@ -80,16 +80,16 @@ def failures(records: list[Record]) -> list[str]:
 
 
 def write_json(path: Path, environment: dict[str, Any], command: str, records: list[Record]) -> None:
-    """Write a result file; a process that is killed meanwhile leaves the old one."""
+    """Write a result file atomically; if the process is killed, the old file remains."""
     head = json.dumps({"environment": environment, "command": command}, indent=1).removesuffix("\n}")
-    lines = ",\n".join(map(json.dumps, records))  # a record a line
+    lines = ",\n".join(map(json.dumps, records))  # one record per line
     part = path.with_name(f"{path.name}.part")
     part.write_text(f'{head},\n "records": [\n{lines}\n ]\n}}\n')
     part.replace(path)
 
 
 def plot(path: Path, records: list[Record], peers: list[str], title: str) -> None:
-    """Draw the share of copy speed of every record, cuscan's and the peers'; the suffix chooses the format."""
+    """Plot the share of copy speed of every record, for cuscan and the peers; the suffix selects the format."""
     import matplotlib
 
     matplotlib.use("Agg")

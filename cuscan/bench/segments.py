@@ -1,4 +1,4 @@
-"""Where the segments of a case begin: how an axis is split, and that as offsets, resets or keys."""
+"""The segments of a case: how an axis is split, and the split as offsets, resets or keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _even(count: int, length: int) -> Offsets:
 
 
 def _skewed(count: int, length: int) -> Offsets:
-    """Lengths as of words (Zipf), in a scrambled order; every fourth segment is empty."""
+    """Return segments with lengths like word frequencies (Zipf), in scrambled order; every fourth is empty."""
     rank = np.arange(count, dtype=np.int64) * 0x9E3779B1 % count  # an odd factor: each rank once if count is even
     weights = 1.0 / (1 + rank)
     weights[3::4] = 0
@@ -27,7 +27,7 @@ def _skewed(count: int, length: int) -> Offsets:
 
 
 def _jittered(count: int, length: int) -> Offsets:
-    """Lengths from nothing to twice the mean."""
+    """Return segments with lengths from 0 to twice the mean."""
     places = np.arange(count + 1) + np.random.default_rng(0).random(count + 1)
     offsets = (places * (length / count)).astype(np.int64)
     offsets[0], offsets[-1] = 0, length
@@ -35,22 +35,22 @@ def _jittered(count: int, length: int) -> Offsets:
 
 
 _KINDS: dict[str, Callable[[int, int], Offsets]] = {"even": _even, "skewed": _skewed, "tiny": _jittered}
-SPLITS = ("4096 even", "2^18 skewed", "2^22 tiny")  # those of the matrix; any number of segments will do
+SPLITS = ("4096 even", "2^18 skewed", "2^22 tiny")  # those of the matrix; any number of segments is valid
 
 
 def offsets_of(split: str, length: int) -> Offsets:
-    """The boundaries of the segments of an axis, from 0 to its length."""
+    """Return the boundaries of the segments of an axis, from 0 to its length."""
     return _KINDS[split.partition(" ")[2]](count_of(split), length)
 
 
 def count_of(split: str) -> int:
-    """How many segments a split makes, empty ones too."""
+    """Return the number of segments of a split, including empty ones."""
     base, _, power = split.partition(" ")[0].partition("^")
     return int(int(base) ** int(power or 1))
 
 
 def starts_of(xp: Any, split: str, length: int) -> Array:
-    """Where segments start along an axis."""
+    """Return flags along an axis where segments start."""
     offsets = offsets_of(split, length)
     starts = xp.zeros(length, bool)
     starts[xp.asarray(offsets[offsets < length])] = True
@@ -58,7 +58,7 @@ def starts_of(xp: Any, split: str, length: int) -> Array:
 
 
 def segments_shape(kind: str, split: str, shape: tuple[int, ...], axis: int, *, full: bool = False) -> tuple[int, ...]:
-    """The shape of the array that says where segments start: along the axis alone, unless resets are full."""
+    """Return the shape of the array that defines the segments: along the axis alone, unless resets are full."""
     if kind == "offsets":
         return (count_of(split) + 1,)
     if kind == "keys":
@@ -67,7 +67,7 @@ def segments_shape(kind: str, split: str, shape: tuple[int, ...], axis: int, *, 
 
 
 def make_segments(xp: Any, kind: str, split: str, shape: tuple[int, ...], axis: int, *, full: bool = False) -> Array:
-    """The array that says where segments start."""
+    """Return the array that defines the segments."""
     length = shape[axis]
     if kind == "offsets":
         made = xp.asarray(offsets_of(split, length).astype(np.int32))

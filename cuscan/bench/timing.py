@@ -1,4 +1,4 @@
-"""A measured time, and how many samples to take."""
+"""A measured time, and the number of samples to take."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 SAMPLES = 21
-SAMPLE_SECONDS = 1e-3  # a sample is at least this long, where launches are short
-MAX_LAUNCHES = 256  # in one sample: fewer than the driver queues without blocking
-SLOW_SECONDS = 1.0  # a run that takes longer is sampled once
+SAMPLE_SECONDS = 1e-3  # least length of a sample, for short launches
+MAX_LAUNCHES = 256  # per sample: fewer than the driver queues without blocking
+SLOW_SECONDS = 1.0  # a longer run is sampled once
 BUDGET_SECONDS = 1.5  # for all samples of one run
-FEW_SECONDS = 0.2  # of runs that take longer, one sample may be all; of others at least three are taken
+FEW_SECONDS = 0.2  # longer runs may have a single sample; shorter ones have at least three
 
-# How a run is measured; records say which.
+# The ways of measuring, as named in records.
 AFTER_WORK, BACK_TO_BACK, REPLAYED = "after other work", "back to back", "replayed"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of one run, once for every sample; a sample is the mean of `launches` runs."""
+    """Microseconds of one run, for every sample; a sample is the mean of `launches` runs."""
 
     samples: tuple[float, ...]
     launches: int
@@ -33,15 +33,15 @@ class Timing:
         return statistics.median(self.samples)
 
     def divided(self, parts: int) -> Timing:
-        """The time of one of `parts` equal parts of the run."""
+        """Return the time of one of `parts` equal parts of the run."""
         return Timing(tuple(each / parts for each in self.samples), self.launches * parts)
 
     def scaled(self, factor: float) -> Timing:
-        """The time of a run that does `factor` times as much."""
+        """Return the time of a run that does `factor` times as much."""
         return Timing(tuple(each * factor for each in self.samples), self.launches)
 
     def as_json(self) -> dict[str, float]:
-        """The fields of the JSON files."""
+        """Return the fields of the JSON files."""
         p25, _, p75 = statistics.quantiles(self.samples, n=4) if len(self.samples) > 1 else self.samples * 3
         return {
             "median_us": round(self.median, 3),
@@ -59,13 +59,13 @@ def sample(
 ) -> Timing:
     """Sample a run whose first call took `first` seconds, for about `budget` seconds.
 
-    `once(launches)` gives the seconds of one run, as a mean over launches.
+    `once(launches)` returns the seconds of one run, as a mean over launches.
     """
     if first > SLOW_SECONDS:
         return Timing((once(1) * 1e6,), 1)
     warm()
     estimate = once(1)
-    if estimate < SAMPLE_SECONDS / 10:  # then a part of it may be the host's
+    if estimate < SAMPLE_SECONDS / 10:  # part of it may be host time
         estimate = max(once(16), 1e-7)
     launches = min(max(round(SAMPLE_SECONDS / estimate), 1), MAX_LAUNCHES)
     least = 1 if estimate > FEW_SECONDS else 3
@@ -76,7 +76,7 @@ def sample(
 def in_turn(
     runs: Sequence[Callable[[], Any]], once: Callable[[Callable[[], Any]], float], budget: float = BUDGET_SECONDS
 ) -> list[Timing]:
-    """Sample different runs in turn, for about `budget` seconds in all; `once(run)` gives the seconds of one run."""
+    """Sample different runs in turn, for about `budget` seconds in all; `once(run)` returns the seconds of one run."""
     firsts = [once(run) for run in runs]
     if sum(firsts) <= SLOW_SECONDS:
         estimate = max(sum(once(run) for run in runs), 1e-7)
@@ -90,7 +90,7 @@ def in_turn(
 def by_the_clock(
     runs: Sequence[Callable[[], Any]], wait: Callable[[Any], Any], budget: float = BUDGET_SECONDS
 ) -> Timing:
-    """Time one run by the host's clock: from the first of many calls until `wait` of the last one's result."""
+    """Time one run by the host's clock: from the first of many calls until `wait` returns for the last result."""
     turn = itertools.cycle(runs)
 
     def once(launches: int) -> float:

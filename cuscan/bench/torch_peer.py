@@ -16,9 +16,9 @@ _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 def as_torch(array: Array) -> Any:
-    """A NumPy or CuPy array as a torch tensor on the same memory.
+    """Return a NumPy or CuPy array as a torch tensor on the same memory.
 
-    It travels as integers: DLPack knows no bfloat16 in older versions of its producers.
+    It passes as integers, since older producers of DLPack do not support bfloat16.
     """
     import torch
 
@@ -31,7 +31,7 @@ def as_torch(array: Array) -> Any:
 
 
 def from_torch(tensor: Any, xp: Any, dtype: Any) -> Array:
-    """The way back: a tensor as an array of NumPy or CuPy."""
+    """Return a tensor as an array of NumPy or CuPy."""
     import torch
 
     if tensor.element_size() not in _BITS:
@@ -46,7 +46,7 @@ def _torch_scan(case: Case) -> Callable[..., Any]:
         dtype = getattr(torch, case.result_dtype.name)
         scan = torch.cumsum if case.op == "add" else torch.cumprod
         return lambda x, **keywords: scan(x, case.axis, dtype=dtype, **keywords)
-    if case.op in ("min", "max", "max with indices"):  # the indices, of last ties, are not compared
+    if case.op in ("min", "max", "max with indices"):  # indices, which differ at ties, are not compared
         scan = torch.cummin if case.op == "min" else torch.cummax
         return lambda x: scan(x, case.axis).values
     if case.op == "logaddexp":
@@ -55,7 +55,7 @@ def _torch_scan(case: Case) -> Callable[..., Any]:
 
 
 def _torch_inputs(case: Case, x: Any, mask: Any) -> Any:
-    """The elements, with the identity where they do not count."""
+    """Return the elements, with the identity where they do not count."""
     if mask is not None and case.op == "add" and not case.skipna:
         return x * mask
     if case.skipna:
@@ -68,7 +68,7 @@ def _torch_inputs(case: Case, x: Any, mask: Any) -> Any:
 
 
 def _torch_expression(case: Case) -> Callable[..., Any]:
-    """The case with functions that return new tensors."""
+    """Return the case as an expression of functions that return new tensors."""
     import torch
 
     if case.op == "linear_recurrence":
@@ -90,7 +90,7 @@ def _torch_expression(case: Case) -> Callable[..., Any]:
 
 
 def _torch_recurrence(case: Case) -> Callable[..., Any]:
-    """`associative_scan`, which torch has for its compiler alone."""
+    """Return `associative_scan`, which torch supports only under its compiler."""
     refuse_beyond(case, "torch")
     from torch._higher_order_ops.associative_scan import associative_scan
 
@@ -110,7 +110,7 @@ def _need_identity(case: Case) -> None:
 
 
 def run_torch(case: Case, buffers: Buffers) -> Run:
-    """Eager torch, with `out` where its functions can use it."""
+    """Return a run of eager torch, with `out` if its functions support it."""
     _need_identity(case)
     scan, axis, last = _torch_scan(case), case.axis, case.shape[case.axis] - 1
     tensors = buffers.each(as_torch)
@@ -130,7 +130,7 @@ def run_torch(case: Case, buffers: Buffers) -> Run:
 
 
 def run_torch_compiled(case: Case, buffers: Buffers) -> Run:
-    """The torch expression under `torch.compile`."""
+    """Return a run of the torch expression under `torch.compile`."""
     _need_identity(case)
     tensors = buffers.each(as_torch)
     arguments = tensors.values if case.op == "linear_recurrence" else (tensors.x, tensors.mask)
@@ -142,19 +142,19 @@ def run_torch_compiled(case: Case, buffers: Buffers) -> Run:
 def _compiled(case: Case) -> Callable[..., Any]:
     import torch
 
-    torch._dynamo.reset()  # it gives up on a function that it has compiled a few times
+    torch._dynamo.reset()  # it stops compiling a function after a few times
     compiled: Callable[..., Any] = torch.compile(_torch_expression(case), dynamic=False, fullgraph=True)
     return compiled
 
 
 def run_accelerated_scan(case: Case, buffers: Buffers) -> Run:
-    """The recurrence of the package accelerated-scan (Triton): (batch, channels, time), along the last axis."""
+    """Return a run of accelerated-scan (Triton): recurrences of (batch, channels, time) along the last axis."""
     if case.op != "linear_recurrence" or len(case.shape) != 3 or case.axis % 3 != 2:
         raise UnsupportedError("accelerated-scan has recurrences along the last of three axes")
     refuse_beyond(case, "accelerated-scan")
     try:
         module = importlib.import_module("accelerated_scan.scalar")
-    except ModuleNotFoundError:  # its name in older versions
+    except ModuleNotFoundError:  # the module's name in older versions
         module = importlib.import_module("accelerated_scan.triton")
     a, b = map(as_torch, buffers.values)
     return lambda: module.scan(a, b)

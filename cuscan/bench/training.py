@@ -1,4 +1,4 @@
-"""What training costs: a layer's step in time and memory, a backward beside the scan that it is, the host's part."""
+"""The cost of training: time and memory of a layer's step, a backward relative to its scan, the host's share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Record = dict[str, Any]
 Tensor = Any
 Recurrence = Callable[[Tensor, Tensor], Tensor]
 
-ROUNDINGS = 16  # of the greatest gradient, which a gradient may be off
-LANES = 64  # that are checked
+ROUNDINGS = 16  # tolerance of a gradient, in roundings of the largest
+LANES = 64  # number of lanes that are checked
 
 
 def train(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """Fill a record with what `case.label` says: a "layer", a "backward", or the "host"'s part of one."""
+    """Fill a record with what `case.label` names: a "layer", a "backward", or host time ("host")."""
     ways = {"layer": _layer, "backward": _backward, "backward of b": _backward, "host": _host}
     yield from ways[case.label](case, machine, peers, record)
 
 
-# ---- forward and backward, as the host queues them -------------------------------------------------------------------
+# ---- host time of forward and backward -------------------------------------------------------------------------------
 
 
 def _host(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The host's part of forward and backward over that of torch's sum; of a recurrence with gradients of a and b."""
+    """Measure host time of forward and backward relative to torch's sum; for a recurrence, of gradients of a and b."""
     yield "cuscan", record
     torch = importlib.import_module("torch")
     x = torch.ones(case.shape, device=_device(machine), requires_grad=True)
@@ -55,11 +55,11 @@ def _host(case: Case, machine: Machine, peers: Sequence[str], record: Record) ->
     }
 
 
-# ---- a backward beside the scan that it is ---------------------------------------------------------------------------
+# ---- a backward relative to its forward scan -------------------------------------------------------------------------
 
 
 def _backward(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The time of a backward over that of the forward scan, each right after other work."""
+    """Measure the time of a backward relative to the forward scan, each right after other work."""
     yield "cuscan", record
     torch = importlib.import_module("torch")
     a, b, weights = (each.movedim(0, case.axis).contiguous() for each in _draw(case, machine, 3))
@@ -91,7 +91,7 @@ def _backward(case: Case, machine: Machine, peers: Sequence[str], record: Record
 
 
 def _gradients(a: Any, b: Any, weights: Any) -> tuple[Any, Any]:
-    """The exact gradients of b and of a: time runs along the first axis."""
+    """Return the exact gradients of b and of a; time is the first axis."""
     of_b, of_a, later = np.zeros_like(b), np.zeros_like(b), np.zeros_like(b[0])
     before = np.zeros_like(b)
     for t in range(1, len(b)):
@@ -107,7 +107,7 @@ def _gradients(a: Any, b: Any, weights: Any) -> tuple[Any, Any]:
 
 
 def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -> Iterator[tuple[str, Record]]:
-    """The time of forward and backward of a gated recurrence, and the most memory that it holds meanwhile."""
+    """Measure time and peak memory of forward and backward of a gated recurrence."""
     yield "cuscan", record
     inputs = _layer_inputs(case, machine)
     torch = importlib.import_module("torch")
@@ -115,8 +115,8 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
     part = [each[:1] if each.ndim == 3 else each for each in part]
     exact = _step(_loop, part)()[0].numpy()[0]
 
-    def measured(recurrence: Recurrence) -> Record:
-        step = _step(recurrence, inputs)
+    def measured(recurrence: Recurrence, *, compiled: bool = False) -> Record:
+        step = _step(recurrence, inputs, compiled=compiled)
         got = step()[0].detach()[0, :, :LANES].double().cpu().numpy()
         error = _error(got, exact, case)
         if error > 1:
@@ -131,7 +131,7 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
     for peer in peers:
         yield peer, record
         try:
-            theirs = measured(_PEERS[peer]())
+            theirs = measured(_PEERS[peer](), compiled=peer == COMPILED)
             theirs["ratio"] = round(theirs["time"]["median_us"] / ours["time"]["median_us"], 4)
         except Exception as error:  # a peer's failure is a finding
             theirs = {"error": one_line(error)}
@@ -142,7 +142,10 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
 
 
 def _layer_inputs(case: Case, machine: Machine) -> list[Tensor]:
-    """X of (batch, time, channels); the gate's weights and biases, and those of the output, for each channel."""
+    """Return x of (batch, time, channels), the gate's weights and biases, the output's weights, and a cotangent.
+
+    Weights and biases are per channel.
+    """
     torch = importlib.import_module("torch")
     generator = torch.Generator(_device(machine)).manual_seed(0)
     shapes = [case.shape, *[case.shape[-1:]] * 3, case.shape]
@@ -151,8 +154,8 @@ def _layer_inputs(case: Case, machine: Machine) -> list[Tensor]:
     return [each.requires_grad_() for each in drawn[:-1]] + drawn[-1:]
 
 
-def _step(recurrence: Recurrence, inputs: Sequence[Tensor]) -> Callable[[], Any]:
-    """Forward and backward: h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w x + c), gated once more."""
+def _step(recurrence: Recurrence, inputs: Sequence[Tensor], *, compiled: bool = False) -> Callable[[], Any]:
+    """Return forward and backward of h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w x + c), gated again."""
     torch = importlib.import_module("torch")
     x, weight, bias, out, cotangent = inputs
     leaves = [each.detach().requires_grad_() for each in (x, weight, bias, out)]
@@ -161,12 +164,12 @@ def _step(recurrence: Recurrence, inputs: Sequence[Tensor]) -> Callable[[], Any]
         a = torch.sigmoid(weight * x + bias)
         return recurrence(a, (1 - a) * x) * torch.nn.functional.silu(out * x)
 
-    function = torch.compile(layer, fullgraph=True) if recurrence is _associative else layer
+    function = torch.compile(layer, fullgraph=True) if compiled else layer
     return lambda: torch.autograd.grad(function(*leaves), leaves, cotangent)
 
 
 def _peak(step: Callable[[], Any], torch: Any) -> int:
-    """Bytes that a step holds at most, beside what is there before."""
+    """Return the most bytes that a step allocates, beyond those allocated before."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -180,7 +183,7 @@ def _recurrence(axis: int) -> Recurrence:
 
 
 def _loop(a: Tensor, b: Tensor) -> Tensor:
-    """What all of them compute, along the second of three axes."""
+    """Compute the recurrence step by step along the second of three axes."""
     torch = importlib.import_module("torch")
     h, results = torch.zeros_like(b[:, 0]), []
     for t in range(b.shape[1]):
@@ -189,19 +192,26 @@ def _loop(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack(results, 1)
 
 
-def _associative(a: Tensor, b: Tensor) -> Tensor:
-    """Torch's own, which its compiler alone has."""
-    module = importlib.import_module("torch._higher_order_ops.associative_scan")
-    return module.associative_scan(
-        lambda earlier, later: (later[0] * earlier[0], later[0] * earlier[1] + later[1]), (a, b), 1
-    )[1]
+def _associative() -> Recurrence:
+    """Return the recurrence by torch's own function, which only its compiler supports."""
+    module = importlib.import_module("torch._higher_order_ops.associative_scan")  # the compiler cannot trace an import
+    scan = module.associative_scan
+
+    def recurrence(a: Tensor, b: Tensor) -> Tensor:
+        return scan(_after, (a, b), 1, **({} if a.is_cuda else {"combine_mode": "generic"}))[1]
+
+    return recurrence
+
+
+def _after(earlier: tuple[Tensor, Tensor], later: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
 
 def _accelerated() -> Recurrence:
-    """accelerated-scan, with time as the last axis."""
+    """Return the recurrence of accelerated-scan, with time as the last axis."""
     try:
         module = importlib.import_module("accelerated_scan.scalar")
-    except ModuleNotFoundError:  # its name in older versions
+    except ModuleNotFoundError:  # the module's name in older versions
         module = importlib.import_module("accelerated_scan.triton")
 
     def recurrence(a: Tensor, b: Tensor) -> Tensor:
@@ -210,10 +220,8 @@ def _accelerated() -> Recurrence:
     return recurrence
 
 
-_PEERS: dict[str, Callable[[], Recurrence]] = {
-    "accelerated-scan": _accelerated,
-    "torch.compile": lambda: _associative,
-}
+COMPILED = "torch.compile"
+_PEERS: dict[str, Callable[[], Recurrence]] = {"accelerated-scan": _accelerated, COMPILED: _associative}
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------
@@ -224,7 +232,7 @@ def _device(machine: Machine) -> str:
 
 
 def _draw(case: Case, machine: Machine, count: int) -> list[Tensor]:
-    """Numbers from [0, 1), with the scanned axis in front."""
+    """Draw numbers from [0, 1), with the scanned axis first."""
     torch = importlib.import_module("torch")
     generator = torch.Generator(_device(machine)).manual_seed(0)
     where = {"device": _device(machine), "dtype": getattr(torch, case.dtype), "generator": generator}
@@ -234,13 +242,13 @@ def _draw(case: Case, machine: Machine, count: int) -> list[Tensor]:
 
 
 def _lanes(tensor: Tensor, axis: int) -> Any:
-    """Some lanes as float64 of NumPy, time first."""
+    """Return some lanes as NumPy float64, time first."""
     front = tensor.detach().movedim(axis, 0)
     return front.reshape(len(front), -1)[:, :LANES].double().cpu().numpy()
 
 
 def _error(got: Any, exact: Any, case: Case) -> float:
-    """The greatest error over what is tolerated."""
+    """Return the largest error divided by the tolerance."""
     torch = importlib.import_module("torch")
     tolerated = ROUNDINGS * torch.finfo(getattr(torch, case.dtype)).eps * np.abs(exact).max()
     return float(np.abs(got - exact).max() / tolerated)

@@ -1,10 +1,10 @@
-// How blocks share strips of columns: by batches, as many consecutive tiles of a strip as a block takes with one ticket. It
-// publishes what they add up to, and learns what precedes them from what all earlier ones add up to: nobody waits for more
-// than one step through memory.
+// How blocks share strips of columns: by batches, as many consecutive tiles of a strip as a block takes with one
+// ticket. It publishes what they add up to, and learns what precedes them from what all earlier ones add up to: nobody
+// waits for more than one step through memory.
 //
 // A walk is down kColumns neighbouring columns, by kWarps warps. They look at a span of batches at once, each warp at a
-// window of it, each lane at kLooks batches in a row, in one column. So pairs of batches are combined within a lane, then
-// between lanes, then between warps, through shared memory.
+// window of it, each lane at kLooks batches in a row, in one column. So pairs of batches are combined within a lane,
+// then between lanes, then between warps, through shared memory.
 #pragma once
 #include "column_chain.cuh"
 
@@ -14,8 +14,9 @@ template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWar
 class BatchWalk {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static constexpr int kWords = Published<Carry>::kWords;
-    static constexpr int kBatches = kSectionUnits / kBatchUnits;                                         // of a section
-    static constexpr int kEntries = least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
+    static constexpr int kBatches = kSectionUnits / kBatchUnits;  // of a section
+    static constexpr int kEntries =
+        least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
     static constexpr int kLooks = least(kMostLooks, kBatches / (kWarps * kEntries));
     static constexpr uint32 kWindow = kLooks * kEntries, kSpan = kWarps * kWindow;
     using Looks = PairedFold<CarryOp, levels_of(kLooks), Carry>;

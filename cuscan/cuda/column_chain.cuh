@@ -110,7 +110,9 @@ struct TotalsTable {
         return words + (number * chains + chain) * Published<T>::kWords;
     }
     // The first word behind a table of `numbers` rows, rounded up to a line.
-    CUSCAN_DEVICE uint64* end(uint64 numbers) const { return words + whole_lines(numbers * chains * Published<T>::kWords); }
+    CUSCAN_DEVICE uint64* end(uint64 numbers) const {
+        return words + whole_lines(numbers * chains * Published<T>::kWords);
+    }
     static CUSCAN_DEVICE uint64 whole_lines(uint64 words) { return (words + kLineWords - 1) / kLineWords * kLineWords; }
 };
 

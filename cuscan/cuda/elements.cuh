@@ -73,7 +73,8 @@ struct Elements {
         const int64 count = geometry.elements();
         for_each_operand<typename Config::CarryOut>([&](auto k) {
             constexpr int kField = decltype(k)::value;
-            auto* const out = (typename OperandOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
+            auto* const out =
+                (typename OperandOf<kField, typename Config::CarryOut>::Is::Type*)row.array[kOut + kField];
             if constexpr (kField < kFields)
                 *out = Config::CarryOp::field(state, k);
             else if constexpr (Config::kIndexed && kField == kFields)
@@ -209,7 +210,8 @@ private:
     template <int kOperand = 0, class... Taken>
     CUSCAN_DEVICE InnerState lifted(int vector, int i, int along, const Taken&... taken) const {
         if constexpr (kOperand < Config::Values::kCount)
-            return lifted<kOperand + 1>(vector, i, along, taken..., raw.at(Number<kOperand>()).vector[vector].number(i));
+            return lifted<kOperand + 1>(vector, i, along, taken...,
+                                        raw.at(Number<kOperand>()).vector[vector].number(i));
         else if constexpr (Config::kIndexed)
             return Base::Inner::template lift<typename Base::Result>(
                 taken..., Index(Config::kReverse ? index - along : index + along));

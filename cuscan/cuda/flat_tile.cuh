@@ -1,12 +1,12 @@
-// A tile of a few columns in shared memory, as it lies in global memory: row after row without gaps; kBack: the last row
-// of the scan comes first. A thread reads and writes a chunk: kSteps rows of kAcross neighbouring columns, by vectors of
-// a part of a row or, where a thread has all columns, of several rows. Neighbouring threads have neighbouring columns,
-// then the next chunk.
+// A tile of a few columns in shared memory, as it lies in global memory: row after row without gaps; kBack: the last
+// row of the scan comes first. A thread reads and writes a chunk: kSteps rows of kAcross neighbouring columns, by
+// vectors of a part of a row or, where a thread has all columns, of several rows. Neighbouring threads have
+// neighbouring columns, then the next chunk.
 //
-// A chunk is kSteps rows further than the one before, so the same vector of all chunks would be in a few banks: for up to
-// 4 columns of 4 bytes every access would be 2 to 8. So threads whose chunks would meet in a bank take their vectors in a
-// different order, vector i ^ swizzle as the i-th. That leaves no conflicts where the columns are a power of two, and two
-// accesses for one (17 columns: three) where they are not.
+// A chunk is kSteps rows further than the one before, so the same vector of all chunks would be in a few banks: for up
+// to 4 columns of 4 bytes every access would be 2 to 8. So threads whose chunks would meet in a bank take their vectors
+// in a different order, vector i ^ swizzle as the i-th. That leaves no conflicts where the columns are a power of two,
+// and two accesses for one (17 columns: three) where they are not.
 #pragma once
 #include "vectors.cuh"
 
@@ -17,15 +17,17 @@ struct FlatTile {
     static constexpr int lower(int a, int b) { return a < b ? a : b; }
     static constexpr int power_of_two(int number) { return number < 2 ? 1 : 2 * power_of_two(number / 2); }
 
-    static constexpr int kDeep = kAcross < kColumns ? 1 : lower(16 / int(sizeof(T) * kColumns), kSteps);  // rows of a vector
+    static constexpr int kDeep =
+        kAcross < kColumns ? 1 : lower(16 / int(sizeof(T) * kColumns), kSteps);  // rows of a vector
     static constexpr int kVectors = kSteps / kDeep;
     using Vector = cuscan::Vector<T, kDeep * kAcross>;
 
-    static constexpr int kAbreast = kColumns / kAcross;                       // threads
-    static constexpr int kSweep = 128 / int(sizeof(Vector));                  // vectors that take every bank once
-    static constexpr int kTogether = lower(kSweep, target::kWarp);            // lanes that access the banks at a time
-    static constexpr int kChunk = kVectors * kAbreast;                        // vectors to the next chunk
-    static constexpr int kPeriod = kSweep / lower(kChunk & -kChunk, kSweep);  // chunks until the banks are the same again
+    static constexpr int kAbreast = kColumns / kAcross;             // threads
+    static constexpr int kSweep = 128 / int(sizeof(Vector));        // vectors that take every bank once
+    static constexpr int kTogether = lower(kSweep, target::kWarp);  // lanes that access the banks at a time
+    static constexpr int kChunk = kVectors * kAbreast;              // vectors to the next chunk
+    static constexpr int kPeriod =
+        kSweep / lower(kChunk & -kChunk, kSweep);  // chunks until the banks are the same again
     static constexpr int kSwizzles = lower(power_of_two(kTogether / (kAbreast * kPeriod)), kVectors);
 
     // The lowest address of the tile in an array, of which `first` is the element in row 0, column 0 of the tile.
@@ -55,7 +57,8 @@ struct FlatTile {
         for (int c = 0; c < kAcross; ++c) vector[s / kDeep].item[in_vector(s, c)] = item[s][c];
         turn(vector, swizzle);
         CUSCAN_UNROLL
-        for (int i = 0; i < kVectors; ++i) *reinterpret_cast<Vector*>(tile + index(chunk, i ^ swizzle, column)) = vector[i];
+        for (int i = 0; i < kVectors; ++i)
+            *reinterpret_cast<Vector*>(tile + index(chunk, i ^ swizzle, column)) = vector[i];
     }
 
 private:

@@ -103,7 +103,8 @@ struct Joined<Operands<First...>, Operands<Second...>, Rest...> : Joined<Operand
 // The operand of array kArray: a value, a result, the mask or the segments.
 template <class Config, int kArray>
 using OperandOfArray =
-    typename OperandOf<kArray, typename Joined<typename Config::Values, typename Config::Results,
-                                               Operands<typename Config::Mask, typename Config::SegmentOperand>>::Is>::Is;
+    typename OperandOf<kArray,
+                       typename Joined<typename Config::Values, typename Config::Results,
+                                       Operands<typename Config::Mask, typename Config::SegmentOperand>>::Is>::Is;
 
 }  // namespace cuscan

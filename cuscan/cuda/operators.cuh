@@ -50,7 +50,8 @@ CUSCAN_DEVICE float32 product(float32 a, float32 b) { return target::mul_rn(a, b
 CUSCAN_DEVICE float64 product(float64 a, float64 b) { return target::mul_rn(a, b); }
 template <class Part>
 CUSCAN_DEVICE complex<Part> product(complex<Part> a, complex<Part> b) {
-    return {sum(product(a.real, b.real), -product(a.imag, b.imag)), sum(product(a.real, b.imag), product(a.imag, b.real))};
+    return {sum(product(a.real, b.real), -product(a.imag, b.imag)),
+            sum(product(a.real, b.imag), product(a.imag, b.real))};
 }
 
 // The limits of an element type, as values that convert to any accumulator.
@@ -117,7 +118,9 @@ struct Mul : Scalar<T> {
 // NaNs propagate, as in numpy.minimum and numpy.maximum; of equal values the earlier one is kept.
 template <class T>
 struct Min : Scalar<T> {
-    static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier <= later || earlier != earlier ? earlier : later; }
+    static CUSCAN_DEVICE T combine(T earlier, T later) {
+        return earlier <= later || earlier != earlier ? earlier : later;
+    }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
         return convert<T>(Range<Result>::highest());
@@ -125,7 +128,9 @@ struct Min : Scalar<T> {
 };
 template <class T>
 struct Max : Scalar<T> {
-    static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier >= later || earlier != earlier ? earlier : later; }
+    static CUSCAN_DEVICE T combine(T earlier, T later) {
+        return earlier >= later || earlier != earlier ? earlier : later;
+    }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
         return convert<T>(Range<Result>::lowest());
@@ -186,7 +191,9 @@ struct Extremum {
     };
     using Initial = T;
 
-    static CUSCAN_DEVICE State combine(State earlier, State later) { return later_wins(earlier, later) ? later : earlier; }
+    static CUSCAN_DEVICE State combine(State earlier, State later) {
+        return later_wins(earlier, later) ? later : earlier;
+    }
     template <class Result, class Value>
     static CUSCAN_DEVICE State lift(Value value, Index index) {
         return {Scalar<T>::template lift<Result>(value), index};

@@ -16,10 +16,10 @@ template <class Config>
 struct Packed {
     using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
     using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
-    static constexpr bool kFits = kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
-                                  kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) &&
-                                  Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
-                                  Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
+    static constexpr bool kFits =
+        kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
+        kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) && Config::kItems * sizeof(Value) % 4 == 0 &&
+        Config::kSegments == Segments::kNone && Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
     static constexpr int kInWord = 4 / sizeof(Value);
     using Run = Vector<Value, Config::kItems>;
 
@@ -62,7 +62,8 @@ private:
     static CUSCAN_DEVICE uint32 scan_halves(uint32 word, uint32& before) {
         const uint32 start = before, middle = start + word;  // only the low halves matter
         before = middle + (word >> 16);
-        return Config::kExclusive ? target::pick_bytes<0x5410>(start, middle) : target::pick_bytes<0x5410>(middle, before);
+        return Config::kExclusive ? target::pick_bytes<0x5410>(start, middle)
+                                  : target::pick_bytes<0x5410>(middle, before);
     }
 };
 

@@ -59,7 +59,9 @@ struct PanelCarry : Elements<Config> {
 
     // before: what precedes a unit of the present tile; has_before: whether anything precedes a tile's first unit;
     // left: what precedes a tile in its unit.
-    CUSCAN_DEVICE Carry& before(int column, int unit = 0) const { return carries[(1 + levels + unit) * columns + column]; }
+    CUSCAN_DEVICE Carry& before(int column, int unit = 0) const {
+        return carries[(1 + levels + unit) * columns + column];
+    }
     CUSCAN_DEVICE bool has_before(uint32 number) const { return Config::kHasInitial || tree.has_units(number); }
     CUSCAN_DEVICE State left(uint32 number, int column) const {
         State left{};
@@ -176,7 +178,8 @@ struct SoughtCarry : KeptCarry<Config> {
     // Called by one thread per column, after seek: open_chunk where a chunk begins; publish with its last tile.
     CUSCAN_DEVICE void open_chunk(uint32 number, int column) const {
         const bool has_any = Config::kHasInitial || tree.section(number) > 0;
-        this->section(column) = this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());
+        this->section(column) =
+            this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());
     }
     CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, const State& total, const Carry& units) const {
         this->climb(

@@ -145,7 +145,8 @@ private:
     CUSCAN_DEVICE Strided<int> in_tile(int array) const {
         const auto& pitch = tile.geometry.tile[array].pitch;
         const int step = int(pitch[kStep]);
-        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, int(pitch[kColumn]), int(pitch[kOuter])};
+        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, int(pitch[kColumn]),
+                int(pitch[kOuter])};
     }
     CUSCAN_DEVICE Strided<int64> in_memory(int array) const {
         const auto& geometry = tile.geometry;
@@ -238,7 +239,8 @@ private:
             read_each<Numbers::kSegments>(Operand(), [&](int s, int i, const auto& pack) {
                 const bool is_first = first() + s == 0;  // a segment starts there only if another was carried in
                 each(pack, [&](int j, const Key& key) {
-                    const bool change = arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
+                    const bool change =
+                        arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
                     items.restarts.set(s * kSlots + i + j, change && s < steps);
                     before[i + j] = key;
                 });
@@ -278,7 +280,9 @@ private:
         char* first;  // where the slots' first step lies in the tile, if they lie together
     };
     // Whether the slots of a pack move as one.
-    CUSCAN_DEVICE bool lies_together(int array) const { return kPack > 1 ? tile.is_packed(array) : tile.is_staged(array); }
+    CUSCAN_DEVICE bool lies_together(int array) const {
+        return kPack > 1 ? tile.is_packed(array) : tile.is_staged(array);
+    }
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack],
                                  Pack<Output, typename Config::Results>& output) {
         const int begin = run * kSteps, count = results - begin;
@@ -288,7 +292,8 @@ private:
             for (int j = 0; j < kPack; ++j) {
                 const auto state = running[j].step(items.get(begin + s, slot + j, begin + s), items.segment_started);
                 for_each_result<Config>([&](auto k, auto operand) {
-                    output.at(k).step[s].item[j] = convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
+                    output.at(k).step[s].item[j] =
+                        convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
                 });
                 if constexpr (Config::Last::kAccess != Access::kNone)
                     if (s < count && first() + begin + s == tile.geometry.axis.size - 1)

@@ -15,14 +15,16 @@ enum PanelAxis { kStep, kColumn, kOuter };
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis
-    int64 order;       // two bits per axis, the fastest first; the number of axes in a segment; whether bulk copies move it
+    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and kInBulk
     int64 across;      // threads side by side that move the pieces of a segment
     int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
+    static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
+
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
-    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && order >> 8 != 0; }
+    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && (order & kInBulk) != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -93,7 +95,8 @@ struct Pieces {
         if (of_group >= groups_abreast) return;
         const int segment = row - of_group * abreast, column = (thread - row * across) * kPiece;
         // Values that the innermost loops need, in registers.
-        const int bytes = this->bytes, segments = this->segments, abreast = this->abreast, further_there = abreast * pitch;
+        const int bytes = this->bytes, segments = this->segments, abreast = this->abreast,
+                  further_there = abreast * pitch;
         const int64 further = this->further;
         char* group_begin = begin_of(of_group, segment);
         char* group_there = shared + place_of(of_group, segment);
@@ -133,12 +136,15 @@ struct Pieces {
     // which begins and ends so many bytes from the piece's first. A thread takes one piece at a time.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0) return;
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0)
+            return;
         CUSCAN_NO_UNROLL
         for (int i = target::thread_index(); i < 2 * segments * groups; i += kThreads) {
-            const int group = groups == 1 ? 0 : int(uint32(i / 2) / uint32(segments)), segment = i / 2 - group * segments;
+            const int group = groups == 1 ? 0 : int(uint32(i / 2) / uint32(segments)),
+                      segment = i / 2 - group * segments;
             char* const begin = begin_of(group, segment);
-            const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece), last = (skipped + bytes) / kPiece * kPiece;
+            const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece),
+                      last = (skipped + bytes) / kPiece * kPiece;
             const bool is_last = i % 2 != 0;
             const int at = (is_last ? last : 0) - skipped;
             const bool is_edge = is_last ? at < bytes && (last > 0 || skipped == 0) : skipped > 0;
@@ -173,7 +179,9 @@ struct PanelTile {
 
     CUSCAN_DEVICE bool is_staged(int array) const { return geometry.tile[array].region >= 0; }
     // Whether columns lie side by side in shared memory.
-    CUSCAN_DEVICE bool is_packed(int array) const { return is_staged(array) && geometry.tile[array].axis(0) == kColumn; }
+    CUSCAN_DEVICE bool is_packed(int array) const {
+        return is_staged(array) && geometry.tile[array].axis(0) == kColumn;
+    }
     // The arrays at the beginning of a column of the tile.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
@@ -188,7 +196,9 @@ struct PanelTile {
         const bool is_result = array >= Numbers::kResults && array < Numbers::kMask;
         const int steps = is_result ? place.results : place.steps;
         const int64 along = geometry.axis.stride[array];
-        const auto extent = [&](int axis) { return axis == kStep ? steps : axis == kColumn ? place.columns : place.outers; };
+        const auto extent = [&](int axis) {
+            return axis == kStep ? steps : axis == kColumn ? place.columns : place.outers;
+        };
         const auto stride = [&](int axis) {
             return axis == kStep     ? (along < 0 ? -along : along)
                    : axis == kColumn ? geometry.column.stride[array]
@@ -228,7 +238,10 @@ struct PanelTile {
         const PanelArray& array = geometry.tile[kArray];
         if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
-        if (pieces.inside) return pieces.each<16>(array, shared, send), 0;
+        if (pieces.inside) {
+            pieces.each<16>(array, shared, send);
+            return 0;
+        }
         const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
         const char* const end = origin.array[kArray] + geometry.span[kArray].end;
         pieces.each<16>(array, shared, [&](char* at, char* there, int behind) {

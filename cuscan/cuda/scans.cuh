@@ -52,8 +52,8 @@ CUSCAN_DEVICE Total warp_totals(const Part (&part)[kMany], int lane) {
         Total half[kMany / 2];
         CUSCAN_UNROLL
         for (int j = 0; j < kMany / 2; ++j)
-            half[j] =
-                with_partner(choose(is_later, part[2 * j + 1], part[2 * j]), choose(is_later, part[2 * j], part[2 * j + 1]));
+            half[j] = with_partner(choose(is_later, part[2 * j + 1], part[2 * j]),
+                                   choose(is_later, part[2 * j], part[2 * j + 1]));
         return warp_totals<Op, Total, 2 * kDistance>(half, lane);
     } else if constexpr (kDistance < target::kWarp) {
         const Total both[1] = {with_partner(part[0], part[0])};

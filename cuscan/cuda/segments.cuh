@@ -22,7 +22,8 @@ struct Restarting {
     using State = Restartable<typename Op::State>;
 
     static CUSCAN_DEVICE State combine(const State& earlier, const State& later) {
-        return {later.restarts ? later.value : Op::combine(earlier.value, later.value), earlier.restarts | later.restarts};
+        return {later.restarts ? later.value : Op::combine(earlier.value, later.value),
+                earlier.restarts | later.restarts};
     }
 };
 template <class Value>

@@ -1,7 +1,7 @@
 // A tile of columns in shared memory, and what each of a block's warps does with it. A tile is kRows rows of kColumns
-// columns: a strip of a wider array, whose rows come in scan order; or, kFlat, whole rows, which lie as they do in memory
-// (flat_tile.cuh). A chunk is kSteps rows, a run kDepth chunks, a power of two: so much of kAcross columns a thread takes at
-// a time. A warp has some runs, or some columns of one, that it alone reads, overwrites and stores.
+// columns: a strip of a wider array, whose rows come in scan order; or, kFlat, whole rows, which lie as they do in
+// memory (flat_tile.cuh). A chunk is kSteps rows, a run kDepth chunks, a power of two: so much of kAcross columns a
+// thread takes at a time. A warp has some runs, or some columns of one, that it alone reads, overwrites and stores.
 #pragma once
 #include "elements.cuh"
 #include "flat_tile.cuh"
@@ -22,14 +22,15 @@ struct StripLayout {
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
     static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
     static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, a lane for each unit of one
-    static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns),
+    static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp &&
+                      (kUnits == 1 || kSlice == kColumns),
                   "");
     static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
     static_assert(kWarpColumns % kAcross == 0, "");
 
     using State = typename Elements<Config>::State;
-    // For each run and column. Units are a row further apart than they need, so that lanes that walk through several units
-    // meet no bank twice.
+    // For each run and column. Units are a row further apart than they need, so that lanes that walk through several
+    // units meet no bank twice.
     struct Exchange {
         State state[(kRuns + kUnits - 1) * kColumns];
         CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
@@ -75,7 +76,8 @@ struct StripTile : Elements<Config> {
 
     // A thread's share of a tile, if it holds it in registers until it knows what precedes the tile.
     static constexpr bool kHolds = Config::kHolds;
-    static constexpr int kAbreast = Layout::kWarpColumns / kAcross, kPieces = Layout::kWarpRuns * kAbreast;  // of a warp
+    static constexpr int kAbreast = Layout::kWarpColumns / kAcross,
+                         kPieces = Layout::kWarpRuns * kAbreast;  // of a warp
     struct Held {
         Share share[kHolds ? (kPieces + target::kWarp - 1) / target::kWarp : 1];
     };
@@ -138,8 +140,8 @@ struct StripTile : Elements<Config> {
     CUSCAN_DEVICE void take(const Values& values, Held& held, int warp) const {
         each_held(warp, [&](int run, int column, int i) { read(values, run, column, held.share[i]); });
     }
-    // Before finish, in a tile with the columns' last elements: calls at_end(column, whether anything precedes its unit,
-    // what that adds up to, up to there) for those in the warp's runs.
+    // Before finish, in a tile with the columns' last elements: calls at_end(column, whether anything precedes its
+    // unit, what that adds up to, up to there) for those in the warp's runs.
     template <class AtEnd>
     CUSCAN_DEVICE void sum_to_end(const Values& values, Exchange& before_runs, int warp, AtEnd at_end) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
@@ -166,8 +168,8 @@ struct StripTile : Elements<Config> {
             }
         });
     }
-    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take the
-    // place of the values.
+    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take
+    // the place of the values.
     CUSCAN_DEVICE void finish(const Values& values, const Held& held, Results& results, Exchange& before_runs,
                               OfUnits& prefixes, int warp) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
@@ -197,7 +199,8 @@ struct StripTile : Elements<Config> {
                     for (int s = d * kSteps; s < (d + 1) * kSteps; ++s) {
                         const auto state = running.step(share.get(s, c, s), share.segment_started);
                         for_each_result<Config>([&](auto k, auto operand) {
-                            piece.at(k).item[s][c] = convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
+                            piece.at(k).item[s][c] =
+                                convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
                         });
                         if constexpr (Config::Last::kAccess != Access::kNone) {
                             if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < width) {
@@ -219,7 +222,8 @@ struct StripTile : Elements<Config> {
         else
             each_piece(warp, finish_piece);
     }
-    // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and met.
+    // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and
+    // met.
     CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
         if (lane != 0) return;
         for_each_result<Config>([&](auto k, auto operand) {
@@ -238,8 +242,9 @@ struct StripTile : Elements<Config> {
             constexpr int kTaken = Layout::kWarpRuns * kRunRows;
             const int first = first_run(warp) * kRunRows;
             each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane, results.at(k).item,
-                [&](auto* shared, auto* global) { *global = *shared; }, [&](T& shared, T& global) { global = shared; });
+                kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane,
+                results.at(k).item, [&](auto* shared, auto* global) { *global = *shared; },
+                [&](T& shared, T& global) { global = shared; });
         });
     }
 
@@ -249,9 +254,9 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
-    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's rows, as
-    // they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of which only a part
-    // exists. `rows` of the array exist.
+    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's
+    // rows, as they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of
+    // which only a part exists. `rows` of the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
     CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
@@ -279,7 +284,8 @@ private:
                 }
             }
         } else {
-            constexpr int kOfRow = kBreadth / kItems, kStep = kThreads / kOfRow;  // rows at a time; some threads may be over
+            constexpr int kOfRow = kBreadth / kItems,
+                          kStep = kThreads / kOfRow;  // rows at a time; some threads may be over
             const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
             if (row >= kStep || column >= width) return;
             const int last = rows - first_row < kCount ? rows - first_row : kCount;

@@ -312,7 +312,8 @@ struct Barrier {
     template <class T>
     CUSCAN_DEVICE void load(T* destination, const T* source) {
         if constexpr (sizeof(T) == 16)
-            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source)
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(destination)),
+                         "l"(source)
                          : "memory");
         else
             asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(destination)), "l"(source),
@@ -332,7 +333,8 @@ struct Barrier {
                 asm volatile(
                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
                         place + 4 * i),
-                    "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1]), "r"(words.word[i + 2]), "r"(words.word[i + 3])
+                    "r"(barrier), "r"(words.word[i]), "r"(words.word[i + 1]), "r"(words.word[i + 2]),
+                    "r"(words.word[i + 3])
                     : "memory");
             else if constexpr (kStep == 2)
                 asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%2, %3}, [%1];" ::"r"(

@@ -31,8 +31,8 @@ struct WarpTile {
     // Loads the values that are in no stage into registers. The warp tile begins at position `first` of the row, which
     // has `length` elements; no memory outside the array is accessed.
     template <class Source>
-    CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
-                                   int lane) {
+    CUSCAN_DEVICE void load_values(const Source& source, const Place& row, const Shape& geometry, int64 length,
+                                   int64 first, int lane) {
         const Reader<Source> reader{source, row, geometry, length, first, lane};
         for_each_value<Config>([&](auto k, auto) {
             constexpr int kArray = decltype(k)::value;
@@ -46,7 +46,8 @@ struct WarpTile {
                                      const typename Element::Initial& initial) {
         const int64 position = first + lane * kItems;
         items.clear(geometry, position, initial);
-        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) items.index += Element::counted(row);
+        if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse)
+            items.index += Element::counted(row);
         if constexpr (Config::kSegments == Segments::kBits) {
             static_assert(32 % kItems == 0 && (kVectors == 1 || kStride % 32 == 0),
                           "a thread's vectors have the same place in their words");
@@ -62,8 +63,8 @@ struct WarpTile {
     }
     // Loads the mask, and finds the segment starts that are given as flags or keys.
     template <class Source>
-    CUSCAN_DEVICE void load_flags(const Source& source, const Place& row, const Shape& geometry, int64 length, int64 first,
-                                  int lane) {
+    CUSCAN_DEVICE void load_flags(const Source& source, const Place& row, const Shape& geometry, int64 length,
+                                  int64 first, int lane) {
         const Reader<Source> reader{source, row, geometry, length, first, lane};
         if constexpr (Element::kMasked)
             reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
@@ -372,7 +373,8 @@ private:
         PiecedRuns<Operand::kAccess, kItems, kLanes, Type> runs;
 
         CUSCAN_DEVICE void begin(const Type* item, int lane) { runs.begin(item, lane); }
-        CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector, bool is_first) {
+        CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector,
+                                  bool is_first) {
             runs.store(const_cast<Type*>(item), vector, count, is_first);
         }
         CUSCAN_DEVICE void finish(const Type* item, int count) const { runs.finish(const_cast<Type*>(item), count); }
@@ -391,8 +393,8 @@ private:
         });
         for_each_result<Config>([&](auto k, auto) {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            stores.at(k).vector(reader.template element<kArray>(r * kStride), reader.geometry.axis.stride[kArray], count,
-                                output.at(k).vector, r == 0);
+            stores.at(k).vector(reader.template element<kArray>(r * kStride), reader.geometry.axis.stride[kArray],
+                                count, output.at(k).vector, r == 0);
         });
     }
 
@@ -503,8 +505,8 @@ private:
         template <int kArray>
         CUSCAN_DEVICE const auto* element(int64 along) const {
             using Operand = OperandOfArray<Config, kArray>;
-            return advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray], geometry.axis.stride[kArray],
-                                             first + lane * kItems + along);
+            return advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray],
+                                             geometry.axis.stride[kArray], first + lane * kItems + along);
         }
     };
 

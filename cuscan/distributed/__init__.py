@@ -1,8 +1,8 @@
-"""Scans of arrays whose scanned axis lies in shards, one on each rank; the functions are those of `cuscan`.
+"""Scans of arrays whose scanned axis is sharded, with one shard on each rank; the functions are those of `cuscan`.
 
-Each rank passes its shard, in the order of ranks, and gets its part of the result. torch tensors go through a process
-group of torch.distributed (`group=`), CuPy arrays through a communicator of `cupyx.distributed` (`comm=`), JAX arrays
-along an axis of a mesh inside `jax.shard_map` (`axis_name=`).
+Each rank passes its shard, in the order of ranks, and gets its part of the result. torch tensors use a process group of
+torch.distributed (`group=`), CuPy arrays a communicator of `cupyx.distributed` (`comm=`), and JAX arrays an axis of a
+mesh inside `jax.shard_map` (`axis_name=`).
 """
 
 from __future__ import annotations
@@ -55,44 +55,45 @@ def scan(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """This rank's part of the scan of a sequence that lies in shards: as `cuscan.scan` of all shards, joined.
+    """Return this rank's part of the scan of a sharded sequence: of `cuscan.scan` of all shards, joined.
 
     Args:
-        x: this rank's shard, as for `cuscan.scan`. Shards may differ in length, and be empty; the other axes, the dtype
-            and all arguments that are no arrays are the same on all ranks, which call together.
+        x: this rank's shard, as for `cuscan.scan`. Shards may differ in length, and may be empty. The other axes, the
+            dtype and all arguments that are not arrays must be the same on all ranks, which call together.
         op: as for `cuscan.scan`.
         axis: the axis that is sharded.
-        dim: another name of axis.
-        group: the process group of torch tensors; None is the default group.
-        comm: the communicator of CuPy arrays, of `cupyx.distributed.init_process_group`.
-        axis_name: of JAX arrays, inside `jax.shard_map`: the axis of the mesh along which the shards lie.
-        reverse: from the last rank's end to the first rank's begin.
+        dim: another name for axis.
+        group: the process group for torch tensors; None is the default group.
+        comm: the communicator for CuPy arrays, from `cupyx.distributed.init_process_group`.
+        axis_name: for JAX arrays, inside `jax.shard_map`: the axis of the mesh along which the shards lie.
+        reverse: scan from the end of the last rank's shard to the beginning of the first rank's.
         exclusive: as for `cuscan.scan`.
-        include_initial: one element more on the rank that is first in scan order: rank 0, or with `reverse` the last
-            one. With `exclusive` and segments on the rank that is last in scan order.
+        include_initial: adds one element on the first rank in scan order: rank 0, or with `reverse` the last rank. With
+            `exclusive` and segments, adds it on the last rank in scan order.
         mask: this rank's part, as for `cuscan.scan`.
         skipna: as for `cuscan.scan`.
-        initial: as for `cuscan.scan`: before the first element of the first rank in scan order, and of every segment.
-        reset: this rank's part. Where its first element (in scan order) is True, a segment starts between two shards.
-        offsets: of the whole sequence, the same on all ranks. On the CPU they are checked.
-        keys: this rank's part. The first one is compared with the last one of the rank before.
+        initial: as for `cuscan.scan`: precedes the first element of the first rank in scan order, and of every segment.
+        reset: this rank's part. If its first element (in scan order) is True, a segment starts between two shards.
+        offsets: offsets of the whole sequence, the same on all ranks. Offsets on the CPU are checked.
+        keys: this rank's part. Its first key is compared with the last key of the previous rank.
         carry: what precedes the first rank in scan order, as for `cuscan.scan`; the same on all ranks.
-        return_carry: also return the carry behind the last rank, which is the same on all ranks: of a sequence that
-            comes in chunks, each of them in shards, the `carry` of the next chunk.
-        validate: first compare what all ranks were called with, and wait: all of them raise the same error where dtype,
-            operator, flags or other axes differ. Also checks offsets on a GPU. Without it that is the caller's promise.
+        return_carry: also return the carry after the last rank, which is the same on all ranks. If a sequence comes in
+            sharded chunks, it is the `carry` of the next chunk.
+        validate: first compare the calls of all ranks, and wait: all ranks raise the same error if dtype, operator,
+            flags or other axes differ. Also check offsets on a GPU. Without it, the caller guarantees all of this.
         dtype: as for `cuscan.scan`.
-        out: where to put this rank's part, as for `cuscan.scan`.
+        out: the array for this rank's part, as for `cuscan.scan`.
 
     Returns:
-        This rank's part of the result, as `cuscan.scan` returns it. Positions of extrema count from the begin of the
-        first rank's shard. Joined, the parts are the whole's result: exactly where the operator is exact, else but for
-        rounding (see `cuscan.scan`). On a GPU everything is queued on the current stream, and nothing waits.
+        This rank's part of the result, as `cuscan.scan` returns it. Positions of extrema are counted from the beginning
+        of the first rank's shard. The joined parts are the result of the whole: exactly if the operator is exact,
+        otherwise up to rounding (see `cuscan.scan`). On a GPU everything is queued on the current stream, and nothing
+        waits.
 
-    Raises: as `cuscan.scan`; a rank that is missing ends in the transport's own timeout.
+    Raises: as `cuscan.scan`; if a rank is missing, the transport's own timeout ends the call.
 
-    x is read twice and written once. Between the two goes one exchange, of the carry of each line from every rank.
-    Autograd follows the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
+    x is read twice and written once. Between the two reads, one exchange sends the carry of each line from every rank.
+    Autograd records the call on torch tensors: the backward is such a scan with the ranks in the other direction, so
     every rank must take part in it. `initial` of a recurrence gets its gradient on the first rank in scan order.
     """
     with raising_together(_teller(validate, x if isinstance(x, tuple) else (x,), group, comm, axis_name)):
@@ -131,18 +132,19 @@ def linear_recurrence(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """This rank's part of the recurrence h[t] = a[t] * h[t - 1] + b[t] over a sequence that lies in shards.
+    """Return this rank's part of the recurrence h[t] = a[t] * h[t - 1] + b[t] over a sharded sequence.
 
     Args:
-        a: this rank's part, as for `cuscan.linear_recurrence`; what does not vary along the axis is the same on all.
+        a: this rank's part, as for `cuscan.linear_recurrence`; an array that does not vary along the axis must be the
+            same on all ranks.
         b: this rank's shard.
         axis: the axis that is sharded.
-        dim: another name of axis.
+        dim: another name for axis.
         group: as for `scan`.
         comm: as for `scan`.
         axis_name: as for `scan`.
         reverse: as for `scan`.
-        initial: as for `cuscan.linear_recurrence`; that of the first rank in scan order counts.
+        initial: as for `cuscan.linear_recurrence`; only that of the first rank in scan order matters.
         reset: as for `scan`.
         offsets: as for `scan`.
         keys: as for `scan`.
@@ -150,7 +152,7 @@ def linear_recurrence(
         return_carry: as for `scan`.
         validate: as for `scan`.
         dtype: as for `cuscan.linear_recurrence`.
-        out: where to put this rank's part.
+        out: the array for this rank's part.
 
     Returns: this rank's part of h.
 
@@ -172,9 +174,9 @@ def linear_recurrence(
 
 
 def _choose(operands: Operands, group: Any, comm: Any, axis_name: Any) -> tuple[Run, Any]:
-    """What runs a call on shards of its library, and what that library calls the ranks."""
+    """Return the function that runs a call on shards of its library, and that library's argument for the ranks."""
     libraries = {view.library.name for view in operands.views}
-    library = "jax" if "jax" in libraries else operands.values[-1].library.name  # NumPy's become those
+    library = "jax" if "jax" in libraries else operands.values[-1].library.name  # NumPy arrays are converted
     run: Run
     names = {"torch": "group", "jax": "axis_name"}
     given = {"group": group, "comm": comm, "axis_name": axis_name}
@@ -241,9 +243,9 @@ def cummin(x: Any, axis: int = LAST, *, return_indices: bool = False, ties: Ties
 
 
 def _teller(validate: Any, values: Any, group: Any, comm: Any, axis_name: Any) -> Callable[[str], None] | None:
-    """What shows the other ranks an error of this one; None where they do not wait for its header.
+    """Return a function that sends an error of this rank to the others, or None if they do not wait for its header.
 
-    JAX runs one program on all ranks, so all of them raise it anyway.
+    JAX runs one program on all ranks, so all of them raise the error anyway.
     """
     if validate is not True or axis_name is not None:
         return None

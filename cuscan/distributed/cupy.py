@@ -1,4 +1,4 @@
-"""CuPy arrays: ranks of a communicator of `cupyx.distributed`. Importing this module imports CuPy."""
+"""CuPy arrays on the ranks of a communicator of `cupyx.distributed`. Importing this module imports CuPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CommRanks:
                 f"comm must be what cupyx.distributed.init_process_group returns; got {type(comm).__name__}"
             )
         self._comm = comm
-        # CuPy keeps the number of ranks under a private name.
+        # CuPy stores the number of ranks under a private name.
         self.rank, self.size = comm.rank, comm._n_devices
 
     def gather(self, arrays: Sequence[Array]) -> list[Array]:
@@ -68,13 +68,13 @@ def run(flags: Flags, operands: Operands, initial: Any, comm: Any) -> tuple[Arra
 
 def tell(message: str, comm: Any) -> None:
     """See `torch.tell`."""
-    with contextlib.suppress(ScanTypeError):  # what is no communicator has no ranks
+    with contextlib.suppress(ScanTypeError):  # without a communicator there are no ranks
         ranks = CommRanks(comm)
         with cupy.cuda.Device(_device_of(comm)):
             compare({"error": message}, ranks, cupy.asarray)
 
 
 def _device_of(comm: Any) -> int:
-    """The GPU that a communicator was made on, which CuPy keeps under a private name."""
+    """Return the GPU on which a communicator was made, which CuPy stores under a private name."""
     ordinal: int = comm._comm.device_id()
     return ordinal

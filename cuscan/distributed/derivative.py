@@ -1,4 +1,4 @@
-"""The derivatives of sharded scans: those of `derivatives`, where the element behind the last is the next shard's."""
+"""The derivatives of sharded scans: as in `derivatives`, but the next shard's first element follows the last one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShardedNamespace(derivatives.Namespace, Protocol):
     ranks: Ranks
 
     def border(self, edge: Array, axis: int, length: int, *, after: bool, fill: Any) -> Array:
-        """`nearest`, differentiable; `fill` where there is none."""
+        """Return `nearest`, differentiably; `fill` if there is none."""
 
 
 class ShardedScan(LinearisedScan):
@@ -38,14 +38,14 @@ class ShardedScan(LinearisedScan):
         return "reset", self._next(reset, False)
 
     def _next(self, x: Array, fill: Any) -> Array:
-        """x[t + 1] at t of the whole, `fill` behind its last."""
+        """Return x[t + 1] of the whole at t, and `fill` after the last element of the whole."""
         if isinstance(x, numbers.Number) or len(x.shape) < -self.axis:
             return x
         reverse, axis, length = self.flags.reverse, self.axis + len(x.shape), x.shape[self.axis]
         border = self.xp.border(self.cut(x, None, 1), axis, length, after=not reverse, fill=fill)  # type: ignore[attr-defined]
         inner = self.cut(x, 1, None)
         whole = self.xp.concat([border, inner] if reverse else [inner, border], axis)
-        return cut(whole, axis, None, length)  # of no elements: none
+        return cut(whole, axis, None, length)  # empty if there are no elements
 
 
 def pullback(
@@ -58,8 +58,8 @@ def pullback(
     *,
     has_total: bool,
 ) -> tuple[Array | None, ...]:
-    """See `derivatives.pullback`. `has_total`: the last rank in scan order has a result behind its elements."""
-    if has_total and not call.flags.include_initial:  # all ranks must take the same way
+    """See `derivatives.pullback`. `has_total`: the last rank in scan order has a result after those of its elements."""
+    if has_total and not call.flags.include_initial:  # all ranks must take the same branch
         cotangents = (_with_zero(cotangents[0], call, arrays, xp), *cotangents[1:])
         call = call._replace(flags=call.flags._replace(include_initial=True))
     found = derivatives.pullback(call, arrays, cotangents, needs, dtype, xp, ShardedScan)
@@ -70,7 +70,7 @@ def pullback(
 
 
 def _with_zero(cotangent: Array | None, call: Call, arrays: Arrays, xp: ShardedNamespace) -> Array | None:
-    """The cotangent of results, with a zero behind the last in scan order."""
+    """Return the cotangent of results, extended by a zero at the end in scan order."""
     if cotangent is None:
         return None
     axis = call.flags.axis % len(cotangent.shape)
@@ -82,16 +82,16 @@ def _with_zero(cotangent: Array | None, call: Call, arrays: Arrays, xp: ShardedN
 def _of_initial(
     gradient: Array | None, call: Call, arrays: Arrays, cotangent: Array | None, xp: ShardedNamespace
 ) -> Array:
-    """The cotangent of `initial` belongs to the first rank; it comes from the first shard that has elements."""
+    """Return the cotangent of `initial`, for the first rank; it comes from the first shard with elements."""
     reverse, axis = call.flags.reverse, call.flags.axis
     initial, length = arrays[call.roles.index("initial")], arrays[call.roles.index("b")].shape[axis]
     own = gradient
-    if own is None:  # of no elements; it depends on what it depends on elsewhere, for graphs to be alike on all ranks
+    if own is None:  # no elements; add empty sums of the usual inputs, so that all ranks have similar graphs
         nothing = [x.reshape(-1)[:0].sum() for x in (arrays[0], cotangent) if x is not None and hasattr(x, "reshape")]
         own = sum((xp.cast(x, find_dtype(initial.dtype)) for x in nothing), xp.zeros_like(initial))
     first = place_of(call, xp.ranks) == 0
-    # The first rank stands for one that has elements: the derivative of its border goes back to where that came from.
+    # The first rank acts as one with elements: the derivative of its border returns to where the border came from.
     border = xp.border(xp.expand_dims(own, 0), 0, length or int(first), after=not reverse, fill=0)[0]
-    # All ranks have the border in their graphs, as all take part in its derivative.
+    # The border is in the graphs of all ranks, since all take part in its derivative.
     takes_border = xp.zeros_like(own) == (0 if first and not length else 1)
     return xp.where(takes_border, border, own if first else xp.zeros_like(own))

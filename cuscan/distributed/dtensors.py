@@ -1,4 +1,4 @@
-"""DTensors: the local tensors go through a sharded scan, in the group of the mesh dimension that shards the axis."""
+"""DTensors: scan the local tensors as shards, in the group of the mesh dimension that shards the axis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cuscan.specs import dense_strides
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _VALUES = ("x", "a", "b")
-_ALONG = ("mask", "reset", "keys")  # of one dimension they may lie along the scanned axis
-_REFUSED = {  # what no call with DTensors takes, and what to do
+_ALONG = ("mask", "reset", "keys")  # with one dimension, they may lie along the scanned axis
+_REFUSED = {  # arguments that do not go with DTensors, and what to do instead
     "out": "leave it out, the result is a new DTensor",
     "group": "leave it out, the mesh of x has the group",
     "comm": "leave it out, the mesh of x has the group",
@@ -32,7 +32,7 @@ _REFUSED = {  # what no call with DTensors takes, and what to do
 
 
 def takes_dtensors(function: Function) -> Function:
-    """Let a function of this package take DTensors, and return them. torch is looked for where it is loaded."""
+    """Let a function of this package take and return DTensors. torch is used only if it is already imported."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -48,13 +48,13 @@ def takes_dtensors(function: Function) -> Function:
 
 
 def _each(arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """Arguments, and what stands in tuples of them."""
+    """Yield the arguments, and the items of those that are tuples."""
     for argument in arguments:
         yield from argument if isinstance(argument, tuple) else (argument,)
 
 
 def _run(function: Callable[..., Any], given: dict[str, Any], module: Any) -> Any:
-    """A call with DTensors. What is wrong with it shows in what all ranks know, so all of them raise it."""
+    """Run a call with DTensors. All checks use what every rank knows, so all ranks raise the same error."""
     main = [x for x in _each(tuple(given.get(name) for name in _VALUES)) if x is not None][-1]
     _check_arguments(given, main, module)
     flags = _flags_of(given)
@@ -64,7 +64,7 @@ def _run(function: Callable[..., Any], given: dict[str, Any], module: Any) -> An
         raise ScanValueError("include_initial makes one shard longer, which no DTensor can hold: use initial instead")
     _check_whole(flags, given, module)
     local = {name: _local(value, main, axis, name, module) for name, value in given.items()}
-    if mesh_dim is None:  # every rank has whole lines
+    if mesh_dim is None:  # every rank has complete lines
         from cuscan import api
 
         function = getattr(api, function.__name__)
@@ -77,7 +77,7 @@ def _run(function: Callable[..., Any], given: dict[str, Any], module: Any) -> An
 
 
 def _check_arguments(given: dict[str, Any], main: Any, module: Any) -> None:
-    """Every array is a DTensor on the mesh of the values, and this process is part of it."""
+    """Check that every array is a DTensor on the mesh of the values, and that this process is part of it."""
     for name, advice in _REFUSED.items():
         value = given.pop(name, None)
         if value is not None and value is not False:
@@ -102,7 +102,7 @@ def _check_arguments(given: dict[str, Any], main: Any, module: Any) -> None:
 
 
 def _flags_of(given: dict[str, Any]) -> Flags:
-    """The flags of a call, without its axis in `given`."""
+    """Return the flags of a call, and remove the axis from `given`."""
     axis = choose_axis(given.pop("axis", -1), given.pop("dim", None))
     names = ("exclusive", "include_initial", "skipna", "dtype", "validate")
     more = {name: given[name] for name in names if name in given}
@@ -111,9 +111,9 @@ def _flags_of(given: dict[str, Any]) -> Flags:
 
 
 def _check_whole(flags: Flags, given: dict[str, Any], module: Any) -> None:
-    """Raise what the same call on the whole would raise: a shard may show a mistake on some ranks only."""
+    """Raise the error of the same call on whole arrays: shards may show a mistake on some ranks only."""
 
-    def whole(value: Any) -> Any:  # an array of that shape that has no memory
+    def whole(value: Any) -> Any:  # an array of that shape with one element of memory
         if isinstance(value, tuple):
             return tuple(map(whole, value))
         if not isinstance(value, module.DTensor):
@@ -132,7 +132,7 @@ def _check_whole(flags: Flags, given: dict[str, Any], module: Any) -> None:
 
 
 def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
-    """The mesh dimension that shards the axis; None if none does."""
+    """Return the mesh dimension that shards the axis, or None."""
     found = []
     for number, placement in enumerate(main.placements):
         if placement.is_partial() or not (placement.is_replicate() or type(placement) is module.Shard):
@@ -150,7 +150,7 @@ def _mesh_dim(main: Any, axis: int, module: Any) -> int | None:
 
 
 def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
-    """This rank's part of an argument, sharded as the axes of `main` that it lies along."""
+    """Return this rank's part of an argument, sharded like the axes of `main` that it lies along."""
     if isinstance(value, tuple):
         return tuple(_local(x, main, axis, name, module) for x in value)
     if not isinstance(value, module.DTensor):
@@ -165,18 +165,18 @@ def _local(value: Any, main: Any, axis: int, name: str, module: Any) -> Any:
         for place, placement in zip(places, main.placements, strict=True)
     ]
     local = value.redistribute(placements=places).to_local(grad_placements=gradients)
-    local = local.wait() if hasattr(local, "wait") else local  # what is still on its way
-    if along:  # by its length alone, a shard could lie along another axis
+    local = local.wait() if hasattr(local, "wait") else local  # the transfer may still be running
+    if along:  # the length of a shard may match another axis, too
         return local.reshape(-1, *(1,) * (main.ndim - 1 - axis))
     return local.reshape(*(1,) * (main.ndim - local.ndim), *local.shape) if name in _ALONG else local
 
 
 def _place(value: Any, placement: Any, main: Any, axis: int, name: str, along: bool, module: Any) -> Any:
-    """Where an argument lies along a mesh dimension that holds `main` so."""
+    """Return the placement of an argument on a mesh dimension where `main` has `placement`."""
     if not placement.is_shard():
         return module.Replicate()
     dim, rank = placement.dim, main.ndim
-    if name == "initial":  # it has the other axes
+    if name == "initial":  # it lacks the scanned axis
         if dim == axis:
             return module.Replicate()
         dim, rank = dim - (dim > axis), rank - 1
@@ -188,7 +188,7 @@ def _place(value: Any, placement: Any, main: Any, axis: int, name: str, along: b
 
 def _global(result: Any, main: Any, module: Any) -> Any:
     shape = tuple(main.shape)
-    if result.shape[-1:] and tuple(result.shape) != tuple(main.to_local().shape):  # include_initial, along whole lines
+    if result.shape[-1:] and tuple(result.shape) != tuple(main.to_local().shape):  # include_initial, in complete lines
         shape = tuple(n + (own - old) for n, own, old in zip(shape, result.shape, main.to_local().shape, strict=True))
     strides = dense_strides(shape, main.stride())
     return module.DTensor.from_local(

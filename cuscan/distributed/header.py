@@ -1,4 +1,4 @@
-"""`validate=True`: ranks show each other what they were called with, wait, and raise the same error if it differs."""
+"""`validate=True`: ranks exchange descriptions of their calls, wait, and raise the same error if these differ."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cuscan.errors import ScanError, ScanValueError
 from cuscan.interop import adopt
 from cuscan.linearised import Call
 
-_BYTES = 1024  # of a header; longer ones are compared so far
+_BYTES = 1024  # bytes of a header; the rest of longer ones is not compared
 
 
 def check_headers(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None) -> None:
-    """Raise `ScanValueError` on all ranks if one was called wrongly, or otherwise than the first."""
+    """Raise `ScanValueError` on all ranks if one call is wrong, or differs from the first."""
     try:
         described = _describe(call, Piece(call, arrays, xp, outs))
     except ScanError as error:
@@ -28,7 +28,7 @@ def check_headers(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs:
 
 
 def compare(described: dict[str, Any], ranks: Ranks, put: Callable[[Any], Any]) -> None:
-    """Raise the same error on all ranks if they describe their calls otherwise; `put` makes what they exchange."""
+    """Raise the same error on all ranks if descriptions of calls differ; `put` makes the array to exchange."""
     lines = (f"{name}: {value}".replace("\n", " ") for name, value in described.items())
     text = "\n".join(lines).encode("ascii", "replace")[:_BYTES]
     (headers,) = ranks.gather([put(np.frombuffer(text.ljust(_BYTES), np.uint8).copy())])
@@ -44,12 +44,12 @@ def compare(described: dict[str, Any], ranks: Ranks, put: Callable[[Any], Any]) 
 
 @contextlib.contextmanager
 def raising_together(tell: Callable[[str], None] | None) -> Iterator[None]:
-    """Give `tell`, if there is one, an error that this rank raises before it has a header to show to the others."""
+    """Pass an error that this rank raises before it has a header to `tell`, if that is not None."""
     try:
         yield
     except ScanError as error:
         if tell is not None:
-            tell(Exception.__str__(error))  # without the function's name, which stands before what the others raise
+            tell(Exception.__str__(error))  # without the function's name, which the other ranks add themselves
         raise
 
 
@@ -58,7 +58,7 @@ def _text(row: list[int]) -> str:
 
 
 def _describe(call: Call, piece: Piece) -> dict[str, Any]:
-    """All that ranks must agree on, by what errors call it."""
+    """Return everything that ranks must agree on, by its name in errors."""
     request, flags = piece.request, call.flags
     given = dict.fromkeys(call.roles)
     return {

@@ -1,7 +1,7 @@
 """JAX arrays: the shards of an axis inside `jax.shard_map`, where one program runs on all devices. Imports JAX.
 
-What differs from rank to rank is an array here, so all ranks do the same: totals, one exchange, a fold of those that
-come before. All of it is made of what JAX differentiates, batches and compiles.
+Quantities that differ between ranks are arrays here, so that all ranks run the same program: totals, one exchange, and
+a fold of the preceding totals. JAX can differentiate, batch and compile all of it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Arrays = tuple[Array, ...]
 
 
 class Place(NamedTuple):
-    """This rank's shard: how many ranks there are, and how many come before it in scan order; where it begins."""
+    """This rank's shard: the number of ranks, the number of ranks before it in scan order, and where it begins."""
 
     name: Any
     size: int
     rank: Array
     before: Array
     start: Array
-    whole: int  # the elements of all shards
+    whole: int  # the number of elements of all shards
     reverse: bool
 
     def gathered(self, array: Array) -> Array:
-        """The arrays of all ranks, in scan order, along a new first axis."""
+        """Return the arrays of all ranks, in scan order, along a new first axis."""
         stacked = jax.lax.all_gather(array, self.name)
         return jnp.flip(stacked, 0) if self.reverse else stacked
 
     def from_before(self, array: Array) -> Array:
-        """The array of the rank before, in scan order; zeros on the first one."""
+        """Return the array of the previous rank in scan order; zeros on the first rank."""
         steps = [(i + 1, i) if self.reverse else (i, i + 1) for i in range(self.size - 1)]
         return jax.lax.ppermute(array, self.name, steps)
 
@@ -87,7 +87,7 @@ def _place_of(request: ScanRequest, name: Any) -> Place:
 
 
 def _start(request: ScanRequest, given: dict[str, Array], call: Call, initial: Any) -> list[Array]:
-    """What precedes the first rank, as a carry."""
+    """Return what precedes the first rank, as a carry."""
     lines = request.shape[: request.axis] + request.shape[request.axis + 1 :]
     op = request.op
     if op is LINEAR_RECURRENCE:
@@ -111,14 +111,14 @@ def _dtype(spec: Any) -> Any:
 def _scan(
     request: ScanRequest, call: Call, arrays: Arrays, first: list[Array], place: Place, *, returns_carry: bool
 ) -> tuple[Arrays, Arrays]:
-    """The results of this shard, and the carry behind the last one, without a key, if it is asked for."""
+    """Return the results of this shard, and if requested the carry after the last one, without a key."""
     op, axis, reset = request.op, request.axis, None
     if "reset" in call.roles:
         reset = jnp.broadcast_to(arrays[call.roles.index("reset")], request.shape).any(axis)
     count = len(op.identity(request.result.dtype))
     before, counted = list(first[:count]), first[count] if op.indexed else 0
     length = request.shape[axis]
-    # Positions are those in all that is counted: with `reverse` from here on, else from what came before.
+    # Positions count what came before x, except with `reverse`: then they count from the beginning of x.
     begin = place.start + (0 if place.reverse else counted)
     if op.indexed and place.reverse:
         before[1] = _moved(before[1], place.whole)
@@ -146,12 +146,12 @@ def _scan(
 
 
 def _moved(index: Array, by: Array) -> Array:
-    """Positions by so many on; what is of no element stays."""
+    """Shift positions by `by`; those of no element stay negative."""
     return jnp.where(index < 0, index, index + by)
 
 
 def _total(request: ScanRequest, call: Call, arrays: Arrays) -> Arrays:
-    """What the shard adds up to, from nothing."""
+    """Return the total of the shard, starting from nothing."""
     flags = call.flags._replace(exclusive=False, return_last=False, return_carry=True, only_carry=True)
     if call.initial is None:
         return scan(call._replace(flags=flags), arrays)
@@ -164,11 +164,11 @@ def _total(request: ScanRequest, call: Call, arrays: Arrays) -> Arrays:
 
 
 def _fold(request: ScanRequest, fields: Arrays, restarts: Array | None, before: Array) -> Arrays:
-    """The total of the first one and of so many after it, along the first axis."""
+    """Return the total of the first `before` + 1 entries along the first axis."""
     op, shape = request.op, fields[0].shape
     numbers = jnp.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
     chosen = numbers <= before
-    if restarts is not None:  # from the last one on in which a segment starts
+    if restarts is not None:  # from the last entry with a segment start on
         chosen = chosen & (numbers >= jnp.where(restarts & chosen, numbers, 0).max(0))
     if op.indexed:
         return _extremum(op, fields, chosen, numbers)
@@ -185,7 +185,7 @@ def _fold(request: ScanRequest, fields: Arrays, restarts: Array | None, before: 
 
 
 def _extremum(op: Monoid, fields: Arrays, chosen: Array, numbers: Array) -> Arrays:
-    """The greatest or least; of equals the first or last that is of an element."""
+    """Return the extremum; among equal ones, the first or last that belongs to an element."""
     value, index = fields
     farthest = jnp.max if op.name.startswith("max") else jnp.min
     worst = -jnp.inf if op.name.startswith("max") else jnp.inf
@@ -201,7 +201,7 @@ def _extremum(op: Monoid, fields: Arrays, chosen: Array, numbers: Array) -> Arra
 
 
 def _sum_of_exponentials(fields: Arrays, chosen: Array) -> Arrays:
-    """The greatest, and the sum of exponentials relative to it."""
+    """Return the greatest, and the sum of exponentials relative to it."""
     top, total = fields
     greatest = jnp.where(chosen, top, -jnp.inf).max(0)
     infinite = (top == greatest) & jnp.isinf(top)
@@ -215,7 +215,7 @@ def _sum_of_exponentials(fields: Arrays, chosen: Array) -> Arrays:
 def _with_reset(
     request: ScanRequest, given: dict[str, Array], place: Place, key: Array | None
 ) -> tuple[dict[str, Array], Array | None]:
-    """The arrays of a call with segments as `reset`, of all axes; and the last key of the last rank."""
+    """Return the arrays of a call with its segments as `reset`, with all axes, and the last key of the last rank."""
     role = next(role for role in given if role in SEGMENTS)
     shape, axis, last = request.shape, request.axis, None
     array = given[role]
@@ -245,7 +245,7 @@ def _boundaries(offsets: Array, length: int, place: Place, carried: bool) -> Arr
 
 
 def _changes(request: ScanRequest, keys: Array, place: Place, key: Array | None) -> tuple[Array, Array]:
-    """Where keys differ from those before, in scan order; and the last one of each line."""
+    """Return where keys differ from the preceding ones in scan order, and the last key of each line."""
     shape, axis = request.shape, request.axis
     if keys.ndim == 1:
         keys = keys.reshape(-1, *(1,) * (len(shape) - 1 - axis))

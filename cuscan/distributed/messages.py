@@ -1,14 +1,14 @@
-"""Several arrays as one message of bytes, since an exchange costs more than what a message holds."""
+"""Combine several arrays into one message of bytes, since an exchange costs more than its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_ALIGNMENT = 16  # bytes: no item is larger
+_ALIGNMENT = 16  # bytes; no item is larger
 
 
 def lay_out(sizes: Sequence[int]) -> tuple[list[slice], int]:
-    """Where arrays of so many bytes lie in a message, and its size."""
+    """Return the places of arrays of the given sizes in bytes in a message, and the size of the message."""
     places, end = [], 0
     for size in sizes:
         places.append(slice(end, end + size))

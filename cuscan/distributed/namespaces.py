@@ -1,4 +1,4 @@
-"""What pieces ask of NumPy and CuPy, which share their functions; see `pieces.Namespace`."""
+"""The functions that pieces need of NumPy and CuPy, which are the same in both; see `pieces.Namespace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call on one piece of an axis: what it adds up to, its results behind a carry, and how totals of pieces fold."""
+"""A call on one piece of an axis: its total, its results behind a carry, and the fold of totals of pieces."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ Arrays = tuple[Array, ...]
 
 
 class Namespace(Protocol):
-    """What pieces ask of a framework beside scans: functions of the array API standard, and these."""
+    """What pieces need of a framework besides scans: functions of the array API standard, and these."""
 
     where: Callable[..., Array]
     concat: Callable[..., Array]
     broadcast_to: Callable[..., Array]
 
     def any(self, x: Array, axis: int) -> Array:
-        """Whether one of an axis is True."""
+        """Return whether any element along an axis is True."""
 
     def full(self, shape: tuple[int, ...], number: Any, dtype: DType, like: Array) -> Array:
-        """A new array on the device of `like`."""
+        """Return a new array on the device of `like`."""
 
     def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
-        """A new array of zeros, of the dtype and on the device of `like`."""
+        """Return a new array of zeros, with the dtype and on the device of `like`."""
 
     def flags_at(self, places: Array, length: int) -> Array:
-        """`length` bools, True at these places, which are at most `length`."""
+        """Return `length` bools, True at these places; places equal to `length` are ignored."""
 
     def pick(self, x: Array, chosen: Array, *, last: bool) -> Array:
-        """x[i] for the first or last i that is chosen; some x[i] if none is."""
+        """Return x[i] for the first or last i that is chosen; any x[i] if none is."""
 
     def sums_before(self, x: Array) -> Array:
-        """The exclusive sums of one dimension."""
+        """Return the exclusive sums of a one-dimensional array."""
 
     def is_on_host(self, x: Array) -> bool:
-        """Whether its values can be read without waiting for a device."""
+        """Return whether the values of x can be read without waiting for a device."""
 
 
 class Total(NamedTuple):
-    """What a piece hands on: the fields of its carry, and in which lines a segment starts (None if none can)."""
+    """The total of a piece: the fields of its carry, and the lines with a segment start (None without segments)."""
 
     fields: Arrays
     restarts: Array | None
 
 
 def run(call: Call, arrays: Arrays, outs: Arrays | None = None) -> Arrays:
-    """The results of a call on arrays as they lie in memory; see `backends.run`."""
+    """Return the results of a call on plain arrays; see `backends.run`."""
     return backends.run(call.flags, operands_of(call, arrays, outs), call.initial)
 
 
 def operands_of(call: Call, arrays: Arrays, outs: Arrays | None = None) -> Operands:
-    """The arrays of a call as views; a number stands before the array that it is like."""
+    """Return the arrays of a call as views; a number takes library, device and dtype from the array after it."""
     views: list[ArrayView] = []
     for role, array in zip(call.roles[::-1], arrays[::-1], strict=True):
         if hasattr(array, "shape"):
@@ -78,10 +78,10 @@ def operands_of(call: Call, arrays: Arrays, outs: Arrays | None = None) -> Opera
 
 
 class Piece:
-    """A checked call on one piece of an axis. Segments are given by `reset`, which has all of the axes.
+    """A checked call on one piece of an axis. Segments must be given by `reset`, with all axes.
 
-    `start`: the position of the piece's first element in the whole, a number or an array of no dimensions; operators
-    with positions need it.
+    `start` is the position of the piece's first element in the whole, a number or an array without dimensions;
+    operators with positions need it.
     """
 
     def __init__(self, call: Call, arrays: Arrays, xp: Namespace, outs: Arrays | None = None) -> None:
@@ -90,30 +90,30 @@ class Piece:
         self.op, self.axis = self.request.op, self.request.axis
         self.length = self.request.shape[self.axis]
         self.lines = self.request.shape[: self.axis] + self.request.shape[self.axis + 1 :]
-        dtype = None if self.op.dtypes else self.request.result.dtype.name  # `out` may have chosen it
+        dtype = None if self.op.dtypes else self.request.result.dtype.name  # `out` may have determined it
         self.call = call._replace(flags=call.flags._replace(dtype=dtype))
         self.arrays, self.outs, self.xp = arrays, outs, xp
         self.main = operands.values[-1].owner
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
-        """Of the fields of its total."""
+        """The dtypes of the fields of its total."""
         states = self.op.states.dtype(self.request.carry)
         return tuple(DTYPES[states[name].name] for name in states.names or ()) or (DTYPES[states.name],)
 
     @property
     def reset(self) -> Array | None:
-        """Where segments start."""
+        """The flags where segments start, or None."""
         return self.arrays[self.call.roles.index("reset")] if "reset" in self.call.roles else None
 
     @property
     def counted(self) -> Array:
-        """The elements before the carry's end, from which positions are counted."""
-        role = CARRY[3]  # behind value and position
+        """The number of elements before the carry's end, which positions start from."""
+        role = CARRY[3]  # follows value and position
         return self.arrays[self.call.roles.index(role)] if self.op.indexed and role in self.call.roles else 0
 
     def total(self, *, first: bool) -> Total:
-        """What it adds up to; positions are those in the piece. The first in scan order has `initial` or a carry."""
+        """Return the total, with positions in the piece. The first piece in scan order has `initial` or a carry."""
         flags = self.call.flags._replace(
             exclusive=False, include_initial=False, return_last=False, return_carry=True, only_carry=True
         )
@@ -123,11 +123,11 @@ class Piece:
         return Total(fields, None if self.reset is None else self.xp.any(self.reset, self.axis))
 
     def scan(self, before: Arrays | None, start: Array = 0) -> Arrays:
-        """Its results behind the fields of a carry; None: behind what the user said."""
+        """Return the results behind the fields of a carry, or with None behind the user's `initial` or carry."""
         backward = self.op.indexed and self.call.flags.reverse
         if self.op.indexed and before is not None:
             value, index = before
-            if backward:  # counted from this piece
+            if backward:  # count from this piece
                 index = self.xp.where(index < 0, index, index - (start + self.length))
             counted = self.xp.full(self.lines, 0, DTYPES["int64"], self.main) + start
             before = value, index, counted
@@ -138,7 +138,7 @@ class Piece:
         return results
 
     def _with(self, flags: Flags, before: Arrays | None) -> tuple[Call, Arrays]:
-        """The call with a carry before it; of no fields if nothing precedes, None for what the user said."""
+        """Return the call behind a carry, which has no fields if nothing precedes; None keeps the user's arguments."""
         if before is None:
             return self.call._replace(flags=flags), self.arrays
         initial = self.call.initial if self.request.segments_have_initial else None
@@ -152,7 +152,7 @@ class Piece:
         return Call(flags, tuple(given), initial), tuple(given.values())
 
     def _nothing(self) -> Arrays:
-        """The carry behind no elements, in place of `initial`."""
+        """Return the carry after no elements, in place of `initial`."""
         numbers = (*self.op.identity(self.request.result.dtype), *(0,) * self.op.indexed)
         dtypes = (*self.dtypes, *(DTYPES["int64"],) * self.op.indexed)
         return tuple(
@@ -161,7 +161,7 @@ class Piece:
 
 
 def positioned(fields: Arrays, op: Monoid, starts: Array, xp: Namespace) -> Arrays:
-    """The fields of totals with positions in the whole; `starts` broadcast to them."""
+    """Return the fields of totals with positions in the whole; `starts` broadcast to them."""
     if not op.indexed:
         return fields
     value, index = fields
@@ -169,7 +169,7 @@ def positioned(fields: Arrays, op: Monoid, starts: Array, xp: Namespace) -> Arra
 
 
 def fold(op: Monoid, totals: Total, *, reverse: bool, xp: Namespace) -> Arrays:
-    """The fields of the total of pieces, at least one, whose totals are stacked along a first axis in axis order."""
+    """Return the fields of the total of at least one piece; totals are stacked along a first axis in axis order."""
     fields, restarts = totals
     joined, dtype = joining(op, DTYPES[_name(fields[0])]), None
     roles = joined.inputs if joined is LINEAR_RECURRENCE else tuple(f"x[{i}]" for i in range(len(fields)))
@@ -186,7 +186,7 @@ def _name(array: Array) -> str:
     return adopt(np.asarray(array) if isinstance(array, np.generic) else array).dtype.name
 
 
-# ---- operators whose states are no elements, over states -------------------------------------------------------------
+# ---- operators on elements that are states of another operator -------------------------------------------------------
 
 _LOG_SUM = """
     bool keep = earlier.top >= later.top || earlier.top != earlier.top;
@@ -205,7 +205,7 @@ _EXTREMUM = """
 
 @functools.cache
 def joining(op: Monoid, number: DType) -> Monoid:
-    """The operator whose elements are the states of `op` over a number type."""
+    """Return the operator whose elements are the states of `op` over a number type."""
     if op.states is SCALAR or op is LINEAR_RECURRENCE or op.dtypes:
         return op
     if op.indexed:

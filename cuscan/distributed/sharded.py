@@ -1,7 +1,7 @@
-"""Scans along an axis that is sharded over ranks: local totals, one exchange, local scans with what precedes.
+"""Scans along an axis that is sharded over ranks: local totals, one exchange, local scans behind what precedes.
 
-The same for every framework and transport. Nothing here waits for a device: how long the other shards are, and which of
-them are empty, are numbers on the device.
+The code is the same for every framework and transport. Nothing here waits for a device: the lengths of the other
+shards, which may be 0, are numbers on the device.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Ranks(Protocol):
     size: int
 
     def gather(self, arrays: Sequence[Array]) -> list[Array]:
-        """Each of some arrays from all ranks, stacked along a new first axis. It is queued, and nothing waits."""
+        """Return each array from all ranks, stacked along a new first axis. The work is queued; nothing waits."""
 
 
 def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None = None) -> Arrays:
-    """The results of this rank's shard, of a call that `prepare` returned; then a carry's fields, but for a key."""
+    """Return the results of this rank's shard for a call from `prepare`, then the fields of a carry, except a key."""
     returns_carry, reverse = call.flags.return_carry, call.flags.reverse
     call = call._replace(flags=call.flags._replace(return_carry=False))
     piece = Piece(call, arrays, xp, outs)
@@ -45,7 +45,7 @@ def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays |
     if lengths:
         begins = xp.sums_before(gathered[-1][:, 0])
         starts, start = begins.reshape(-1, *(1,) * len(piece.lines)), begins[ranks.rank]
-        if not reverse:  # the first rank counts from where its carry ends, and those behind it do not know of that
+        if not reverse:  # the first rank's positions include the carry's count already
             starts, start = xp.concat([starts[:1] + 0 * counted, starts[1:] + counted], 0), start + counted
         fields = positioned(fields, piece.op, starts, xp)
     totals = Total(fields, gathered[count] if beside else None)
@@ -64,12 +64,12 @@ def scan(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays |
 
 
 def returns_key(call: Call) -> bool:
-    """Whether a key stands in the carry that a call returns."""
+    """Return whether the carry that a call returns has a key."""
     return call.flags.return_carry and "keys" in call.roles
 
 
 def with_carry(results: Arrays, call: Call, key: Array | None) -> Arrays:
-    """The results of `scan` with the carry as users see it, which comes last."""
+    """Return the results of `scan` with the carry in the form of the public functions, at the end."""
     if not call.flags.return_carry:
         return results
     count = len(find_operator(call.flags.op).results(DTYPES["float32"]))
@@ -78,15 +78,15 @@ def with_carry(results: Arrays, call: Call, key: Array | None) -> Arrays:
 
 
 def place_of(call: Call, ranks: Ranks) -> int:
-    """Where this rank's shard stands in scan order."""
+    """Return the position of this rank's shard in scan order."""
     return ranks.size - 1 - ranks.rank if call.flags.reverse else ranks.rank
 
 
-# ---- before a scan: what depends on other shards' places becomes local -----------------------------------------------
+# ---- before a scan: make everything local that depends on other shards -----------------------------------------------
 
 
 def prepare(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Arrays | None = None) -> tuple[Call, Arrays]:
-    """The call with segments as `reset`, the extra element on one rank, and arrays that have all of the axes."""
+    """Return the call with segments as `reset`, the additional element on one rank, and arrays that have all axes."""
     call = _lead(call, ranks)
     piece = Piece(call, arrays, xp, outs)
     given = dict(zip(call.roles, arrays, strict=True))
@@ -105,13 +105,13 @@ def prepare(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace, outs: Array
 
 
 def _pop_key(given: dict[str, Array]) -> Array | None:
-    """The last key of a carry, which comes last; None where no carry comes in."""
+    """Remove and return the key of a carry, which is its last field; None without a carry."""
     carry = [role for role in given if role in CARRY]
     return given.pop(carry[-1]) if carry else None
 
 
 def last_key(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace) -> Array:
-    """The key of the last element of all shards in scan order, for each line; that of the carry if there is none."""
+    """Return the key of the last element of all shards in scan order, for each line; without elements, the carry's."""
     piece, given = Piece(call, arrays, xp), dict(zip(call.roles, arrays, strict=True))
     keys, axis, reverse = (
         xp.broadcast_to(spread(given["keys"], piece), piece.request.shape),
@@ -129,10 +129,10 @@ def last_key(call: Call, arrays: Arrays, ranks: Ranks, xp: Namespace) -> Array:
 
 
 def _lead(call: Call, ranks: Ranks) -> Call:
-    """The flags of this rank, of which one has the extra element of `include_initial`.
+    """Return the flags for this rank; one rank has the additional element of `include_initial`.
 
-    It is the first in scan order. With `exclusive`, where it makes a difference, the extra element is the total of what
-    is open at the end, and the rank is the last one.
+    That is the first rank in scan order. With `exclusive` and segments, the additional element is the total of the
+    segment that is open at the end, and the rank is the last one.
     """
     flags = call.flags
     if not flags.include_initial:
@@ -143,7 +143,7 @@ def _lead(call: Call, ranks: Ranks) -> Call:
 
 
 def spread(array: Array, piece: Piece) -> Array:
-    """An array beside the values with all of their axes, and the whole of the scanned one."""
+    """Return an array beside the values with all of their axes, and the full length of the scanned one."""
     shape, axis, rank = tuple(array.shape), piece.axis, len(piece.lines) + 1
     if len(shape) == 1 and axis != rank - 1 and shape[0] == piece.length:
         array = array.reshape(piece.length, *(1,) * (rank - 1 - axis))
@@ -154,19 +154,19 @@ def spread(array: Array, piece: Piece) -> Array:
 
 
 def cut(x: Array, axis: int, start: int | None, stop: int | None) -> Array:
-    """x[start:stop] along an axis."""
+    """Return x[start:stop] along an axis."""
     return x[(*(slice(None),) * axis, slice(start, stop))]
 
 
 def length_of(piece: Piece) -> Array:
-    """The length of a shard, as an array that can be exchanged."""
+    """Return the length of a shard, as an array that can be exchanged."""
     return piece.xp.full((1,), piece.length, DTYPES["int64"], piece.main)
 
 
 def nearest(edge: Array, axis: int, length: Array, ranks: Ranks, xp: Namespace, *, after: bool) -> tuple[Array, Array]:
-    """The edge of the next shard that has elements (or of the one before), and whether there is one.
+    """Return the edge of the next (or previous) shard with elements, and whether there is one.
 
-    Edges have the size 1 along the axis, or 0 of shards without elements; `length` is an array of one number.
+    Edges have size 1 along the axis, or 0 in shards without elements; `length` is an array of one number.
     """
     if not edge.shape[axis]:
         edge = xp.zeros((*edge.shape[:axis], 1, *edge.shape[axis:][1:]), edge)
@@ -174,13 +174,13 @@ def nearest(edge: Array, axis: int, length: Array, ranks: Ranks, xp: Namespace, 
     chosen = lengths[:, 0] > 0
     some = slice(ranks.rank + 1, None) if after else slice(ranks.rank)
     exists = xp.any(chosen[some], 0)
-    if ranks.rank == (ranks.size - 1 if after else 0):  # there is none, and any will do
+    if ranks.rank == (ranks.size - 1 if after else 0):  # there is none, so any will do
         some = slice(None)
     return xp.pick(stacked[some], chosen[some], last=not after), exists
 
 
 def _changes(keys: Array, piece: Piece, ranks: Ranks, key: Array | None) -> Array:
-    """Where keys differ from those before, in scan order; `key`: what comes before all of them."""
+    """Return where keys differ from the preceding ones, in scan order; `key` precedes all of them."""
     axis, reverse, xp = piece.axis, piece.call.flags.reverse, piece.xp
     if key is not None:
         keys, key = xp.broadcast_to(keys, piece.request.shape), key.reshape(*piece.lines[:axis], 1, *piece.lines[axis:])
@@ -196,9 +196,9 @@ def _changes(keys: Array, piece: Piece, ranks: Ranks, key: Array | None) -> Arra
 
 
 def _boundaries(offsets: Array, piece: Piece, ranks: Ranks) -> Array:
-    """Where segments start in this shard, by offsets into the whole.
+    """Return where segments start in this shard, from offsets into the whole.
 
-    The first one in scan order starts by itself. Behind a carry it goes on, unless it is empty.
+    The first segment in scan order needs no start. Behind a carry it continues the carry's segment, unless it is empty.
     """
     xp, reverse, carried = piece.xp, piece.call.flags.reverse, bool(piece.request.carry_in)
     (lengths,) = ranks.gather([length_of(piece)])

@@ -1,4 +1,4 @@
-"""torch.distributed: the ranks of a process group, and sharded scans that autograd follows. Imports torch."""
+"""torch.distributed: the ranks of a process group, and sharded scans under autograd. Imports torch."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ShardedTorch(TorchNamespace):
 
     def pick(self, x: Array, chosen: Array, *, last: bool) -> Array:
         places = torch.arange(1, len(chosen) + 1, device=x.device)
-        near = chosen * (places if last else places.flip(0))  # the largest where it is nearest, 0 where nothing is
+        near = chosen * (places if last else places.flip(0))  # largest at the nearest, 0 where not chosen
         return x.index_select(0, near.argmax().reshape(1))[0]
 
     def sums_before(self, x: Array) -> Array:
@@ -112,7 +112,7 @@ class ShardedTorch(TorchNamespace):
 
 
 def scan(call: Call, arrays: Arrays, xp: ShardedTorch, *, has_total: bool = False) -> Arrays:
-    """The results of this rank's shard, recorded if autograd follows one of the arrays."""
+    """Return the results of this rank's shard; record them if autograd needs a derivative of an array."""
     if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arrays):
         results: Arrays = _Recorded.apply(xp, has_total, call, *arrays)
         return results
@@ -140,7 +140,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Border(torch.autograd.Function):  # type: ignore[misc]
-    """The edge of the neighbour that has elements; its derivative takes the other way."""
+    """The edge of the nearest shard with elements; its derivative goes in the other direction."""
 
     @staticmethod
     def forward(ctx: Any, edge: Array, xp: ShardedTorch, axis: int, length: int, after: bool, fill: Any) -> Array:
@@ -158,7 +158,7 @@ class _Border(torch.autograd.Function):  # type: ignore[misc]
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def outside_graphs(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A call where a graph of torch.compile breaks once, and not at everything within."""
+    """Call a function. A graph of torch.compile breaks once here, and not at each operation of the function."""
     return function(*arguments)
 
 
@@ -191,12 +191,12 @@ def run(flags: Flags, operands: Operands, initial: Any, group: Any) -> Arrays:
 
 
 def tell(message: str, group: Any, values: Any) -> None:
-    """Show the other ranks an error in place of this one's header, so that all raise it; if there are others."""
+    """Send an error to the other ranks in place of this rank's header, so that all raise it, if there are others."""
     devices = [x.device for x in values if isinstance(x, torch.Tensor)]
     if torch.cuda.is_available():
         devices.append(torch.device("cuda", torch.cuda.current_device()))
     for device in (*devices, torch.device("cpu")):
-        with contextlib.suppress(ScanValueError):  # the group is not for that device, or there is none
+        with contextlib.suppress(ScanValueError):  # the group does not support that device, or there is no group
             ranks = GroupRanks(group, device)
             break
     else:
@@ -205,7 +205,7 @@ def tell(message: str, group: Any, values: Any) -> None:
 
 
 def _check_carry_is_detached(roles: tuple[str, ...], arrays: Arrays, *, returned: bool) -> None:
-    """No derivative goes through a carry of sharded scans; that of one which only comes in is nobody's, if detached."""
+    """Raise for derivatives through a carry: an incoming one must be detached; with a returned one, all arrays must."""
     followed = [role for role, a in zip(roles, arrays, strict=True) if getattr(a, "requires_grad", False)]
     if torch.is_grad_enabled() and any(returned or role in CARRY for role in followed):
         raise ScanTypeError(f"a carry has no derivative through ranks: detach {' and '.join(followed)}")

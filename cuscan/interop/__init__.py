@@ -1,4 +1,4 @@
-"""The one door for arrays: recognise a library, see its array as an `ArrayView`, give results back."""
+"""The one entry point for arrays: recognise the library, view the array as an `ArrayView`, return results."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ CUPY_MISSING = (
 
 
 def adopt(array: object, name: str = "x", beside: ArrayView | None = None) -> ArrayView:
-    """See `array` as an `ArrayView` on the same memory.
+    """Return an `ArrayView` of an array, on the same memory.
 
-    CuPy, JAX and NumPy arrays and torch tensors are recognised without importing their libraries.
-    Any other producer of DLPack or of the CUDA array interface is adopted by CuPy or NumPy.
-    Raises `ScanTypeError` for what is no array, `MissingDependencyError` for a GPU array where CuPy
-    is not installed. `name` is the argument that errors speak of, `beside` an array that it stands beside.
+    CuPy, JAX and NumPy arrays and torch tensors are recognised without importing their libraries. CuPy or NumPy adopts
+    arrays of any other producer of DLPack or of the CUDA array interface. Raises `ScanTypeError` if `array` is not an
+    array, and `MissingDependencyError` for a GPU array without CuPy. `name` is the argument's name in errors, and
+    `beside` an array that it accompanies.
     """
     library = find_library(array, name)
     return _adopt_stranger(array, name, beside) if library is None else library.adopt(array, name)
 
 
 def find_library(array: object, name: str) -> Library | None:
-    """The library of an array, if it is one that cuscan knows."""
+    """Return the library of an array, or None if cuscan does not support it directly."""
     return _libraries.get(type(array)) or _recognise(array, name)
 
 
-_libraries: dict[type, Library] = {}  # of the types of arrays seen so far
+_libraries: dict[type, Library] = {}  # by type of the arrays so far
 
 
 def _recognise(array: object, name: str) -> Library | None:
@@ -69,7 +69,7 @@ def _recognise(array: object, name: str) -> Library | None:
 def _cupy(name: str) -> CuPyLibrary:
     try:
         from cuscan.interop.cupy import LIBRARY
-    except MissingDependencyError:  # of another version
+    except MissingDependencyError:  # CuPy has an unsupported version
         raise
     except ImportError as error:
         raise MissingDependencyError(CUPY_MISSING.format(what=name)) from error
@@ -97,7 +97,7 @@ def _adopt_stranger(array: object, name: str, beside: ArrayView | None) -> Array
 
 
 def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
-    """NumPy or CuPy arrays, or tuples of them, as those of the library of `like`, if it has an array API namespace."""
+    """Convert NumPy or CuPy arrays, or tuples of them, to the library of `like`, if it has an array API namespace."""
     if not hasattr(like, "__array_namespace__"):
         return arrays
     take_over = like.__array_namespace__().from_dlpack
@@ -105,8 +105,8 @@ def hand_back(arrays: tuple[Any, ...], like: object) -> tuple[Any, ...]:
 
 
 def _advice(thing: object, name: str, beside: ArrayView | None) -> str:
-    """How to make an array of what is none."""
-    for method in ("to_numpy", "toarray"):  # of pandas, polars and xarray; of sparse matrices of SciPy
+    """Return advice on how to convert an object to an array."""
+    for method in ("to_numpy", "toarray"):  # pandas, polars and xarray; sparse matrices of SciPy
         if hasattr(thing, method):
             return f"; pass {name}.{method}()"
     if hasattr(thing, "__dask_graph__"):

@@ -19,7 +19,7 @@ from cuscan.versions import check_version
 
 check_version("cupy", cupy.__version__)
 _current_stream = cupy.cuda.get_current_stream
-_PREDEFINED = 2  # handles of streams that no one creates: the legacy default stream (0, 1), that of each thread (2)
+_PREDEFINED = 2  # stream handles up to this one exist without being created: legacy default (0, 1), per thread (2)
 _DEVICES = [Device("cuda", index) for index in range(64)]
 
 
@@ -63,9 +63,9 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
         return ArrayKind(self, dtype, shape, steps, _DEVICES[array.data.device_id], readonly)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        """Take over the array of an unknown library, without a copy.
+        """Adopt the array of an unknown library, without a copy.
 
-        Its memory is read-only where the DLPack capsule or the CUDA array interface says so, and where neither tells.
+        Its memory is read-only if the DLPack capsule or the CUDA array interface says so, or if neither says anything.
         """
         told: list[bool] = []
         if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
@@ -91,14 +91,14 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
             return cupy.asarray(array)
 
     def written(self, array: Any) -> None:
-        pass  # CuPy keeps no record
+        pass  # CuPy does not track writes
 
     def scratch(self, nbytes: int, device: Device) -> Any:
         return cupy.empty(nbytes, np.uint8)
 
     def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
-        # CuPy's pool hands memory that is freed during a capture to eager calls. This is allocated and freed by nodes
-        # of the graph.
+        # CuPy's pool gives memory freed during a capture to eager calls. This memory is allocated and freed by nodes of
+        # the graph.
         return cupy.ndarray((nbytes,), np.uint8, cupy.cuda.malloc_async(nbytes))
 
     def pointer(self, array: Any) -> int:

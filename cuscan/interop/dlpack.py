@@ -1,4 +1,4 @@
-"""What a DLPack capsule says of its memory beyond what the libraries that consume it pass on."""
+"""Facts about memory in a DLPack capsule that the consuming libraries do not pass on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 _NAME = b"dltensor_versioned"
 _OLD_NAME = b"dltensor"
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
-_MAJOR = 1  # the version whose layout is known here
+_MAJOR = 1  # the version whose layout this module supports
 
 
 class _Managed(ctypes.Structure):
-    """The head of DLManagedTensorVersioned, as dlpack.h 1.0 defines it."""
+    """The head of DLManagedTensorVersioned, as defined by dlpack.h 1.0."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -29,7 +29,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, *_capsule)(("PyCapsule_GetPointer"
 
 
 def is_readonly(capsule: Any) -> bool | None:
-    """Whether a capsule, not consumed yet, is of read-only memory; None where it does not tell: before DLPack 1.0."""
+    """Return whether an unconsumed capsule has read-only memory; None if it does not say, as before DLPack 1.0."""
     if not _is_valid(capsule, _NAME):
         return None
     managed = _Managed.from_address(_pointer(capsule, _NAME))
@@ -37,14 +37,14 @@ def is_readonly(capsule: Any) -> bool | None:
 
 
 def address(array: Any) -> int:
-    """Where an array lies whose capsules are of the time before DLPack 1.0; nothing is taken over."""
+    """Return the address of an array with capsules older than DLPack 1.0, without taking it over."""
     capsule = array.__dlpack__()
-    where = ctypes.c_void_p.from_address(_pointer(capsule, _OLD_NAME)).value  # the first field of all
+    where = ctypes.c_void_p.from_address(_pointer(capsule, _OLD_NAME)).value  # the first field of the struct
     return where or 0
 
 
 class Overheard:
-    """Stands for an array that is taken over, and keeps what its capsule says.
+    """Represents an array that is taken over, and stores what its capsule says.
 
     Attributes:
         readonly: see `is_readonly`; None before the capsule was made.

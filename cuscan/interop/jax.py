@@ -1,7 +1,7 @@
 """JAX arrays. Importing this module imports JAX.
 
-Where they lie is XLA's affair: cuscan sees the shapes and dtypes of arrays and tracers alike, and `autograd/jax.py`
-hands them to XLA, which orders the work, makes the results and says where they are when the scan runs.
+XLA decides where they are. cuscan uses only the shapes and dtypes of arrays and tracers. `autograd/jax.py` passes them
+to XLA, which orders the work, makes the results, and provides their addresses when the scan runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cuscan.errors import ScanTypeError
 from cuscan.interop.view import ArrayKind, ArrayView, Device, Kinds, OnlyLooks
 from cuscan.kept import Table, keep
 
-XLA = Device("xla", 0)  # wherever XLA has put it
-_DEFAULT = {Kind.BOOL: int, Kind.SIGNED: int, Kind.UNSIGNED: np.uint64}  # JAX's widest, by what a scan is of
+XLA = Device("xla", 0)  # wherever XLA puts the array
+_DEFAULT = {Kind.BOOL: int, Kind.SIGNED: int, Kind.UNSIGNED: np.uint64}  # JAX's widest type, by kind of scan
 
 
 def canonical(dtype: Any) -> Any:
-    """The NumPy dtype that JAX makes of one, by its setting of 64-bit types."""
+    """Return JAX's version of a NumPy dtype, which depends on its setting of 64-bit types."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
@@ -38,7 +38,7 @@ class JaxLibrary(OnlyLooks):
         return ArrayView(array, self.kind_of(array, name), 0, traced=True)
 
     def kind_of(self, array: Any, name: str) -> ArrayKind:
-        """The kind of an array, a tracer or anything with a shape and a dtype."""
+        """Return the kind of an array, a tracer, or anything with a shape and a dtype."""
         key = array.shape, array.dtype
         found = self._kinds.get(key)
         if found is not None:
@@ -54,12 +54,12 @@ class JaxLibrary(OnlyLooks):
         return jnp.asarray(array)
 
     def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
-        """Of integers their own, as in `jax.numpy.cumsum`; the standard widens to the default integers."""
+        """Return the integers' own dtype, as `jax.numpy.cumsum` does; the standard widens to the default integers."""
         wide = DTYPES[canonical(_DEFAULT[dtype.kind]).name]
         return wide if dtype.kind is Kind.BOOL or (standard and dtype.itemsize < wide.itemsize) else dtype
 
     def look(self, arrays: tuple[Any, ...]) -> None:
-        pass  # programs are kept by JAX
+        pass  # JAX stores programs itself
 
     def index_dtype(self) -> DType:
         return DTYPES[canonical(int).name]

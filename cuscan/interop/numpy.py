@@ -1,4 +1,4 @@
-"""NumPy arrays: the door of the host."""
+"""NumPy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU = Device("cpu", 0)
 
 
 _TO_NATIVE = "; pass {name}.astype({name}.dtype.newbyteorder('='))"
-# What to do with arrays of dtypes that are not supported, by the dtype's kind.
+# Advice for arrays of unsupported dtypes, by the dtype's kind.
 _ADVICE = {
     "M": "; pass {name}.view(np.int64)",
     "m": "; pass {name}.view(np.int64), and view the result as the dtype of {name}",
@@ -28,7 +28,7 @@ _ADVICE = {
 
 
 def element_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, name: str) -> tuple[int, ...]:
-    """The strides of a NumPy or CuPy array in elements."""
+    """Return the strides of a NumPy or CuPy array in elements."""
     if math.gcd(itemsize, *strides) != itemsize and math.prod(shape) > 1:
         raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
     return tuple([stride // itemsize for stride in strides])
@@ -36,7 +36,7 @@ def element_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: 
 
 @functools.lru_cache(MOST)
 def find_row(dtype: Any) -> DType | None:
-    """The row of a NumPy dtype, whatever its byte order."""
+    """Return the row of a NumPy dtype of any byte order, or None."""
     return DTYPES.get(dtype.name)
 
 
@@ -54,7 +54,7 @@ class NumPyLibrary(OnlyLooks, WideIntegers):
         return ArrayView(array, kind, array.__array_interface__["data"][0])
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
-        """Without addresses, which only an overlap with `out` depends on: NumPy takes long to tell them."""
+        """Look without addresses: only an overlap with `out` depends on them, and NumPy is slow to return them."""
         facts: list[Any] = []
         for array in arrays:
             if type(array) is np.ndarray:
@@ -77,7 +77,7 @@ class NumPyLibrary(OnlyLooks, WideIntegers):
         return ArrayKind(self, dtype, array.shape, strides, CPU, not array.flags.writeable)
 
     def adopt_foreign(self, array: Any, name: str) -> ArrayView:
-        """Take over the array of an unknown library through DLPack, without a copy."""
+        """Adopt the array of an unknown library through DLPack, without a copy."""
         view = self.adopt(taken_over(np.from_dlpack, array, name), name)
         view.lender = array
         return view
@@ -91,14 +91,14 @@ class NumPyLibrary(OnlyLooks, WideIntegers):
         return array
 
     def written(self, array: Any) -> None:
-        pass  # NumPy keeps no record
+        pass  # NumPy does not track writes
 
     def as_numpy(self, view: ArrayView) -> Any:
         return view.owner.view(np.uint16) if view.dtype.name == "bfloat16" else view.owner
 
 
 def taken_over(door: Callable[[Any], Any], array: Any, name: str) -> Any:
-    """What `door` makes of a foreign array; a refusal becomes an error of ours."""
+    """Return the result of `door` for a foreign array; its refusal becomes a `ScanTypeError`."""
     try:
         return door(array)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -108,7 +108,7 @@ def taken_over(door: Callable[[Any], Any], array: Any, name: str) -> Any:
 def dense_maker(
     empty: Callable[..., Any], shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
 ) -> Callable[[], Any]:
-    """What makes arrays with the axis order of dense strides, by the `empty` of NumPy or CuPy."""
+    """Return a function that makes arrays with the axis order of dense strides, by the `empty` of NumPy or CuPy."""
     axes = range(len(strides))
     outwards = sorted(axes, key=lambda axis: -strides[axis])  # from the slowest axis to the fastest
     if outwards == list(axes):
@@ -118,7 +118,7 @@ def dense_maker(
 
 
 def numpy_dtype(dtype: DType) -> Any:
-    """The NumPy dtype of a row of the dtype table; bfloat16 comes from ml_dtypes."""
+    """Return the NumPy dtype of a row of the dtype table; bfloat16 comes from ml_dtypes."""
     if dtype.name != "bfloat16":
         return np.dtype(dtype.name)
     try:

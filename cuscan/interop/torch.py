@@ -28,22 +28,22 @@ _TORCH_DEVICES = {_CPU: torch.device("cpu")} | {device: torch.device("cuda", dev
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 transforms_are_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-_is_traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling  # the bytecode of a call, not its tensors
+_is_traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling  # traces bytecode, not tensors
 _count_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
 
 def to_torch(dtype: DType) -> Any:
-    """The torch dtype of a row."""
+    """Return the torch dtype of a row."""
     return _TORCH_DTYPES[dtype]
 
 
 def from_torch(dtype: Any) -> DType:
-    """The row of a torch dtype."""
+    """Return the row of a torch dtype."""
     return _DTYPES[dtype]
 
 
 def count_forward_levels() -> int:
-    """How many forward derivatives of torch.func are being taken, one of the other."""
+    """Return the number of nested forward derivatives of torch.func."""
     functorch = torch._C._functorch
     if not hasattr(functorch, "get_interpreter_stack"):
         return 0
@@ -52,22 +52,22 @@ def count_forward_levels() -> int:
 
 
 def is_plain(array: Any) -> bool:
-    """Whether it is a tensor of torch's own, and none of those that trace (or no tensor at all)."""
+    """Return whether an object is a plain torch tensor, or no tensor, with no tracing mode active."""
     return (type(array) in _PLAIN or not isinstance(array, torch.Tensor)) and not _count_modes()
 
 
 def _may_be_traced() -> bool:
-    """Whether what is computed may be followed, whatever the tensors: batched, differentiated forward, or traced."""
+    """Return whether results may be tracked regardless of the tensors: batched, differentiated forward, or traced."""
     return _is_traced() or transforms_are_active() or _count_modes() > 0 or _forward_ad._current_level >= 0
 
 
 def is_followed() -> bool:
-    """Whether what is computed from tensors of torch's own may be followed, where guards do not know it."""
+    """Return whether results of plain tensors may be tracked in ways that guards do not detect."""
     return torch.is_grad_enabled() or _forward_ad._current_level >= 0 or _is_traced()
 
 
 def _is_recorded(array: Any) -> bool:
-    """Whether derivatives of what is computed from a tensor of torch's own are recorded."""
+    """Return whether derivatives of results of a plain tensor are recorded."""
     if array.requires_grad and torch.is_grad_enabled():
         return True
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(array).tangent is not None
@@ -82,7 +82,7 @@ class TorchLibrary(WideIntegers):
         self._kinds: Kinds = Table()
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
-        """See `Library`. The last of the facts is for `autograd`: which arrays it records, a bit each; 0 if none."""
+        """See `Library`. The last fact is for `autograd`: one bit per array that it records; 0 if it records none."""
         if _may_be_traced():
             return None
         facts: list[Any] = []
@@ -109,10 +109,10 @@ class TorchLibrary(WideIntegers):
         return facts, pointers
 
     def mode(self, array: Any) -> int | None:
-        # Guards know the keys of transforms and of modes; forward derivatives have none.
+        # Guards detect the keys of transforms and of modes, but not forward derivatives.
         if _is_traced() or _forward_ad._current_level >= 0 or type(array) not in _PLAIN or not array.is_cuda:
             return None
-        recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # the latter so that both are found fast
+        recorded: int = torch.is_grad_enabled() + 2 * array.requires_grad  # requires_grad, so that both are found fast
         return recorded
 
     def liken(self, arrays: tuple[Any, ...]) -> Like | None:
@@ -126,7 +126,7 @@ class TorchLibrary(WideIntegers):
         return view
 
     def view(self, array: Any, name: str) -> ArrayView:
-        """A tensor as memory, whatever follows it."""
+        """View a tensor as memory, even if derivatives or transforms track it."""
         try:
             key = array.dtype, array.shape, array.stride(), array.device
             kind = self._kinds.get(key) or keep(self._kinds, key, self.kind_of(array, name))
@@ -152,7 +152,7 @@ class TorchLibrary(WideIntegers):
         return ArrayKind(self, dtype, tuple(array.shape), array.stride(), device)
 
     def device_of(self, array: Any, name: str) -> Device:
-        """Where a tensor is."""
+        """Return the device of a tensor."""
         if array.is_cuda:
             if torch.version.hip:
                 raise ScanTypeError(f"{name} is on a ROCm GPU; cuscan works on CUDA GPUs and on the CPU")
@@ -181,11 +181,11 @@ class TorchLibrary(WideIntegers):
         return torch.from_numpy(array).to(_TORCH_DEVICES[device])
 
     def written(self, array: Any) -> None:
-        # Autograd must not use what it saved of this memory.
+        # Autograd must not use tensors that it saved from this memory.
         try:
             count_write((array,))
         except RuntimeError:
-            if not array.is_inference():  # else it has no version
+            if not array.is_inference():  # inference tensors have no version
                 raise
 
     def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
@@ -195,7 +195,7 @@ class TorchLibrary(WideIntegers):
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 
     def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
-        return self.scratch(nbytes, device)  # of the pool that torch keeps for the graph
+        return self.scratch(nbytes, device)  # from torch's pool for the graph
 
     def pointer(self, array: Any) -> int:
         pointer: int = array.data_ptr()
@@ -208,7 +208,7 @@ class TorchLibrary(WideIntegers):
         return raw_stream(device.ordinal)
 
     def stream_owner(self, device: Device) -> Any:
-        return None  # torch has some streams, and keeps them
+        return None  # torch keeps its few streams alive
 
     def as_numpy(self, view: ArrayView) -> Any:
         tensor = view.owner.detach()

@@ -1,4 +1,4 @@
-"""What cuscan takes of torch that torch does not document, and what does the same where it is not there."""
+"""Undocumented parts of torch that cuscan uses, with replacements for torch versions that lack them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _public_stream(index: int) -> int:
     return handle
 
 
-# The public way costs 4 us a call; torch's own compiler uses this one.
+# The public function costs 4 us per call; torch's own compiler uses this one.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_stream)
 
 
@@ -28,7 +28,7 @@ def _count_publicly(tensors: tuple[Any]) -> None:
     torch.autograd.graph.increment_version(tensors[0])
 
 
-# The public way asks what it got once more. In older versions this one takes a tensor alone.
+# The public function checks its argument again. In older versions this one takes a single tensor.
 count_write: Callable[[tuple[Any]], None] = getattr(torch._C, "_increment_version", _count_publicly)
 try:
     count_write((torch.empty(0, device="cpu"),))
@@ -41,7 +41,7 @@ except (TypeError, RuntimeError):
 
 @functools.cache
 def find_guards() -> Any:
-    """The class of what torch's compiler tells tensors apart with, in one call; None where it is not as expected.
+    """Return the class with which torch's compiler recognises tensors in one call; None if it behaves otherwise.
 
     No mode may be active.
     """
@@ -56,10 +56,10 @@ def find_guards() -> Any:
 
 
 def _guard(guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
-    """Whether other tensors have the types, dtypes, devices, shapes, strides and dispatch keys of some.
+    """Return a function that checks if tensors have the same metadata as `tensors`.
 
-    Modes change the keys, and the conjugate and the negative bit are among them. Whether tensors require grad is told,
-    too; whether derivatives are recorded is not.
+    It compares types, dtypes, devices, shapes, strides and dispatch keys. The keys include modes, and the conjugate and
+    negative bits. It also compares whether tensors require grad, but not whether derivatives are recorded.
     """
     sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
     check: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
@@ -70,7 +70,7 @@ def like(tensors: tuple[Any, ...]) -> Like | None:
     """See `Library.liken`."""
     guards = find_guards()
     if guards is None or len({*map(id, tensors)}) < len(tensors):
-        return None  # they take each tensor once
+        return None  # guards accept each tensor only once
     check = _guard(guards, tensors)
     offsets = [tensor.data_ptr() % ALIGNMENT for tensor in tensors]
     aligned = not any(offsets)
@@ -92,16 +92,16 @@ def like(tensors: tuple[Any, ...]) -> Like | None:
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
-# What code of torch's compiler allocates with, on the current GPU: the public way looks at its arguments for 1 us more.
+# The allocator in code of torch's compiler, on the current GPU: the public one takes 1 us longer to parse arguments.
 allocate: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 allocate = getattr(allocate, "_empty_strided_cuda", None)
 
 
 @functools.cache
 def allocates(device: Any) -> bool:
-    """Whether `allocate` works on a device, which is current."""
+    """Return whether `allocate` works on a device, which must be current."""
     try:
         made = allocate((2, 3), (1, 2), torch.float16)
-    except (TypeError, RuntimeError):  # it is not there, or torch is built for the CPU
+    except (TypeError, RuntimeError):  # `allocate` is None, or torch is built for the CPU
         return False
     return bool((made.shape, made.stride(), made.dtype, made.device) == ((2, 3), (1, 2), torch.float16, device))

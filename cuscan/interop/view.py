@@ -1,4 +1,4 @@
-"""What cuscan sees of an array, and what it asks of the library that the array belongs to."""
+"""Views of arrays, and the functions that cuscan needs of an array's library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Device(NamedTuple):
         return self.type if self.type == "cpu" else f"{self.type}:{self.ordinal}"
 
 
-Like = Callable[[tuple[Any, ...]], list[int] | None]  # the addresses of arrays that are like others, else None
+Like = Callable[[tuple[Any, ...]], list[int] | None]  # returns the addresses of arrays that match, else None
 
 
 _MAKERS = {"numpy": "np.asarray({})", "cupy": "cupy.asarray({})", "jax": "jnp.asarray({})"}
@@ -31,7 +31,7 @@ _TO_HOST = {"torch": "{}.cpu()", "cupy": "{}.get()"}
 
 
 def spell_conversion(name: str, library: str, device: Device, of: ArrayKind | None = None) -> str:
-    """What a user writes to have an argument as an array of a library on a device; `of`: the array that it is now."""
+    """Return the code that converts an argument to a library on a device; `of` is the kind of array that it is now."""
     if library == "torch":
         return f"torch.as_tensor({name}" + (")" if device.type == "cpu" else f", device={str(device)!r})")
     if library == "numpy" and of is not None and of.device.type == "cuda":
@@ -45,41 +45,41 @@ class Library(Protocol):
     name: str
 
     def adopt(self, array: Any, name: str) -> ArrayView:
-        """See an array of this library; `name` is the argument that errors speak of."""
+        """View an array of this library; `name` is the argument's name in errors."""
 
     def look(self, arrays: tuple[Any, ...]) -> tuple[list[Any], list[int]] | None:
-        """What launches on some arrays depend on, and their addresses; the first is of the library.
+        """Return the facts about arrays that launches depend on, and their addresses; the first is of this library.
 
-        None where more than a launch is needed, or where it is easier to see: on the CPU, where arrays are of several
-        libraries, where derivatives follow them.
+        Return None if a call needs more than a launch, or if another path is simpler: on the CPU, with arrays of
+        several libraries, or under derivatives.
         """
 
     def mode(self, array: Any) -> int | None:
-        """What a call with this as its first array depends on beside its arrays; None if `liken` is of no use to it."""
+        """Return what a call with this first array depends on beside its arrays; None if `liken` does not apply."""
 
     def liken(self, arrays: tuple[Any, ...]) -> Like | None:
-        """What tells arrays that have the facts of these from others, faster than `look`; None if nothing does."""
+        """Return a function that recognises arrays with the facts of these faster than `look`, or None."""
 
     def maker(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Device
     ) -> Callable[[], Any]:
-        """What makes new dense arrays of the library, on the current device if that is a GPU; strides in elements."""
+        """Return a function that makes dense arrays, on the current device if that is a GPU; strides count elements."""
 
     def from_numpy(self, array: Any, device: Device) -> Any:
-        """A NumPy array as one of the library on a device."""
+        """Return a NumPy array as an array of the library on a device."""
 
     def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
-        """Of sums and products of bool or integers of a dtype; `standard`: by the array API standard's rule."""
+        """Return the dtype of sums and products of bool or integers; `standard`: by the array API standard's rule."""
 
     def index_dtype(self) -> DType:
-        """Of positions."""
+        """Return the dtype of positions."""
 
     def written(self, array: Any) -> None:
-        """Tell the library that the user's array was written behind its back."""
+        """Notify the library that cuscan has written to the user's array."""
 
 
 class WideIntegers:
-    """The dtypes of a library whose sums of integers and positions are 64 bits wide."""
+    """The dtypes of a library whose integer sums and positions have 64 bits."""
 
     def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
         return DTYPES["uint64" if dtype.kind is Kind.UNSIGNED else "int64"]
@@ -89,7 +89,7 @@ class WideIntegers:
 
 
 class OnlyLooks:
-    """A library that has nothing faster than `look`."""
+    """A library without a faster way than `look`."""
 
     def mode(self, array: Any) -> None:
         return None
@@ -102,36 +102,36 @@ class HostLibrary(Library, Protocol):
     """A library with arrays on the CPU."""
 
     def as_numpy(self, view: ArrayView) -> Any:
-        """A CPU array as NumPy sees it, on the same memory; bfloat16 as uint16."""
+        """Return a NumPy array on the same memory as a CPU array; bfloat16 as uint16."""
 
 
 class DeviceLibrary(Library, Protocol):
     """A library with arrays on GPUs."""
 
     def scratch(self, nbytes: int, device: Device) -> Any:
-        """Memory on the current device, ordered on the current stream; freed with the returned object."""
+        """Allocate memory on the current device, ordered on the current stream; freed with the returned object."""
 
     def scratch_of_graph(self, nbytes: int, device: Device) -> Any:
-        """Memory for the work that is captured until the object is freed; it belongs to the graph."""
+        """Allocate memory that belongs to the graph, for the work captured until the object is freed."""
 
     def pointer(self, array: Any) -> int:
-        """The address of an array that `maker`, `scratch` or `scratch_of_graph` made."""
+        """Return the address of an array made by `maker`, `scratch` or `scratch_of_graph`."""
 
     def fetch(self, array: Any) -> Any:
-        """A copy of an array as a NumPy array; waits for it."""
+        """Return a copy of an array as a NumPy array; wait for it."""
 
     def stream(self, device: Device) -> int:
-        """The handle of the library's current stream on a device."""
+        """Return the handle of the library's current stream on a device."""
 
     def stream_owner(self, device: Device) -> Any:
-        """What keeps the current stream from being destroyed; None if the library never destroys it."""
+        """Return an object that keeps the current stream alive; None if the library never destroys it."""
 
 
 class ArrayKind:
-    """All of an array but for where it lies: what a launch depends on. Strides count elements.
+    """Everything about an array except its address, as launches depend on it. Strides count elements.
 
-    Kinds are kept by their libraries, so that they can be told apart by identity. A number in the place of an array has
-    no memory on the device: its view owns a NumPy scalar.
+    Libraries store their kinds, so that kinds can be compared by identity. A number in place of an array has no memory
+    on the device: its view owns a NumPy scalar.
     """
 
     __slots__ = ("device", "dtype", "end", "is_number", "library", "readonly", "shape", "start", "strides")
@@ -153,7 +153,7 @@ class ArrayKind:
         self.device = device
         self.readonly = readonly
         self.is_number = is_number
-        # The bytes that it covers, from its address on: from the first to the one behind the last.
+        # The bytes that it covers, relative to its address: from the first to the one after the last.
         if 0 in shape:
             self.start = self.end = 0
             return
@@ -164,7 +164,7 @@ class ArrayKind:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """See `ArraySpec`; no tuple that is kept, as thousands of kinds are."""
+        """See `ArraySpec`; not a stored tuple, since there are thousands of kinds."""
         return self.start, self.end
 
 
@@ -172,10 +172,10 @@ class ArrayKind:
 class ArrayView:
     """An array of any library: its memory, and the object that keeps it alive.
 
-    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not know: results
-    become arrays of that library, and on a GPU it may use the memory again once it is let go. `traced`: derivatives or
-    transforms follow what is computed from the array, and `autograd` runs the call; the pointer is 0 if there is no
-    memory yet.
+    `pointer` is the address of the first element. `lender` is an object of a library that cuscan does not support
+    directly: results become arrays of that library, and on a GPU the library may reuse the memory once the object is
+    released. `traced`: derivatives or transforms track what is computed from the array, so `autograd` runs the call;
+    the pointer is 0 if there is no memory yet.
     """
 
     owner: Any
@@ -210,11 +210,11 @@ class ArrayView:
 
 
 def number_like(number: Any, dtype: DType, library: Library, device: Device) -> ArrayView:
-    """A number in the place of an array beside one of a library on a device."""
+    """Return a view of a number that stands in for an array, beside an array of a library on a device."""
     key = library, dtype, device
     kind = _numbers.get(key) or _numbers.setdefault(key, ArrayKind(library, dtype, (), (), device, True, True))
     return ArrayView(np.dtype(dtype.name).type(number), kind, 0)
 
 
 _numbers: dict[Any, ArrayKind] = {}
-Kinds = Table[Any, ArrayKind]  # by what a library tells of an array
+Kinds = Table[Any, ArrayKind]  # by a library's facts about arrays

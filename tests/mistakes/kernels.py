@@ -976,8 +976,8 @@ MISTAKES = (
         Kind.MEANING,
         "rows",
         "kernels/rows.cuh",
-        "0, lane, Config::kHasInitial",
-        "0, lane, true",
+        "Config::kHasInitial, convert",
+        "true, convert",
     ),
     Mistake(
         "a-strip-begins-with-its-second-unit",

@@ -1,5 +1,5 @@
-// A kernel that is nothing but the walks of look_back.cuh: a block is a warp, a unit is an element, a row is a chain, and
-// result[u] is what precedes unit u of its row.
+// A kernel that is nothing but the walks of look_back.cuh: a block is a warp, a unit is an element, a row is a chain,
+// and result[u] is what precedes unit u of its row.
 #pragma once
 #include "../elements.cuh"
 #include "../look_back.cuh"

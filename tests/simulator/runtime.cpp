@@ -110,7 +110,8 @@ Grid::Grid(const Schedule& schedule, uint32_t blocks, int threads, uint32_t clus
         auto& waiting = launch.waiting;
         for (uint32_t i = blocks / cluster; i > first; --i) waiting.push_back(i - 1);
         if (schedule.shuffled)
-            for (uint32_t i = uint32_t(waiting.size()); i > 1; --i) std::swap(waiting[i - 1], waiting[random_.below(i)]);
+            for (uint32_t i = uint32_t(waiting.size()); i > 1; --i)
+                std::swap(waiting[i - 1], waiting[random_.below(i)]);
         launch.admitting = launch.returned = first * cluster;
     }
     for (uint32_t i = 0; i < schedule.array_count; ++i)
@@ -319,9 +320,9 @@ void Grid::exchange(Warp& warp) {
     uint32_t votes = 0;
     for (int lane = 0; lane < kWarp; ++lane) {
         if (!given[lane].fits(given[0]))
-            return report("warp %d of block %u: lane 0 is in %s(%d) and lane %d in %s(%d)", warp.index, warp.block->index,
-                          kNames[int(given[0].kind)], given[0].argument, lane, kNames[int(given[lane].kind)],
-                          given[lane].argument);
+            return report("warp %d of block %u: lane 0 is in %s(%d) and lane %d in %s(%d)", warp.index,
+                          warp.block->index, kNames[int(given[0].kind)], given[0].argument, lane,
+                          kNames[int(given[lane].kind)], given[lane].argument);
         votes |= given[lane].word[0] << lane;
     }
     for (int lane = 0; lane < kWarp; ++lane) {
@@ -367,7 +368,8 @@ void Grid::release(Block& block, int number) {
             }
 }
 
-// ---- stores that are seen late -----------------------------------------------------------------------------------------
+// ---- stores that are seen late
+// -----------------------------------------------------------------------------------------
 
 // Before others run. Now and then a store is seen by then, whichever. Stores may overlap: the last one is undone first.
 void Grid::hide(PendingStores& pending) {
@@ -396,7 +398,9 @@ void Grid::release_to_all() {
 }
 
 void Grid::in_order(const volatile void* address, uint32_t bytes) {
-    const auto meets = [&](const PendingStore& store) { return store.meets(reinterpret_cast<uintptr_t>(address), bytes); };
+    const auto meets = [&](const PendingStore& store) {
+        return store.meets(reinterpret_cast<uintptr_t>(address), bytes);
+    };
     for (const PendingStores* stores : {&current->pending, &current->warp->block->pending})
         if (std::any_of(stores->begin(), stores->end(), meets)) return release_to_all();
 }
@@ -569,7 +573,8 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     const auto there = [&](void* here) {
         return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
     };
-    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), nullptr, turns_, {}};
+    BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), nullptr, turns_,
+                  {}};
     memcpy(copy.sent, words, bytes);
     memset(copy.destination, kPoison, bytes);
     on_their_way_.push_back(copy);
@@ -577,12 +582,13 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     maybe_suspend(2);
 }
 
-// ---- guard pages: who touches them ends the launch ---------------------------------------------------------------------
+// ---- guard pages: who touches them ends the launch
+// ---------------------------------------------------------------------
 
 namespace {
 
-// While it lives, threads of the launch that touch what they must not fail, instead of the process; and those that work on
-// and on, and come to no point where another could.
+// While it lives, threads of the launch that touch what they must not fail, instead of the process; and those that work
+// on and on, and come to no point where another could.
 class FaultHandler {
 public:
     FaultHandler() : stack_(new char[kStackBytes]) {
@@ -651,7 +657,8 @@ const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint3
 
 }  // namespace simulator
 
-// ---- what the compiler calls before plain accesses --------------------------------------------------------------------
+// ---- what the compiler calls before plain accesses
+// --------------------------------------------------------------------
 
 #define SIMULATOR_ACCESSES(bytes)                                                                 \
     void __tsan_read##bytes(void* address) { simulator::watch(address, bytes, false); }           \

@@ -3,17 +3,17 @@
 // theirs has a turn, and now and then a warp or a block stalls for so long that the others run far ahead.
 //
 // What a GPU would answer with a hang or with silence fails here with a message: lanes of a warp in different
-// collectives, a barrier that a thread left the kernel without, misaligned access, access beyond an array, words sent to a
-// block that has not begun or has returned, waiting that has no end.
+// collectives, a barrier that a thread left the kernel without, misaligned access, access beyond an array, words sent
+// to a block that has not begun or has returned, waiting that has no end.
 //
 // Launches overlap: one may begin when every block of the one before has called allow_next_kernel or returned, and the
-// kernel before the first one still runs for a while. What a launch reads and writes has other bytes until the launch before
-// ends.
+// kernel before the first one still runs for a while. What a launch reads and writes has other bytes until the launch
+// before ends.
 //
-// Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). There,
-// others see stores late and in any order: those of the same block when its thread arrives at a barrier, those of other
-// blocks when a thread of the block fences, or the launch ends, some time after its last block has returned. Until then the
-// bytes are swapped with the old ones whenever one of the others goes on. Loads are never early.
+// Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch).
+// There, others see stores late and in any order: those of the same block when its thread arrives at a barrier, those
+// of other blocks when a thread of the block fences, or the launch ends, some time after its last block has returned.
+// Until then the bytes are swapped with the old ones whenever one of the others goes on. Loads are never early.
 #pragma once
 #include <setjmp.h>
 
@@ -46,12 +46,12 @@ struct Array {
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
-    uint64_t patience;      // so many turns without an exit, an atomic, an arrival, a relaxed or a vector store are a hang
-    uint32_t resident;      // blocks that the device holds; or one cluster, if that is more
-    uint32_t shuffled;      // 1: blocks start in random order
-    uint32_t stall_odds;    // after one turn in so many, somebody stalls; 0: never
-    uint32_t stall_turns;   // the longest stall
-    uint32_t shared_bytes;  // of a block
+    uint64_t patience;  // so many turns without an exit, an atomic, an arrival, a relaxed or a vector store are a hang
+    uint32_t resident;  // blocks that the device holds; or one cluster, if that is more
+    uint32_t shuffled;  // 1: blocks start in random order
+    uint32_t stall_odds;          // after one turn in so many, somebody stalls; 0: never
+    uint32_t stall_turns;         // the longest stall
+    uint32_t shared_bytes;        // of a block
     uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
     const Array* arrays;          // what threads may touch beside the workspace; none: any bytes
     uint32_t array_count;
@@ -87,7 +87,8 @@ struct Offer {
     uint32_t word[kWords];
 
     bool fits(const Offer& other) const {
-        return kind == other.kind && (argument == other.argument || kind == Collective::kShuffle) && count == other.count;
+        return kind == other.kind && (argument == other.argument || kind == Collective::kShuffle) &&
+               count == other.count;
     }
 };
 
@@ -164,8 +165,9 @@ struct Block {
     uint32_t index;
     Launch* launch;
     bool admits;
-    PendingStores pending;           // for other blocks
-    std::vector<uint16_t> unfenced;  // watched: of each byte of shared memory, 1 + who wrote it and has not fenced since
+    PendingStores pending;  // for other blocks
+    std::vector<uint16_t>
+        unfenced;  // watched: of each byte of shared memory, 1 + who wrote it and has not fenced since
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[], FreeShared> shared;
@@ -174,7 +176,8 @@ struct Block {
     int exited;
 };
 
-// A barrier in shared memory: `completed` phases; in the present one so many arrivals, of `arrivals`, and bytes are missing.
+// A barrier in shared memory: `completed` phases; in the present one so many arrivals, of `arrivals`, and bytes are
+// missing.
 struct Phase {
     uint32_t expected;
     uint32_t completed : 8, arrivals : 12, missing : 12;

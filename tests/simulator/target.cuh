@@ -339,7 +339,9 @@ inline uint16 float_to_bfloat(float32 value) {
 }
 
 inline float32 high_half_to_float(uint32 word) { return half_to_float(uint16(word >> 16)); }
-inline uint32 floats_to_halves(float32 low, float32 high) { return float_to_half(low) | uint32(float_to_half(high)) << 16; }
+inline uint32 floats_to_halves(float32 low, float32 high) {
+    return float_to_half(low) | uint32(float_to_half(high)) << 16;
+}
 inline uint32 floats_to_bfloats(float32 low, float32 high) {
     return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
 }

@@ -1,8 +1,8 @@
 // panels: scans an axis that is not the contiguous one. A block works through tiles of neighbouring columns and some
-// steps along the axis (panel_tile.cuh), which move to shared memory and back in pieces of 16 bytes, or in bulk, wherever
-// rows begin. In between, every thread holds some columns of some steps in registers (panel_share.cuh); threads above each
-// other exchange the totals of their steps. The order of the scan, per column: the steps of a run one by one, the runs
-// of a unit in pairs, the units as in panel_carry.cuh.
+// steps along the axis (panel_tile.cuh), which move to shared memory and back in pieces of 16 bytes, or in bulk,
+// wherever rows begin. In between, every thread holds some columns of some steps in registers (panel_share.cuh);
+// threads above each other exchange the totals of their steps. The order of the scan, per column: the steps of a run
+// one by one, the runs of a unit in pairs, the units as in panel_carry.cuh.
 //
 // Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
 // carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case
@@ -83,7 +83,8 @@ struct Panels {
         uint32 bytes = 0;
         for_each_value<Config>(
             [&](auto k, auto operand) { bytes += tile.template load<decltype(k)::value>(operand, turn, arrived); });
-        if constexpr (Element::kMasked) bytes += tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
+        if constexpr (Element::kMasked)
+            bytes += tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
             bytes += tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
         arrived.arrive_loaded();
@@ -200,7 +201,8 @@ struct Panels {
             }
             if constexpr (Element::kCarriesOut)
                 share.sum_to_end(slot + j, has_left, left[j], [&](const State& rest) {
-                    Element::store_carry(geometry, tile.row(place, of_column), place.position, has_before, of_unit, rest);
+                    Element::store_carry(geometry, tile.row(place, of_column), place.position, has_before, of_unit,
+                                         rest);
                 });
             before[j] = convert<State>(of_unit);
         }

@@ -49,8 +49,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* unused: no row is shar
                 const auto before = Element::start(geometry, place, initial);
                 if (row < geometry.rows) Element::store_carry(geometry, place, 0, Config::kHasInitial, before, all);
             });
-        tiles[k].store(FromMemory{origin}, place, geometry, length(row, geometry.axis.size), 0, lane, Config::kHasInitial,
-                       convert<typename Element::State>(Element::start(geometry, place, initial)));
+        tiles[k].store(FromMemory{origin}, place, geometry, length(row, geometry.axis.size), 0, lane,
+                       Config::kHasInitial, convert<typename Element::State>(Element::start(geometry, place, initial)));
     }
 }
 

@@ -1,13 +1,14 @@
-// strips: the scanned axis is not the contiguous one, and the columns beside it lie so that 16 bytes of them move at once.
-// A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp
-// has one task, and every stage a barrier for each:
+// strips: the scanned axis is not the contiguous one, and the columns beside it lie so that 16 bytes of them move at
+// once. A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory.
+// Every warp has one task, and every stage a barrier for each:
 //
 // * producers load a tile as soon as its stage is free;
 // * reduce warps add up the tile's runs;
 // * scan warps add those up, from run to run, and know what precedes the units: a lane for a column of one;
 // * store warps write the results over the values, and store them.
 //
-// So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need it.
+// So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need
+// it.
 //
 // Blocks have strips of their own (then a unit can be several tiles), or share them, by batches of tiles (batches.cuh).
 // Then three take the place of a scan warp:
@@ -179,7 +180,8 @@ struct Strips {
             stage.arrived.wait(phase(k));
             const Turn now = stage.turn;
             CUSCAN_NO_UNROLL
-            for (int w = warp; w < kWarps && now.exists; w += kReduceWarps) tile(now).fold(stage.values, stage.exchange, w);
+            for (int w = warp; w < kWarps && now.exists; w += kReduceWarps)
+                tile(now).fold(stage.values, stage.exchange, w);
             stage.folded.arrive();
             if (!now.exists) return;
         }
@@ -219,7 +221,8 @@ struct Strips {
                 carry.begin(sections, start(now, column));
                 unit_prefix = convert<State>(sections.before);
             }
-            const State total = put_before_runs(stage, scan_warp, place, part > 0, parts.before(part, false, unit_prefix));
+            const State total =
+                put_before_runs(stage, scan_warp, place, part > 0, parts.before(part, false, unit_prefix));
             of_lane(stage, scan_warp) = unit_prefix;
             if constexpr (Element::kCarriesOut)
                 if (place.exists && ends_in(now)) stage.behind[column] = carry.before(unit);
@@ -244,9 +247,9 @@ struct Strips {
         if (!place.exists) return {&of_lane(stage, scan_warp), 0};
         return {&stage.exchange.at(place.unit * Layout::kPartRuns, place.column), Layout::kColumns};
     }
-    // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that, if
-    // there are any, and the runs before in the part. Gives what all add up to. Some are read before any is overwritten: a
-    // load waits for the stores before it.
+    // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that,
+    // if there are any, and the runs before in the part. Gives what all add up to. Some are read before any is
+    // overwritten: a load waits for the stores before it.
     CUSCAN_DEVICE State put_before_runs(Stage& stage, int scan_warp, const Place& place, bool has_parts,
                                         const State& parts) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;

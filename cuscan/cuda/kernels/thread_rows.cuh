@@ -101,17 +101,20 @@ CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* unused: no row 
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
     using Rows = DenseRows<Config>;
-    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
-    Rows::pass(Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
-        // A thread's last rows may lie beyond the block's last: there is room for them, and they are not stored.
-        for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
-            // In scan order: if reversed, the last of the thread's rows comes first.
-            const int first = (row + (Rows::kReversed ? Config::kSide - 1 : 0)) * Config::kLongest;
-            ThreadRows<Config> rows{{}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
-            CUSCAN_UNROLL
-            for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);
-        }
-    });
+    const auto before_all =
+        convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
+    Rows::pass(
+        Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
+            // A thread's last rows may lie beyond the block's last: there is room for them, and they are not stored.
+            for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
+                // In scan order: if reversed, the last of the thread's rows comes first.
+                const int first = (row + (Rows::kReversed ? Config::kSide - 1 : 0)) * Config::kLongest;
+                ThreadRows<Config> rows{
+                    {}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
+                CUSCAN_UNROLL
+                for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);
+            }
+        });
 }
 
 }  // namespace cuscan

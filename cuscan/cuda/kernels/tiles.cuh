@@ -85,7 +85,8 @@ struct Tiles {
     // its tile, and loads the tile as soon as one is. With few tiles, other blocks would have to wait for that one.
     static constexpr uint64 kManyTiles = 16;
     static constexpr uint32 kProducers = Config::kProducers;
-    static_assert(kBatch == 1 || !Shared::kLooksBack, "a ticket is for one tile of a long row: other blocks wait for it");
+    static_assert(kBatch == 1 || !Shared::kLooksBack,
+                  "a ticket is for one tile of a long row: other blocks wait for it");
     static_assert(kProducers == 1 || !Shared::kLooksBack, "one producer takes the tickets of a chain, in its order");
     static_assert(kGroups % kProducers == 0 && kStages % kProducers == 0 &&
                       (!FlagStage::kAny || kFlagStages % kProducers == 0),
@@ -335,7 +336,9 @@ struct Tiles {
     CUSCAN_DEVICE FromStages<ValueStage, FlagStage> source(const Row<Config>& row, uint32 k, int start) const {
         return {shared.values[k % kStages], shared.flags[k % kFlagStages], origin, row, start};
     }
-    static CUSCAN_DEVICE void group_meets(int group) { target::barrier_sync(1 + group, Config::kWarps * target::kWarp); }
+    static CUSCAN_DEVICE void group_meets(int group) {
+        target::barrier_sync(1 + group, Config::kWarps * target::kWarp);
+    }
 };
 
 template <class Config>
@@ -344,7 +347,8 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
     using Shared = TilesShared<Config>;
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/tiles.py must request more shared memory");
     auto& shared = target::shared_memory<Shared>();
-    const int warp = target::uniform(target::thread_index() / target::kWarp), lane = target::thread_index() % target::kWarp;
+    const int warp = target::uniform(target::thread_index() / target::kWarp),
+              lane = target::thread_index() % target::kWarp;
     Tiles<Config> kernel{shared, origin, workspace, initial, geometry, warp, lane};
     constexpr int kWorkers = Shared::kWorkers, kProducers = Config::kProducers;
     if (warp >= kWorkers && warp < kWorkers + kProducers) {

@@ -26,7 +26,8 @@ struct WarpRow {
     CUSCAN_DEVICE Vector<T, kItems> read(const T* row, int r) const {
         int position = r * Tile::kStride + lane * kItems;
         if (r == kVectors - 1) position = clamp(position, (length - 1) / kItems * kItems);
-        if constexpr (kAccess == Access::kReversed) return read_anywhere<kItems>(row - position - (kItems - 1)).reversed();
+        if constexpr (kAccess == Access::kReversed)
+            return read_anywhere<kItems>(row - position - (kItems - 1)).reversed();
         return read_anywhere<kItems>(row + position);
     }
     CUSCAN_DEVICE void load(const Place& row) {
@@ -64,7 +65,8 @@ CUSCAN_DEVICE void warp_rows(Row<Config> origin, Workspace* /* unused: no row is
     using Runs = typename WarpRow<Config>::Runs;
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
     const int length = int(geometry.axis.size);
-    const auto before_all = convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
+    const auto before_all =
+        convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
     Rows::pass(Plain<Config>::at(origin), length, geometry.rows, [&](const typename Rows::Place& here, int count) {
         const Runs runs(lane);
         const int step = Config::kWarps * length;

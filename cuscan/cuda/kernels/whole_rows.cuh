@@ -1,11 +1,11 @@
-// whole_rows: the scanned axis is not the contiguous one, and beside it lie so few columns, without gaps, that a tile can be
-// whole rows, one stretch of memory: a bulk copy each way, wherever it begins. So rows need not be aligned, and no sector is
-// shared but by neighbouring tiles. A tile is kRows rows, a unit of them at most, which are cut into kShares shares: a
-// thread has one of a column.
+// whole_rows: the scanned axis is not the contiguous one, and beside it lie so few columns, without gaps, that a tile
+// can be whole rows, one stretch of memory: a bulk copy each way, wherever it begins. So rows need not be aligned, and
+// no sector is shared but by neighbouring tiles. A tile is kRows rows, a unit of them at most, which are cut into
+// kShares shares: a thread has one of a column.
 //
-// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down); a part is of a
-// unit, or is some units. Tiles go through a ring of kStages stages in shared memory. Every warp has one task, and every
-// stage a barrier for each:
+// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down); a part is of
+// a unit, or is some units. Tiles go through a ring of kStages stages in shared memory. Every warp has one task, and
+// every stage a barrier for each:
 //
 // * the producer loads a tile as soon as its stage is free;
 // * reduce warps add up a tile's columns, and publish what a part adds up to;
@@ -15,8 +15,8 @@
 // * the storer stores them.
 //
 // A look at another block's total takes almost as long as a tile takes to pass, while memory is busy: so parts are of
-// several tiles, groups of many parts, and looks travel together. Nobody waits for more than two steps through memory, and
-// a group's total for one.
+// several tiles, groups of many parts, and looks travel together. Nobody waits for more than two steps through memory,
+// and a group's total for one.
 #pragma once
 #include "../column_chain.cuh"
 #include "../elements.cuh"
@@ -31,12 +31,13 @@ struct WholeRowsLayout {
     static constexpr int kParts = kTiles > kBatch ? kTiles / kBatch : 1;               // of a unit
     static constexpr int kPartUnits = kBatch > kTiles ? kBatch / kTiles : 1, kPartTiles = kBatch / kPartUnits;
     static_assert(kPartUnits == 1 || kTiles == 1, "a part is of one unit, or of units that are a tile each");
-    static constexpr int kGroupParts = Config::kGroupParts, kNodes = kGroupParts / kParts;  // of a group: units, or parts
-    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;          // a warp's columns each
+    static constexpr int kGroupParts = Config::kGroupParts,
+                         kNodes = kGroupParts / kParts;                             // of a group: units, or parts
+    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
     static constexpr int kShareSlices = (kColumns * kShares + target::kWarp - 1) / target::kWarp;  // a warp's shares
     static constexpr int kSought = target::kWarp / Config::kEntries;           // columns of a warp that seeks
     static constexpr int kLookBackWarps = (kColumns + kSought - 1) / kSought;  // warps
-    static constexpr int kPiece = 16;                                          // bytes that bulk copies are multiples of
+    static constexpr int kPiece = 16;  // bytes that bulk copies are multiples of
     // In tables, so that all columns of a part or group begin on a line.
     static constexpr int kChains = (kColumns + kLineWords - 1) / kLineWords * kLineWords;
 
@@ -53,8 +54,8 @@ struct WholeRowsLayout {
     using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // of a tile
     using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
 
-    // Of a part: the units of its group before it. Where a carry goes out, and a strip ends in the part: what precedes the
-    // unit that it ends in, once the others are used.
+    // Of a part: the units of its group before it. Where a carry goes out, and a strip ends in the part: what precedes
+    // the unit that it ends in, once the others are used.
     union Before {
         Nodes nodes;
         Carry last;
@@ -70,8 +71,9 @@ struct WholeRowsLayout {
 };
 
 // A walk down columns, over the totals of groups, window after window: what precedes group after group. A lane looks at
-// kEach groups of a window in a row, in one column; and, kLong, at as many of the next window, so that one look is enough.
-// What it has seen it keeps as long as the window lasts. All groups of a strip that is not long are in one window.
+// kEach groups of a window in a row, in one column; and, kLong, at as many of the next window, so that one look is
+// enough. What it has seen it keeps as long as the window lasts. All groups of a strip that is not long are in one
+// window.
 template <class Config>
 class GroupWalk {
     using Layout = WholeRowsLayout<Config>;
@@ -130,7 +132,8 @@ public:
                 const bool precedes = Windows::precedes(passed_);
                 const Carry before = Config::kLong ? place_.windows.before(passed_) : initial_;
                 const Carry carry = lanes.left.before(entry_, precedes, before);
-                return {kEntries == 1 || ahead / kEach == entry_, groups.before(of_lane, precedes || entry_ > 0, carry)};
+                return {kEntries == 1 || ahead / kEach == entry_,
+                        groups.before(of_lane, precedes || entry_ > 0, carry)};
             }
             target::sync_warp();
             if (keeps_) place_.windows.pass(place_.sections, passed_, lanes.total);
@@ -194,9 +197,10 @@ struct WholeRowsShared {
     static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
 
     typename Layout::Stage stages[Config::kStages];
-    typename Layout::Before before[kPartsHere][Layout::kColumns];                        // of a part
-    typename GroupWalk<Config>::Place places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
-    uint32 epoch;                                                                        // of the launch
+    typename Layout::Before before[kPartsHere][Layout::kColumns];  // of a part
+    typename GroupWalk<Config>::Place
+        places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
+    uint32 epoch;                                          // of the launch
 };
 
 template <class Config>
@@ -216,7 +220,8 @@ struct WholeRows {
     static constexpr int kPiece = Layout::kPiece;
     static constexpr uint32 kTiles = Layout::kTiles, kParts = Layout::kParts, kBatch = Layout::kBatch;
     static constexpr uint32 kPartTiles = Layout::kPartTiles, kGroupParts = Layout::kGroupParts;
-    static constexpr int kReduceWarps = Config::kReduceWarps, kStoreWarps = Config::kStoreWarps, kStages = Config::kStages;
+    static constexpr int kReduceWarps = Config::kReduceWarps, kStoreWarps = Config::kStoreWarps,
+                         kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
     static constexpr uint32 kPassing = 4;  // parts of the block, one of which walks along where only carries are stored
     static constexpr int kFolding = 2;     // the number of the reduce warps' own barrier; all warps meet at the first
@@ -239,7 +244,8 @@ struct WholeRows {
     CUSCAN_DEVICE uint32 groups() const { return (parts() + kGroupParts - 1) / kGroupParts; }
     // The tile of a strip's last element.
     CUSCAN_DEVICE uint32 last_tile() const { return uint32((geometry.axis.size - 1) / kRows); }
-    // Whether anything is made of what precedes a part: where nothing but carries is stored, of a strip's last part alone.
+    // Whether anything is made of what precedes a part: where nothing but carries is stored, of a strip's last part
+    // alone.
     CUSCAN_DEVICE bool needs_before(uint32 part) const { return Element::kStores || part + 1 == parts(); }
 
     // ---- a tile ----------------------------------------------------------------------------------------------------
@@ -269,7 +275,8 @@ struct WholeRows {
         }
         template <class T>
         CUSCAN_DEVICE T* item(Stage& stage, int row, int column) const {
-            return reinterpret_cast<T*>(stage.data + shift()) + (Config::kBack ? kRows - 1 - row : row) * kColumns + column;
+            return reinterpret_cast<T*>(stage.data + shift()) + (Config::kBack ? kRows - 1 - row : row) * kColumns +
+                   column;
         }
     };
     CUSCAN_DEVICE Tile tile(const Turn& turn) const {
@@ -399,7 +406,8 @@ struct WholeRows {
                 if (kShares > 1)
                     target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);  // else shares are the lane's own
                 CUSCAN_NO_UNROLL
-                for (int column = warp * target::kWarp + lane(); column < kColumns; column += kReduceWarps * target::kWarp)
+                for (int column = warp * target::kWarp + lane(); column < kColumns;
+                     column += kReduceWarps * target::kWarp)
                     table.publish(now.strip * parts + part, column, total_of_part(k - number, column));
             }
             stage.folded.arrive();
@@ -488,8 +496,8 @@ struct WholeRows {
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).gathered.arrive();
         }
     }
-    // From what the shares of a part's columns add up to, to what precedes them in their unit: its parts before this one,
-    // if there are any, and so on.
+    // From what the shares of a part's columns add up to, to what precedes them in their unit: its parts before this
+    // one, if there are any, and so on.
     CUSCAN_DEVICE void put_before_shares(uint32 k, int column, bool has_parts, const State& parts) {
         typename Layout::Tiles tiles;
         CUSCAN_UNROLL
@@ -520,7 +528,8 @@ struct WholeRows {
     CUSCAN_DEVICE void run_look_back(int look_back_warp) {
         const int column = look_back_warp * Layout::kSought + lane() % Layout::kSought,
                   existing = column < kColumns ? column : 0;
-        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns, shared.epoch);
+        GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns,
+                               shared.epoch);
         uint32 strip = ~0u;  // there are not so many
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
@@ -590,7 +599,8 @@ struct WholeRows {
             }
         }
     }
-    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, const Share& share, const Carry& last) const {
+    CUSCAN_DEVICE void finish(Stage& stage, const Tile& tile, uint32 number, const Share& share,
+                              const Carry& last) const {
         const int column = share.column;
         const bool has_prefix = Config::kHasInitial || number >= kTiles;
         const bool has_before = number % kTiles > 0 || (kShares > 1 && share.number > 0);
@@ -623,7 +633,8 @@ struct WholeRows {
             for (int s = 0; s < kSteps && Element::kStores; ++s) {
                 const int row = share.row() + r * kSteps + s;
                 const auto state = running.step(run.get(s, 0, s), run.segment_started);
-                *tile.template item<Result>(stage, row, column) = convert<Result>(Config::Op::lower(state, Number<0>()));
+                *tile.template item<Result>(stage, row, column) =
+                    convert<Result>(Config::Op::lower(state, Number<0>()));
                 if constexpr (Config::Last::kAccess != Access::kNone) {
                     if (tile.position + row + 1 == geometry.axis.size) {
                         Row<Config> here = tile.at;
@@ -659,17 +670,19 @@ struct WholeRows {
         const int first = up(stretch.begin), last = down(stretch.end);
         const auto store_items = [&](int from, int to) {
             const int i = from + lane() * int(sizeof(Result));
-            if (i < to) *reinterpret_cast<Result*>(stretch.memory + i) = *reinterpret_cast<const Result*>(stage.data + i);
+            if (i < to)
+                *reinterpret_cast<Result*>(stretch.memory + i) = *reinterpret_cast<const Result*>(stage.data + i);
         };
         store_items(stretch.begin, first < stretch.end ? first : stretch.end);
         store_items(last > first ? last : first, stretch.end);
-        if (lane() == 0 && last > first) target::store_in_bulk(stretch.memory + first, stage.data + first, last - first);
+        if (lane() == 0 && last > first)
+            target::store_in_bulk(stretch.memory + first, stage.data + first, last - first);
     }
 };
 
 template <class Config>
-CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
-                              const Geometry<Config>& geometry) {
+CUSCAN_DEVICE void whole_rows(Row<Config> origin, Workspace* workspace,
+                              const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
     static_assert(sizeof(WholeRowsShared<Config>) <= Config::kSharedBytes,
                   "planning/whole_rows.py must ask for more shared memory");
     using Kernel = WholeRows<Config>;

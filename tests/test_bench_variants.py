@@ -1,0 +1,68 @@
+"""Variants of planning constants: what they change, that they are undone, and that differing bits are noticed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from bench_cases import HOST
+from plans import H200
+
+from benchmarks import variants
+from cuscan.bench.cases import Case
+from cuscan.bench.check import WrongResultError
+from cuscan.bench.kernel import plan_of
+from cuscan.planning import panel_tile, panels
+
+LARGE, BULK = "panels.LARGE=Blocks(1, 640, 4)", "panel_tile.BULK_BYTES = 1 << 30"
+OTHER = "panels.SHARING=Blocks(1, 576, 4)"
+WIDE, ROW = Case((3000, 20001), axis=0), Case((9, 700))
+
+
+def test_a_variant_holds_meanwhile():
+    plan, large = plan_of(WIDE, H200), panels.LARGE
+    with variants.applied(f"{LARGE}; {BULK}"):
+        assert panels.LARGE.threads == 640 and panel_tile.BULK_BYTES == 1 << 30
+        assert plan_of(WIDE, H200).config.block == 672
+    assert panels.LARGE is large and panel_tile.BULK_BYTES != 1 << 30
+    assert plan_of(WIDE, H200) == plan
+
+
+def test_it_is_taken_back_after_an_error():
+    large = panels.LARGE
+    with pytest.raises(NameError), variants.applied(f"{LARGE}; panels.IDLE=unknown"):
+        pass
+    assert panels.LARGE is large
+
+
+def test_scans_that_no_variant_changes_are_left_out():
+    (scan,) = variants.planned([WIDE, ROW], [LARGE, BULK, "panels.IDLE=IDLE"], H200)
+    assert scan.case is WIDE and list(scan.plans) == ["", LARGE, BULK]
+
+
+def test_all_plans_run_and_other_bits_are_noticed(monkeypatch):
+    (scan,) = variants.planned([Case((3000, 501), axis=0)], [OTHER], H200)
+    times = variants.measured(scan, HOST)
+    assert list(times) == ["", OTHER] and min(times.values()) > 0
+    run, calls = variants.run_cuscan, []
+
+    def wrong(case, buffers):
+        def scan():
+            run(case, buffers)()
+            calls.append(buffers.out)
+            buffers.out[0] += len(calls)
+
+        return scan
+
+    monkeypatch.setattr(variants, "run_cuscan", wrong)
+    with pytest.raises(WrongResultError, match=r"other bits with panels\.SHARING"):
+        variants.measured(scan, HOST)
+
+
+def test_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", LARGE, "--cases", "40", "--family", "panels"])
+    monkeypatch.setattr(variants, "find_machine", lambda: HOST)
+    assert variants.main() == 0
+    *_, mean, least, most = capsys.readouterr().out.splitlines()
+    assert mean.startswith(f"{LARGE}: ") and "in the geometric mean of" in mean
+    assert least.startswith("  least ") and most.startswith("  most ")
