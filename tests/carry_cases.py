@@ -9,7 +9,7 @@ from feature_cases import FAMILIES, Case, of_family
 
 from cuscan.operators import INDEXED
 
-# Families that take nothing beside the values; of strips, units of one tile, parts of one and several in one.
+# Families that take no arrays beside the values. A tile of strips is a unit, a part of one, or several units.
 NARROW: dict[str, dict[str, Any]] = {
     "strips": {"shape": (2, 700, 12), "axis": 1},
     "strips-own": {"shape": (300, 128), "axis": 0, "sms": 1},
@@ -29,7 +29,7 @@ def named(family: str, name: str, op: Any = "add", carry: str = "both", **fields
 
 
 def products(family: str) -> Case:
-    """Backwards and exclusive; columns with a mask, without which they would be strips."""
+    """Reverse, exclusive products; panels get a mask, because without one strips would take the call."""
     return named(family, "mul", "mul", masked=family.startswith("panels"), **PRODUCTS)
 
 

@@ -20,7 +20,7 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
     config = replace(
         plan.config, family="look_back_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
     )
-    spans = 2 * (len(config.values) + len(config.results) + 2)  # and mask and segments
+    spans = 2 * (len(config.values) + len(config.results) + 2)  # beside values and results: mask and segments
     *dimensions, _, _ = plan.geometry[:-spans]
     geometry = (*dimensions, units, words, *plan.geometry[-spans:])
     return replace(simulation, plan=plan._replace(config=config, geometry=geometry, workspace_words=words, grid=64))
@@ -31,7 +31,7 @@ CHAINS_ALONE = DeviceCode(
 )
 
 
-# Of the intervals' 16 bytes for aggregate and carry, a walk takes four groups at a time; of the short ones', eight.
+# A walk takes four groups at a time if aggregate and carry have 16 bytes (intervals), eight for short intervals.
 AHEAD = {"interval": (INTERVAL, Example), "short": (SHORT, ShortExample)}
 
 

@@ -15,13 +15,13 @@ def along(axis: int, first: int, end: int, ndim: int) -> tuple[slice, ...]:
 
 
 def cuts_of(rng: np.random.Generator, n: int, count: int = 4) -> list[tuple[int, int]]:
-    """Chunks of an axis, some of them empty."""
+    """Consecutive chunks of an axis, some of them empty."""
     places = sorted([0, n, *rng.integers(0, n + 1, count), n // 2, n // 2])
     return list(itertools.pairwise(places))
 
 
 def offsets_of_chunk(offsets: Array, first: int, end: int, reverse: bool) -> Array:
-    """Those of a chunk: an empty segment where one starts exactly at the cut."""
+    """The offsets of a chunk, with an empty segment first if a segment starts exactly at the cut."""
     inner = offsets[(offsets > first) & (offsets < end)] - first
     starts = (end if reverse else first) in offsets
     if reverse:
@@ -30,7 +30,7 @@ def offsets_of_chunk(offsets: Array, first: int, end: int, reverse: bool) -> Arr
 
 
 def in_chunks(function: Any, arrays: tuple[Array, ...], chunks: list[tuple[int, int]], axis: int, **call: Any) -> Any:
-    """The results, joined, and the last carry. Arrays beside the values are in `call`."""
+    """The joined results, and the last carry. `call` contains the arrays beside the values."""
     reverse, ndim = call.get("reverse", False), arrays[0].ndim
     carry, joined = None, []
     for first, end in reversed(chunks) if reverse else chunks:

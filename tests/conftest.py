@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-# JAX's CPU shows as four devices, for the tests of arrays that lie on several.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a GPU's memory
+# JAX presents its CPU as four devices, for the tests of arrays on several devices.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX takes most of a GPU's memory
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,7 +30,7 @@ def has_gpu() -> bool:
         import cupy
 
         return bool(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # a missing package, driver or device: each says so in its own way
+    except Exception:  # a missing package, driver or device: each raises its own error
         return False
 
 
@@ -47,7 +47,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is for `--full` alone, and skip what needs a GPU where there is none."""
+    """Leave out tests that only `--full` runs, and skip tests of a GPU where there is none."""
     config.stash[COLLECTED] = {item.nodeid: item.get_closest_marker("full") is not None for item in items}
     if not config.getoption("--full"):
         full = [item for item in items if item.get_closest_marker("full")]
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[None]:
-    """Fixed tuning tables: what is checked by hand of plans does not move when a kernel is tuned."""
+    """Fixed tuning tables: plans that are checked by hand stay the same when a kernel is tuned."""
     from plans import TABLE, WIDENED
 
     from cuscan.backends import repeats
@@ -82,7 +82,7 @@ def tables() -> Iterator[None]:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A GPU that is none (fake_gpu.py), for tests of the launch path."""
+    """A fake GPU (fake_gpu.py), for tests of the launch path."""
     from fake_gpu import fake_gpu
 
     yield from fake_gpu(monkeypatch)

@@ -13,7 +13,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], int], "tuple[Array, ...]"
 
 
 def draws(dtype: str, count: int = 1, *, nan: float = 0) -> Draw:
-    """Arrays that differ: all bits of integers; floats around 0, of which a share `nan` are no numbers."""
+    """Arrays that differ: integers of any bits; floats around 0, of which a share `nan` are NaN."""
 
     def one(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         if dtype == "bool":
@@ -33,7 +33,7 @@ NUMBERS = draws("float32")
 
 
 def tied(dtype: str, nan: float = 0) -> Draw:
-    """Many equal values, which rise along the axis in one row and fall in the next; NaN late in a row, if any."""
+    """Many equal values, which rise along the axis in one row and fall in the next; any NaN is late in a row."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
         place = np.indices(shape)
@@ -52,11 +52,11 @@ def tied(dtype: str, nan: float = 0) -> Draw:
 
 
 def drawn(example: Any, layout: str = "c") -> Draw:
-    """Elements of an example, in arrays that lie in memory in different ways."""
+    """Elements of an example, in arrays with different layouts in memory."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
         arrays = list(example.draw(rng, shape))
-        if layout == "mixed":  # one stands still along the axis, one runs backwards, one lies in another order
+        if layout == "mixed":  # one does not vary along the axis, one runs backwards, others have another order
             arrays[0] = arrays[0].take([0], axis)
             arrays[1] = np.flip(np.flip(arrays[1]).copy())
             arrays[2:] = [np.asfortranarray(array) for array in arrays[2:]]
@@ -68,7 +68,7 @@ def drawn(example: Any, layout: str = "c") -> Draw:
 
 
 def carried(rng: np.random.Generator, lines: tuple[int, ...], dtype: str) -> Array:
-    """A field of a carry: a float beside 0, or an integer that may be a position, a key or -1."""
+    """A field of a carry: a float around 0, or an integer that may be a position, a key or -1."""
     if dtype.startswith(("float", "complex")):
         return np.asarray(rng.standard_normal(lines)).astype(dtype)
     return np.asarray(rng.integers(0 if dtype.startswith(("u", "b")) else -1, 5, lines)).astype(dtype)
@@ -80,7 +80,7 @@ def initial_of(example: Any) -> Any:
 
 
 def steps(dtype: str = "float32", decay: str = "full", decay_dtype: str = "") -> Draw:
-    """a and b. `decay` says where a is as large as b: in all axes, in none, in all but the scanned one, in it."""
+    """a and b. `decay` selects the axes along which a is as long as b: all, none, all but the scanned one, that one."""
 
     def one(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, low: float) -> Array:
         value = np.where(rng.random(shape) < 0.01, 0, rng.uniform(low, 1, shape))

@@ -21,7 +21,7 @@ from cuscan.specs import dense_strides
 
 
 class GpuArray(np.ndarray):
-    """An array that says that it is on a GPU."""
+    """An array that claims to be on a GPU."""
 
     device = 0
 
@@ -35,7 +35,7 @@ class Gpu(NumPyLibrary):
         super().__init__()
         self.current_device, self.current_stream, self.capturing = 0, 0, set()
         self.owners = {}
-        self.contexts = []  # as (thread, device)
+        self.contexts = []  # pairs (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
         self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
         self.of_graphs, self.cleared, self.held, self.ties = [], [], {}, []
@@ -43,16 +43,16 @@ class Gpu(NumPyLibrary):
         self.kinds = {}
         self.lock = threading.Lock()
 
-    # ---- what the library does
+    # ---- functions of the library
     def pointer(self, array):
-        return int(array.ctypes.data) if array.nbytes else 0  # no memory: as CuPy and torch have it
+        return int(array.ctypes.data) if array.nbytes else 0  # without memory: as in CuPy and torch
 
     def written(self, array):
         self.writes.append(array)
 
     def adopt(self, array, name):
         view = super().adopt(array, name)
-        strides = view.strides if array.size else dense_strides(array.shape, (0,) * array.ndim)  # as of torch
+        strides = view.strides if array.size else dense_strides(array.shape, (0,) * array.ndim)  # as in torch
         view = of_another_kind(view, device=Device("cuda", array.device), strides=strides)
         told = (view.dtype, view.shape, view.strides, view.device, view.readonly)
         return dataclasses.replace(view, pointer=self.pointer(array), kind=self.kinds.setdefault(told, view.kind))
@@ -89,7 +89,7 @@ class Gpu(NumPyLibrary):
         scratch = aligned(nbytes)
         scratch[:] = 0xA5
         self.scratches.append(scratch)
-        return scratch  # and not the last of the list, which may be another thread's
+        return scratch  # not the last one of the list, which may belong to another thread
 
     def scratch_of_graph(self, nbytes, device):
         memory = self.allocate(nbytes)
@@ -102,7 +102,7 @@ class Gpu(NumPyLibrary):
     def stream_owner(self, device):
         return self.owners.get(self.current_stream)
 
-    # ---- what CUDA does
+    # ---- functions of CUDA
     def clear(self, pointer, value, nbytes, stream):
         assert stream == self.current_stream
         self.cleared.append(pointer)
@@ -154,7 +154,7 @@ class Gpu(NumPyLibrary):
         def launch(blocks, threads, shared_bytes, stream, table):
             present = [operand for operand in config.operands if operand.present]
             places = iter((ctypes.c_void_p * (len(present) + 3)).from_address(table))
-            # The table has the address of every argument: of an address, or of what is passed by value.
+            # The table contains the address of every argument; the argument is an address or a value.
             given = [p if operand.by_value else at(p) for operand, p in zip(present, places, strict=False)]
             states, carry, geometry = at(next(places)), *(ctypes.c_void_p(place) for place in places)
             with self.lock:
@@ -183,13 +183,13 @@ def at(address):
 
 
 def aligned(nbytes):
-    """Zeroed bytes as a GPU's allocator gives them."""
+    """Zeroed bytes, aligned like those of a GPU's allocator."""
     base = np.zeros(nbytes + 256, np.uint8)
     return base[-base.ctypes.data % 256 :][:nbytes]
 
 
 def fake_gpu(monkeypatch):
-    """A GPU in the place of the real ones, as long as the generator lives."""
+    """A GPU in place of the real ones, as long as the generator lives."""
     fake = Gpu()
     monkeypatch.setitem(interop._libraries, GpuArray, fake)
     monkeypatch.setattr(repeats, "launches", Table())
@@ -216,7 +216,7 @@ def fake_gpu(monkeypatch):
 
 
 def fake_gpu_of_torch(monkeypatch):
-    """The same for torch: all tensors say that they are on it."""
+    """The same for torch: all tensors claim to be on the fake GPU."""
     import torch
 
     from cuscan.autograd import torch_recording

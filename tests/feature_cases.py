@@ -25,8 +25,8 @@ from cuscan.request.initial import check_start
 
 UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 256 steps of columns
 
-# A shape for each kernel family and way to share the work out. "own": strips enough that each is a block's own.
-# "alone": one block takes all tiles. Older hardware has no bulk copies: its tiles stay in registers.
+# A shape for each kernel family and way to share the work. "alone": one block takes all tiles. "older": the hardware
+# has no bulk copies, so tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
     "cluster-of-one": {"shape": (5, 500), "cluster": 16},
@@ -40,20 +40,20 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "panels-shared": {"shape": (2, 2100, 9), "axis": 1},
     "panels-kept": {"shape": (3, 2100, 9), "axis": 1, "sms": 1},
 }
-SHORT = ("rows", "cluster", "tiles-shared", "panels-shared")  # one of each family
+SHORT = ("rows", "cluster", "tiles-shared", "panels-shared")  # one case of each family
 
 
 # ---- segments ------------------------------------------------------------------------------------
 
 
 def _edges(n: int) -> Array:
-    """Positions at the borders of vectors, warp tiles and units, and beside them."""
+    """Positions at the borders of vectors, warp tiles and units, and next to them."""
     steps = {0, 4, 8, 120, *range(0, n + 1, 128), n // 2, n - 4, n}
     return np.array(sorted({p + d for p in steps for d in (-1, 0, 1) if 0 <= p + d <= n}))
 
 
 def _empty_ones(n: int) -> Array:
-    """Thousands of empty segments at the edge of a unit, some elsewhere; the last of the others is long."""
+    """Thousands of empty segments at the edge of a unit, some elsewhere; the last segment with elements is long."""
     places = [0, n // 3, 256, 512, n]
     counts = [40, 100, 33, 3000, 32]
     return np.sort(
@@ -79,7 +79,7 @@ OFFSETS: dict[str, Callable[[int], Array]] = {
 
 
 def _thin(array: Array, shape: tuple[int, ...], axis: int) -> Array:
-    """One of axis length, so that it broadcasts along that axis."""
+    """The array along the scanned axis, with size 1 along all others, so that it broadcasts."""
     return array.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
 
 
@@ -88,7 +88,7 @@ def _runs(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> Array:
 
 
 def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> dict[str, Array]:
-    """The keyword of segments: `name` is the kind and, behind a dash, what is special."""
+    """The keyword of segments: `name` is their kind and, after a dash, a variant of it."""
     kind, _, special = name.partition("-")
     n = shape[axis]
     if not kind:
@@ -119,9 +119,9 @@ def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axi
 
 @dataclass(frozen=True)
 class Case:
-    """A call, and how it is simulated. An `initial` of "rows" is an array of one value for each row.
+    """A call, and how to simulate it. An `initial` of "rows" is an array with one value per row.
 
-    `carry`: "in", "out", "both", or "total", which is both without results.
+    `carry`: "in", "out", "both", or "total", which means both, without results.
     """
 
     name: str
@@ -130,20 +130,20 @@ class Case:
     axis: int = -1
     sms: int = 4
     arch: int = 90
-    shared_bytes: int = 228 * 1024  # of an SM
-    cluster: int = 0  # blocks of a cluster at most
+    shared_bytes: int = 228 * 1024  # per SM
+    cluster: int = 0  # largest cluster, in blocks
     draw: Draw = NUMBERS
     masked: bool = False
     segments: str = ""
     initial: Any = None
     carry: str = ""
     in_place: int | None = None  # number of the value whose memory takes the result
-    units: tuple[int, int] | None = UNITS  # None: those of the real tuning
+    units: tuple[int, int] | None = UNITS  # None: the units of the real tuning
     seeds: int = 2
     call: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self) -> tuple[Simulation, tuple[Array, ...]]:
-        """The launch, and its results by the NumPy backend."""
+        """The launch, and the results of the NumPy backend."""
         rng = np.random.default_rng(len(self.name))
         values = self.draw(rng, self.shape, self.axis)
         shape = np.broadcast_shapes(*(value.shape for value in values))
@@ -168,7 +168,7 @@ class Case:
             return simulation, twin(simulation, None if self.initial == "rows" else initial)
 
     def check(self, code: DeviceCode = CODE) -> None:
-        """Bit for bit."""
+        """Compare the results bit for bit."""
         simulation, expected = self.prepare()
         for seed in range(self.seeds):
             results = simulation.run_all(seed, code=code)
@@ -177,16 +177,16 @@ class Case:
 
 
 def of_family(family: str, name: str, op: str | Monoid, **fields: Any) -> Case:
-    """A case on a family's shape."""
+    """A case with the shape of a family."""
     return Case(f"{family}-{name}", op, **{**FAMILIES[family], **fields})
 
 
-# Tiles of one block that many groups take in turn: 60 of them, for three groups and seven stages.
+# One block has 60 tiles, which three groups take in turn, through seven stages.
 TURNS = Case("rows-of-one-tile", LINEAR_RECURRENCE, (60, 4096), sms=1, draw=steps(), units=None, seeds=3)
 
 
 def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
-    """The results of the NumPy backend, in the same order; offsets are not checked."""
+    """The results of the NumPy backend, in the same order of combination; offsets are not checked."""
     request = simulation.request
     arrays = [a if a is None or a.dtype != ml_dtypes.bfloat16 else a.view(np.uint16) for a in simulation.arrays]
     count = len(request.values)

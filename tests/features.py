@@ -14,13 +14,13 @@ from operator_examples import EXAMPLES, MATRIX_PRODUCT, Example
 import cuscan
 
 Array = np.ndarray[Any, Any]
-Feature = Callable[[tuple[int, ...], int, int], Call]  # of a shape, an axis and a seed
+Feature = Callable[[tuple[int, ...], int, int], Call]  # a function of a shape, an axis and a seed
 
 SEGMENTS = ["reset", "reset of a row", "offsets", "offsets32", "keys", "keys of x"]
 
 
 def offsets_for(rng: np.random.Generator, n: int, dtype: str = "int64", length: int = 40) -> Array:
-    """Of segments that have about `length` elements; a third of them are empty, at the ends too."""
+    """Offsets of segments that have about `length` elements; a third of them are empty, also at the ends."""
     inner = rng.integers(0, n + 1, max(n // length, 2))
     return np.sort(np.concatenate([[0, 0, n, n], inner, inner[::2]])).astype(dtype)
 
@@ -28,7 +28,7 @@ def offsets_for(rng: np.random.Generator, n: int, dtype: str = "int64", length: 
 def segments_for(
     kind: str | None, shape: tuple[int, ...], axis: int, seed: int = 0, length: int = 40
 ) -> dict[str, Any]:
-    """The keyword that gives segments of one kind."""
+    """The keyword argument of segments of one kind."""
     rng, n = np.random.default_rng(seed), shape[axis]
     along = tuple(n if a == axis % len(shape) else 1 for a in range(len(shape)))
     if kind is None:
@@ -43,7 +43,7 @@ def segments_for(
 
 
 def with_nan(x: Array, seed: int) -> Array:
-    """A third of the elements become NaN; of complex ones, in one part or the other."""
+    """The array with NaN in a third of its elements; in complex ones, one part or the other is NaN."""
     rng = np.random.default_rng(seed)
     missing = rng.random(x.shape) < 0.3
     odd = rng.choice([complex(1, np.nan), complex(np.nan, 1)], x.shape) if x.dtype.kind == "c" else np.float32(np.nan)
@@ -61,7 +61,7 @@ def scan(
     result: str | None = None,
     **keywords: Any,
 ) -> Feature:
-    """Of one array; `result` is the dtype= of the call."""
+    """A scan of one array; `result` is the dtype= of the call."""
 
     def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
         x = numbers(shape, dtype, op if op == "mul" else "add", seed)
@@ -77,14 +77,14 @@ def scan(
 
 
 def extremum(function: Callable[..., Any], dtype: str = "float32", **keywords: Any) -> Feature:
-    """A running maximum or minimum with positions, of so few values that ties are many."""
+    """A running maximum or minimum with positions, of few different values, so that there are many ties."""
     inner = scan(dtype=dtype, function=function, return_indices=True, **keywords)
 
     def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
         call, rng = inner(shape, axis, seed), np.random.default_rng(seed)
         x = rng.integers(0, 2 if dtype == "bool" else 4, shape).astype(numpy_dtype(dtype))
         n = shape[axis]
-        if dtype != "bool" and n:  # records go on, now and then
+        if dtype != "bool" and n:  # now and then there is a new record
             x += (np.arange(n) * 9 // n).astype(x.dtype).reshape([-1 if a == axis else 1 for a in range(len(shape))])
         if np.issubdtype(x.dtype, np.floating) and rng.random() < 0.5:
             x[rng.random(shape) < 1 / 1000] = np.nan
@@ -101,7 +101,7 @@ def recurrence(
     segments: str | None = None,
     **keywords: Any,
 ) -> Feature:
-    """h = a h + b, with decays of both signs, some of them 0. `a`: "array", "channels" or a number."""
+    """h = a h + b, with decays a of both signs, some of them 0. `a`: "array", "channels" or a number."""
 
     def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
         rng, kind = np.random.default_rng(seed), numpy_dtype(dtype)
@@ -127,7 +127,7 @@ def recurrence(
 def user(
     example: Example, *, segments: str | None = None, masked: bool = False, initial: bool = False, **keywords: Any
 ) -> Feature:
-    """An operator of the user, on one array or a tuple of them."""
+    """A user operator, on one array or a tuple of arrays."""
 
     def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
         rng = np.random.default_rng(seed)
@@ -157,7 +157,7 @@ def in_chunks(inner: Feature) -> Feature:
 
 
 def total(inner: Feature) -> Feature:
-    """What the lines of a scan add up to."""
+    """The totals of the lines of a scan."""
 
     def make(shape: tuple[int, ...], axis: int, seed: int) -> Call:
         call = inner(shape, axis, seed)
@@ -167,7 +167,7 @@ def total(inner: Feature) -> Feature:
 
 
 _ALL = {"reverse": True, "exclusive": True, "masked": True, "initial": 1.5}
-_OF_USERS = [  # one example after the other
+_OF_USERS = [  # the examples take them in turn
     {"segments": "offsets"},
     {"initial": True, "reverse": True},
     {"segments": "keys", "initial": True},
@@ -176,7 +176,7 @@ _OF_USERS = [  # one example after the other
     {"segments": "offsets32", "reverse": True},
 ]
 
-# Those whose results are the twin's, to the bit.
+# Features whose results have the bits of the twin's.
 FEATURES: dict[str, Feature] = {
     "reset": scan(segments="reset"),
     "reset, all flags": scan(segments="reset of a row", **_ALL),
@@ -212,7 +212,7 @@ FEATURES: dict[str, Feature] = {
     },
 }
 
-# Those with exponentials and logarithms.
+# Features with exponentials and logarithms.
 LOG_SUMS: dict[str, Feature] = {
     "log sums": scan(function=cuscan.logcumsumexp),
     "log sums, all flags": scan("logaddexp", segments="keys", **_ALL),
@@ -221,12 +221,12 @@ LOG_SUMS: dict[str, Feature] = {
 
 
 def call_for(feature: Feature, kind: str, seed: int = 0) -> Call:
-    """A call of a feature that leads to one of `WAYS`, in the orders that are in force."""
+    """A call of a feature that leads to one of `WAYS`, with the present orders."""
     return feature(*way_for(kind, lambda shape, axis: feature(shape, axis, seed).request()), seed)
 
 
 def strided(array: Array) -> Seen:
-    """The same elements, every second of a larger array that ends with another one."""
+    """The same elements, as every second one of a larger array, which ends with an element of its own."""
     base = np.full((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype.type(1))
     base[..., : 2 * array.shape[-1] : 2] = array
     n = array.shape[-1]

@@ -34,7 +34,7 @@ from cuscan.request import ScanRequest, make_request  # noqa: E402
 from cuscan.request.call import Flags, Operands  # noqa: E402
 from cuscan.request.layout import order_of  # noqa: E402
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of the memory for itself
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX takes most of the memory
 
 Array = Any
 View = Callable[[Any], Any]
@@ -43,7 +43,7 @@ Table = tuple[Callable[..., Configs], Iterable[tuple[Any, ...]]]  # see `compile
 
 LIBRARIES = ("cupy", "torch")
 H200 = Target(90, 132)
-MOST_ELEMENTS = 2**25  # of a shape that is looked for
+MOST_ELEMENTS = 2**25  # in a shape that is searched for
 
 _HOLD = r"""
 extern "C" __global__ void cuscan_test_hold(long long nanoseconds) {
@@ -60,7 +60,7 @@ extern "C" __global__ void cuscan_test_hold(long long nanoseconds) {
 
 
 class CuPy:
-    """What the tests do with CuPy; `Torch` does the same with torch."""
+    """Everything that the tests do with CuPy; `Torch` does the same with torch."""
 
     name = "cupy"
 
@@ -98,7 +98,7 @@ class CuPy:
         return array.copy()
 
     def equal(self, one: Array, other: Array) -> bool:
-        """Whether two arrays of words have the same bits, found on the GPU."""
+        """Whether two arrays of words have the same bits; they are compared on the GPU."""
         one, other = (array.reshape(-1).view(np.int32) for array in (one, other))
         return bool((one == other).all())
 
@@ -106,12 +106,12 @@ class CuPy:
         cupy.cuda.runtime.deviceSynchronize()
 
     def memory(self) -> tuple[int, int]:
-        """Bytes that arrays hold, and bytes that the library holds for them."""
+        """Bytes that arrays use, and bytes that the library has allocated for them."""
         pool = cupy.get_default_memory_pool()
         return pool.used_bytes(), pool.total_bytes()
 
     def capture(self, call: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
-        """A graph of what `call` queues, and its result."""
+        """A graph of the work that `call` queues, and its result."""
         with stream:
             stream.begin_capture()
             try:
@@ -179,7 +179,7 @@ class Torch:
     def capture(self, call: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
         graph = self.torch.cuda.CUDAGraph()
         gc.collect()
-        gc.disable()  # a graph or a stream that is collected meanwhile would end the capture
+        gc.disable()  # collecting a graph or a stream now would end the capture
         try:
             with self.torch.cuda.graph(graph, stream=stream):
                 result = call()
@@ -194,7 +194,7 @@ class Torch:
 
 @functools.cache
 def _torch() -> Torch | str:
-    """torch, or why there is none."""
+    """torch, or why it is not available."""
     try:
         library = Torch()
     except ImportError:
@@ -203,12 +203,12 @@ def _torch() -> Torch | str:
 
 
 def available() -> list[str]:
-    """The libraries that have GPU arrays here."""
+    """The libraries that can create GPU arrays here."""
     return [name for name in LIBRARIES if name == "cupy" or not isinstance(_torch(), str)]
 
 
 def need(name: str) -> CuPy | Torch:
-    """The library of that name; a skip that says what is missing where it has no GPU arrays."""
+    """The library of that name. Skips the test, and says what is missing, if it has no GPU arrays."""
     if name == "cupy":
         return CuPy()
     library = _torch()
@@ -218,7 +218,7 @@ def need(name: str) -> CuPy | Torch:
 
 
 def hold(milliseconds: float, handle: int) -> None:
-    """Keep a stream busy: what is queued behind waits that long."""
+    """Keep a stream busy: later work in it waits that long."""
     _hold_kernel()((1,), (1,), (int(milliseconds * 1e6),), stream=SimpleNamespace(ptr=handle))
 
 
@@ -249,7 +249,7 @@ def to_numpy(array: Array) -> np.ndarray:
     """The elements of any array in NumPy; bfloat16 as its bits (uint16)."""
     halves = dtype_name(array) == "bfloat16"
     if isinstance(array, np.ndarray | cupy.ndarray):
-        # Dense memory is copied as it is: CuPy would compile a kernel for every other order of the axes.
+        # Copy dense memory as it is: CuPy would compile a kernel for every other order of the axes.
         axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         dense = (array.view(np.uint16) if halves else array).transpose(axes)
         return cupy.asnumpy(dense).transpose([int(axis) for axis in np.argsort(axes)])
@@ -271,7 +271,7 @@ def values(array: Array) -> np.ndarray:
 
 
 def same_bits(one: Array, other: Array) -> np.ndarray:
-    """Where two arrays of one dtype and shape agree to the bit, flat; a NaN agrees with every NaN.
+    """Where two arrays of one dtype and shape agree bit for bit, as a flat array; a NaN agrees with every NaN.
 
     Complex numbers count as two elements.
     """
@@ -291,7 +291,7 @@ def same_bits(one: Array, other: Array) -> np.ndarray:
 
 
 def assert_same(got: Array, expected: Array, what: str = "the result") -> None:
-    """Both arrays agree to the bit (`same_bits`)."""
+    """Both arrays agree bit for bit (`same_bits`)."""
     same = same_bits(got, expected)
     if not same.all():
         first = int(np.argmin(same))
@@ -325,11 +325,11 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 class _Asked(Exception):
-    """The backends do not get to see a call."""
+    """Raised in place of the backends."""
 
 
 def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> ScanRequest:
-    """What a call of a public function is to the kernels. Nothing runs, and the arrays may be on the CPU."""
+    """The request that a call of a public function makes. Nothing runs, and the arrays may be on the CPU."""
 
     asked: list[ScanRequest] = []
 
@@ -337,10 +337,10 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
         asked.append(make_request(flags, operands, has_initial=initial is not None))
         raise _Asked
 
-    # An exception that is kept keeps the frames of all callers, with the graphs and streams in them.
+    # A stored exception would keep the frames of all callers, with the graphs and streams in them.
     with contextlib.ExitStack() as patches, contextlib.suppress(_Asked):
         patches.enter_context(mock.patch.object(backends, "run", run))
-        for table in ("launches", "calls", "latest"):  # which would run a call that is like an earlier one
+        for table in ("launches", "calls", "latest"):  # they would run a call that is like an earlier one
             patches.enter_context(mock.patch.object(repeats, table, kept.Table()))
         function(*arguments, **keywords)
     (request,) = asked
@@ -348,22 +348,22 @@ def request_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -
 
 
 def config_of(x: Any, op: Any = "add", *, target: Target | None = None, **call: Any) -> Config:
-    """What a call of `cuscan.scan` is compiled to; see `request_of`."""
+    """The kernel configuration of a call of `cuscan.scan`; see `request_of`."""
     return make_plan(request_of(cuscan.scan, x, op, **call), target or H200).config
 
 
 def configs_of(*requests: ScanRequest) -> Configs:
-    """What some requests are compiled to for the GPU at hand."""
+    """The kernel configurations of some requests on the present GPU."""
     target = cuda._target(0)
     plans = [make(request, target) for request in requests for make in (plan_starts, make_plan)]
     return {plan.config for plan in plans if plan is not None}
 
 
 def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> None:
-    """Compile the kernels of the tests that were chosen side by side: a function of a test's parameters says which.
+    """Compile the kernels of the selected tests side by side; a function of a test's parameters gives its kernels.
 
-    Each process plans and compiles a share, and finds the others' kernels in the folder. What goes wrong here goes
-    wrong in the test itself, too, and in that one alone.
+    Each process plans and compiles a share, and finds the others' kernels in the folder. Errors are ignored here: they
+    occur again in the test itself, and in that test alone.
     """
     chosen = {getattr(item, "originalname", None) for item in request.session.items}
     cases = [(configs, case) for test, (configs, table) in tables.items() if test in chosen for case in table]
@@ -383,22 +383,22 @@ def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> N
 
 
 def way_of(config: Config) -> str:
-    """The kernel family, and how its blocks share the work out."""
+    """The kernel family, and how its blocks share the work."""
     own = config.family == "strips"
     kept = dict(config.constants).get("Kept")
     return config.family + ("-shared" if config.grid else "-own" if own else "-kept" if kept else "")
 
 
 class Way(NamedTuple):
-    """A shape and an axis that lead to one kernel family, and to one way to share the work out."""
+    """A shape and an axis that lead to one kernel family, and to one way to share the work."""
 
     shape: tuple[int, ...]
     axis: int
 
 
-# Each begins with what `way_of` says of it, but that 16-byte items are always aligned. Strips of "-own" are so many
-# that each is one block's own, and panels of "-kept", of several tiles each; tiles too many, or rows too long, for
-# clusters; clusters "in turn" are more than fit at once.
+# Each name begins with the result of `way_of`, but 16-byte items are always aligned. "-own": so many strips that each
+# belongs to one block. "-kept": so many panels, with several tiles each. Tiles: too many rows, or too long ones,
+# for clusters. "cluster in turn": more clusters than fit at once.
 WAYS = {
     "rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4), 1),
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
@@ -431,7 +431,7 @@ WAYS = {
 
 
 def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
-    """A way of `WAYS`, for elements and results of a type in the orders that are in force."""
+    """A way of `WAYS`, for elements and results of given types, with the present orders."""
 
     def ask(shape: tuple[int, ...], axis: int) -> ScanRequest:
         x = np.empty(shape, numpy_dtype(dtype))
@@ -441,7 +441,7 @@ def way(name: str, dtype: str = "float32", result: str | None = None) -> Way:
 
 
 def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Way:
-    """A way of `WAYS` for what `ask` asks for with a shape and an axis: that shape, or the next that leads there."""
+    """A way of `WAYS` for the requests that `ask` makes: its own shape, or the next one that leads to it."""
     for found in _sizes_of(name, WAYS[name](order_of(ask((8,), 0)), COLUMNS)):
         if leads_to(name, make_plan(ask(*found), H200).config):
             return found
@@ -449,9 +449,9 @@ def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Wa
 
 
 def leads_to(name: str, config: Config) -> bool:
-    """Whether a call goes the way of that name, as far as it can: not all kernels have a mask, or segments."""
+    """Whether a call goes the way of that name, as far as possible: not all kernels take a mask, or segments."""
     taken, wanted = way_of(config), name.split(maxsplit=1)[0]
-    if wanted == "strips-own":  # what strips cannot do is done in panels
+    if wanted == "strips-own":  # panels take what strips cannot do
         return taken in (wanted, "panels-kept")
     if wanted.startswith(("panels", "tiles")) and wanted != "panels-shared":
         return taken == wanted
@@ -459,7 +459,7 @@ def leads_to(name: str, config: Config) -> bool:
 
 
 def _sizes_of(name: str, way: Way) -> Iterator[Way]:
-    """A way, then the same of more rows, which divide evenly among the SMs, and of other lengths."""
+    """A way, then the same with more rows, which divide evenly among the SMs, and with other lengths."""
     lengths = {"panels": (1, 1 / 2, 1 / 4), "panels-shared": (1, 2, 4), "panels-kept": (1, 2, 4)}
     wanted = name.split(maxsplit=1)[0]
     for times in lengths.get(wanted, (1,)):
@@ -475,18 +475,18 @@ def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
     with mock.patch.dict(CONTIGUOUS, smaller), mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]):
-        repeats.launches.clear()  # made for other orders
+        repeats.launches.clear()  # launches for other orders
         try:
             yield
         finally:
             repeats.launches.clear()
 
 
-# ---- scans of both ---------------------------------------------------------------------------------------
+# ---- scans on both sides --------------------------------------------------------------------------------------------
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", op: str = "add", seed: int = 0) -> np.ndarray:
-    """All bits of integers, all bytes of bools; floats of both signs, and of any size where products stay finite."""
+    """Integers of any bits, bools of any byte, floats of both signs; their sizes vary unless `op` is "mul"."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.choice(np.array([0, 0, 1, 2, 255], np.uint8), shape).view(bool)
@@ -511,7 +511,7 @@ def check(
     in_place: bool = False,
     **call: Any,
 ) -> np.ndarray:
-    """Scan on the GPU and in the twin. What comes out must agree to the bit, and so must all memory around it.
+    """Scan on the GPU and in the twin. The results must agree bit for bit, and so must all memory around them.
 
     `base`, `mask` and `out` are contiguous NumPy arrays; the arrays of the call are views of copies of them.
     Returns the GPU's result (`values`).
@@ -546,18 +546,18 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """An array of a call that is a view: of copies of `base`, a contiguous NumPy array."""
+    """An array argument that is a view, taken of copies of `base`, a contiguous NumPy array."""
 
     base: np.ndarray
     view: View
 
 
 class Placement:
-    """Copies of the NumPy arrays of a call, in one library: of each one, wherever it stands."""
+    """Copies of the NumPy arrays of a call, in one library: one copy of each array, wherever it occurs."""
 
     def __init__(self, place: Callable[[np.ndarray], Array]) -> None:
         self.place = place
-        self.memory: dict[int, Array] = {}  # by the identity of the array, in the order of the arguments
+        self.memory: dict[int, Array] = {}  # keyed by the identity of the array, in the order of the arguments
         self._seen: dict[int, Array] = {}
 
     def __call__(self, value: Any) -> Any:
@@ -583,7 +583,7 @@ class Call:
     keywords: dict[str, Any] = field(default_factory=dict)
 
     def placed(self, placement: Placement) -> Callable[[], tuple[Array, ...]]:
-        """The call on copies of its arrays, to be made as often as you like."""
+        """The call on copies of its arrays; it can run any number of times."""
         arguments = placement(self.arguments)
         keywords = {key: placement(value) for key, value in self.keywords.items()}
 
@@ -611,7 +611,7 @@ def _as_tuple(results: Any) -> tuple[Array, ...]:
 
 
 def check_call(name: str, call: Call) -> list[np.ndarray]:
-    """`check` for any public function, to the bit. Returns the GPU's results (`values`)."""
+    """`check` for any public function, bit for bit. Returns the GPU's results (`values`)."""
     library = need(name)
     on_host, on_gpu = Placement(library.host), Placement(library.device)
     expected, got = call.placed(on_host)(), call.placed(on_gpu)()
@@ -626,13 +626,13 @@ def check_call(name: str, call: Call) -> list[np.ndarray]:
 
 
 def _strides(array: Array) -> list[int]:
-    """In elements; axes of size 1 have no say."""
+    """Strides in elements, without those of axes of size 1."""
     strides = array.stride() if hasattr(array, "stride") else [s // array.itemsize for s in array.strides]
     return [int(stride) for stride, size in zip(strides, array.shape, strict=True) if size > 1]
 
 
 def free_bytes() -> int:
-    """Free memory of the current GPU, once the libraries have given back what they do not use."""
+    """Free memory of the current GPU, after the libraries have released memory that they do not use."""
     cupy.get_default_memory_pool().free_all_blocks()
     library = _torch()
     if not isinstance(library, str):

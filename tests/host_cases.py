@@ -19,7 +19,7 @@ BITWISE = ["and", "or", "xor"]
 SIZES = [1, 2, 3, 5, 8, 31, 33, 70, 129, 257, 300, 1030]
 MOST_ELEMENTS = 20_000
 
-# No element goes through more roundings than this in rows of less than 32 units: at most 16 items twice, 5 doublings
+# The most roundings that an element goes through in rows of less than 32 units: at most 16 items twice, 5 doublings
 # twice, 8 vectors, 8 warps, the carry and the conversion.
 DEPTH = 64
 
@@ -33,7 +33,7 @@ def accumulator_eps(name):
 
 
 def same_bits(a, b):
-    """Equal to the bit; a NaN equals every NaN, its payload is the processor's business."""
+    """Whether two arrays are equal bit for bit. Every NaN equals every other; its payload depends on the processor."""
     assert a.dtype == b.dtype and a.shape == b.shape
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if a.dtype.kind == "c":
@@ -46,7 +46,7 @@ def same_bits(a, b):
     return bool(equal.all())
 
 
-# ---- the oracle: one element after the other, in the widest type there is
+# ---- the oracle: one element after the other, in the widest type
 
 
 def earliest_smallest(a, b):
@@ -98,7 +98,7 @@ def identity_of(result, op):
 
 
 def sequential(x, op, axis, reverse, exclusive, mask, initial, result):
-    """The scan of `x` in the wide type; a bool result adds by `or` and multiplies by `and`."""
+    """The scan of `x` in the wide type. For a bool result, a sum is `or` and a product is `and`."""
     if result == "bool":
         op = {"add": "or", "mul": "and"}.get(op, op)
     wide = wide_type(result, op)
@@ -121,7 +121,7 @@ def sequential(x, op, axis, reverse, exclusive, mask, initial, result):
 
 
 def assert_close(got, x, op, result, **call):
-    """`got` is exact, or within the rounding errors that any sensible order has."""
+    """`got` is exact, or within the rounding errors of any sensible order."""
     with np.errstate(all="ignore"):
         exact = sequential(x, op, result=result, **call)
     assert got.dtype == numpy_dtype(result) and got.shape == x.shape
@@ -135,7 +135,7 @@ def assert_close(got, x, op, result, **call):
         call["initial"] = None if call["initial"] is None else abs(call["initial"])
         magnitude = sequential(np.abs(x), op, result=result, **call).real
         bound = accumulator_eps(result) * DEPTH * magnitude
-    else:  # every factor adds a rounding of the product, and one of its own; twice that for complex numbers
+    else:  # each factor adds a rounding of the product and its own; twice that for complex numbers
         bound = accumulator_eps(result) * 2 * (x.shape[call["axis"]] + 1) * np.abs(exact)
     limits = ml_dtypes.finfo(numpy_dtype(result))
     bound = bound + float(limits.eps) * np.abs(exact) + float(limits.smallest_subnormal)
@@ -147,7 +147,7 @@ def assert_close(got, x, op, result, **call):
 
 
 def lay_out(draw, shape, dtype):
-    """An array of any strides: permuted axes, steps of either sign."""
+    """An array with any strides: permuted axes, steps of either sign."""
     order = draw(st.permutations(range(len(shape))))
     steps = [draw(st.sampled_from([1, 1, 1, -1, 2, -3])) for _ in shape]
     base = np.zeros([shape[a] * abs(s) for a, s in zip(order, steps, strict=True)], dtype)
@@ -166,7 +166,7 @@ def draw_shape(draw):
 
 
 def numbers_for(rng, op, value, result, shape):
-    """Elements on which the scan neither overflows a float nor leaves what a cast from float defines."""
+    """Elements whose scan overflows no float and stays in the range where casts from floats are defined."""
     if value == "bool":
         return rng.random(shape) < 0.7
     if value in EXACT:

@@ -42,7 +42,7 @@ struct Interval : Scalar<T> {
 
 
 def intervals(begin: Any, end: Any) -> Array:
-    """The elements [begin, end), of two arrays that broadcast."""
+    """Intervals [begin, end) of elements, from two arrays that broadcast."""
     return np.asarray(begin, np.uint64) | np.asarray(end, np.uint64) << np.uint64(32)
 
 
@@ -66,7 +66,7 @@ INTERVAL = Monoid(
 )
 
 
-# The same of half the size: positions have 16 bits, and 2**16 - 2 are too many.
+# The same operator at half the size: positions have 16 bits, and there are less than 2**16 - 2.
 SHORT_IDENTITY = 2**32 - 1
 SHORT = replace(
     INTERVAL,
@@ -77,17 +77,17 @@ SHORT = replace(
 )
 
 
-# The same where segments do not start from the initial value: it belongs to what a row begins with.
+# The same, but segments do not start from the initial value, which precedes the row as a carry does.
 CARRY = replace(INTERVAL, segments_have_initial=False)
 
 
 class Example:
-    """An array of intervals whose scan is known: the kept elements of each segment, numbered in scan order from a base.
+    """An array of intervals with a known scan: unmasked elements of each segment, numbered in scan order from a base.
 
-    Segments have bases of their own, so that none can pass for another or continue it; where they start from an
-    `initial` value they share one ("rows": each row has its own). `begins` says where segments begin, in scan order;
-    those of `carry` do not start from the initial value, but for what a row begins with. Masked elements hold poison,
-    which must not be touched.
+    Each segment has a base of its own, so that no segment can pass for another or continue it. Segments that start from
+    an `initial` value share a base ("rows": each row has its own). `begins` marks where segments begin in scan order.
+    With `carry`, only the elements before the first such mark start from the initial value. Masked elements contain
+    poison, which the scan must not combine.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Example:
         self.value = np.ascontiguousarray(self._as_given(value))
 
     def scanned(self, *, exclusive: bool = False, include_initial: bool = False) -> Array:
-        """What the scan of `value` must be."""
+        """The expected scan of `value`."""
         before, after = self._known(self._before), self._known(self._after)
         if include_initial:
             parts = (before, after[..., -1:]) if exclusive else (self._lead[..., None], after)
@@ -134,7 +134,7 @@ class Example:
         return self._as_given(before if exclusive else after)
 
     def last(self) -> Array:
-        """What each row ends with."""
+        """The last state of each row."""
         return self._known(self._after)[..., -1]
 
     def _known(self, end: Array) -> Array:
@@ -149,7 +149,7 @@ class Example:
 
 
 class ShortExample:
-    """Rows of short intervals, [base, base + 1), [base + 1, base + 2), ...; each row has a base of its own."""
+    """Rows of short intervals: [base, base + 1), [base + 1, base + 2), ...; each row has a base of its own."""
 
     def __init__(self, shape: tuple[int, int], *, initial: bool = False) -> None:
         rows, length = shape
@@ -161,7 +161,7 @@ class ShortExample:
         self.value = self._intervals(self._end - 1, self._end)
 
     def scanned(self, *, exclusive: bool = False) -> Array:
-        """What the scan of `value` must be."""
+        """The expected scan of `value`."""
         end = self._end - exclusive
         known = self._intervals(self._start, end)
         return np.where(end == self._start, np.uint32(SHORT_IDENTITY), known)
@@ -171,8 +171,9 @@ class ShortExample:
         return (begin | end << 16).astype(np.uint32)
 
 
-# Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. Rows are aligned in some, so
-# that tiles are copied in bulk. "own": enough strips that each is a block's own; "alone": one block takes all tiles.
+# Shape, axis and SMs by kernel family, for units of 256 elements, or 256 steps of columns. In some, rows are aligned,
+# so that tiles are copied in bulk. "own": enough strips for each block to have its own; "alone": one block takes all
+# tiles.
 FAMILIES = {
     "rows": ((40, 60), -1, 4),
     "thread-rows": ((150, 27), -1, 4),
@@ -199,5 +200,5 @@ FAMILIES = {
 
 
 def target_of(family: str) -> Target:
-    """Clusters are there where they are asked for: else they would take the tiles."""
+    """The GPU for a family. Only families of clusters have clusters, which would otherwise replace tiles."""
     return Target(90, FAMILIES[family][2], cluster=16 if family.startswith("cluster") else 0)

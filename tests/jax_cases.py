@@ -22,12 +22,12 @@ TIMES = cuscan.Operator(
 
 @dataclass(frozen=True)
 class Case:
-    """`call(*arrays)` is the call; `draw(rng, rows, columns)` makes its arrays in NumPy."""
+    """`call(*arrays)` is the call; `draw(rng, rows, columns)` creates its arrays in NumPy."""
 
     name: str
     call: Callable[..., Any]
     draw: Callable[[np.random.Generator, int, int], tuple[Array, ...]]
-    exact: bool = True  # to the bit, on a GPU too
+    exact: bool = True  # bit for bit, also on a GPU
 
     def __str__(self) -> str:
         return self.name
@@ -87,7 +87,7 @@ def fields(rng: np.random.Generator, n: int, m: int) -> tuple[Array, ...]:
 
 
 def handed_on(carry: Array) -> Array:
-    """A carry between two chunks: NumPy's rounded as JAX has it, where types of 64 bits are off (docs/jax.md)."""
+    """A carry between two chunks. NumPy's is rounded as in JAX, where 64-bit types are off (docs/jax.md)."""
     return carry.astype(np.float32).astype(carry.dtype) if isinstance(carry, np.ndarray) else carry
 
 
@@ -146,13 +146,13 @@ CASES = [
 ]
 
 
-# ---- what starts from a number -----------------------------------------------------------------------------------
+# ---- scans from a number -----------------------------------------------------------------------------------------
 
 FLOATS = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
 INTEGERS = np.random.default_rng(0).integers(0, 100, (3, 7)).astype(np.int32)
 POSITIVE = FLOATS > 0
 
-# Scans of x from a number; the number is one of `STARTS`.
+# Scans of x from a number, which is one of `STARTS`.
 FROM_NUMBERS: dict[str, Callable[[Array, Any], Any]] = {
     "add": lambda x, i: cuscan.cumsum(x, initial=i),
     "add, exclusive, mask": lambda x, i: cuscan.cumsum(x, initial=i, axis=0, exclusive=True, mask=POSITIVE),
@@ -180,7 +180,7 @@ def start_of(name: str) -> tuple[Array, Any]:
     return INTEGERS if name in ("and", "sum of integers") else FLOATS, STARTS.get(name, 0.75)
 
 
-# ---- what has derivatives ------------------------------------------------------------------------------------------
+# ---- derivatives ---------------------------------------------------------------------------------------------------
 
 MASK, RESET = np.random.default_rng(0).random((2, 3, 6)) < 0.6
 KEYS, OFFSETS = np.array([1, 1, 2]), np.array([0, 2, 2, 6])
@@ -190,7 +190,7 @@ def standard_normal(*shape: int, seed: int = 1) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-# Functions of arrays of NumPy and JAX alike.
+# Functions that take NumPy or JAX arrays.
 DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
     "add": cuscan.cumsum,
     "add, exclusive, mask": lambda x: cuscan.cumsum(x, exclusive=True, mask=MASK, axis=0),
@@ -221,24 +221,24 @@ SHAPES = {
 }
 
 
-# ---- what tests of JAX share ---------------------------------------------------------------------------------------
+# ---- helpers of tests of JAX ---------------------------------------------------------------------------------------
 
 
 def leaves(results: Any) -> list[Any]:
-    """The arrays of a result, whatever it is made of."""
+    """The arrays of a result, whatever its structure."""
     if isinstance(results, tuple | list):
         return [leaf for part in results for leaf in leaves(part)]
     return [results]
 
 
 def stacked(case: Case, rows: int = 5, columns: int = 8) -> tuple[list[tuple[Array, ...]], tuple[Array, ...]]:
-    """The arrays of three like calls; and all of them, along a new first axis."""
+    """The arrays of three similar calls; and the same arrays stacked along a new first axis."""
     each = [case.draw(np.random.default_rng(seed), rows, columns) for seed in range(3)]
     return each, tuple(np.stack(arrays) for arrays in zip(*each, strict=True))
 
 
 def in_a_loop(case: Case) -> Callable[..., Any]:
-    """A program that makes three like calls: one behind a branch, those behind the other in a checkpoint."""
+    """A program with three similar calls: one behind a branch, those behind the other in a checkpoint."""
     import jax
 
     def body(step: Array, arrays: tuple[Array, ...]) -> Any:
@@ -249,14 +249,14 @@ def in_a_loop(case: Case) -> Callable[..., Any]:
 
 
 def in_a_batch(case: Case) -> Callable[..., Any]:
-    """A program that makes like calls as one."""
+    """A program that makes similar calls as one batch."""
     import jax
 
     return jax.jit(jax.vmap(case.call))
 
 
 def wide_types(on: bool = True) -> Any:
-    """JAX with types of 64 bits, or without, for as long as the context lasts."""
+    """JAX with 64-bit types, or without, as long as the context lasts."""
     import jax
 
     if hasattr(jax, "enable_x64"):
@@ -267,7 +267,7 @@ def wide_types(on: bool = True) -> Any:
 
 
 def compilations(function: Any, *arguments: Any) -> int:
-    """How many programs are compiled while a function runs."""
+    """The number of programs that are compiled while a function runs."""
     import jax
 
     before = len(_compiled())
@@ -277,7 +277,7 @@ def compilations(function: Any, *arguments: Any) -> int:
 
 @functools.cache
 def _compiled() -> list[str]:
-    """What is compiled from the first call on; nothing takes a listener of JAX away in all versions."""
+    """Programs compiled since the first call; not all versions of JAX can remove a listener."""
     import jax
 
     events: list[str] = []

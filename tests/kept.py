@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-FOLDER = (Path(__file__).resolve().parent.parent / ".pytest_cache" / "d" / "compiled").resolve()  # it may be a link
+FOLDER = (Path(__file__).resolve().parent.parent / ".pytest_cache" / "d" / "compiled").resolve()  # may be a link
 _INCLUDE = re.compile(r'^#include "(.*)"', re.MULTILINE)
-_UNUSED_SECONDS = 14 * 24 * 3600  # what no test has asked for in two weeks goes
+_UNUSED_SECONDS = 14 * 24 * 3600  # files that no test has used for two weeks are deleted
 
 
 def kept(key: Any, suffix: str, make: Callable[[Path], None]) -> Path:
-    """The file of a key; `make` writes it where there is none. No process ever sees half a file."""
+    """The file of a key; `make` writes it if it is missing. No process ever sees half a file."""
     path = FOLDER / (hashlib.sha256(repr(key).encode()).hexdigest()[:32] + suffix)
     if path.exists():
         os.utime(path)
@@ -41,7 +41,7 @@ def kept(key: Any, suffix: str, make: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def one_at_a_time(name: str) -> Iterator[None]:
-    """Let one process at a time into the block, where all would make the same thing at once."""
+    """Let one process at a time into the block, where all would make the same file at once."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -49,7 +49,7 @@ def one_at_a_time(name: str) -> Iterator[None]:
 
 
 def forget_unused() -> None:
-    """Delete what has not been used for long."""
+    """Delete files that have not been used for long."""
     oldest = time.time() - _UNUSED_SECONDS
     for path in FOLDER.glob("*"):
         with contextlib.suppress(OSError):  # another process may have deleted it
@@ -58,7 +58,7 @@ def forget_unused() -> None:
 
 
 def included(texts: Mapping[str, str], name: str) -> str:
-    """A digest of a header and of all that it includes."""
+    """A digest of a header and of all headers that it includes."""
     names = [name]
     for header in names:
         for found in _INCLUDE.findall(texts[header]):
@@ -70,5 +70,5 @@ def included(texts: Mapping[str, str], name: str) -> str:
 
 @functools.cache
 def version_of(compiler: str) -> str:
-    """What a compiler says of itself."""
+    """The version that a compiler prints."""
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout

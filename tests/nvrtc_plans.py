@@ -23,10 +23,10 @@ from cuscan.request.call import Flags
 
 ARCHS = (75, 80, 90, 100)
 H200 = Target(90, 132)
-BARRIERS = 64  # of an SM of sm_90
+BARRIERS = 64  # per SM, on sm_90
 
 
-# A shape and axis for each family, and for each way in which its blocks share the work.
+# A shape and an axis for each family, and for each way in which its blocks share the work.
 LAYOUTS = {
     "rows-short": ((1000, 16), 1),
     "rows-long": ((1000, 1000), 1),
@@ -34,7 +34,7 @@ LAYOUTS = {
     "warp-rows": ((2**20, 501), 1),
     "cluster-one": ((100, 8192), 1),
     "cluster": ((2**14,), 0),
-    "cluster-pairs": ((18,), 0),  # units, which are shorter of wide items
+    "cluster-pairs": ((18,), 0),  # number of units, which are shorter for wide items
     "cluster-odd": ((7, 3 * 8192 + 5), 1),
     "tiles-one": ((10000, 8192), 1),
     "tiles-block": ((32768, 32768), 1),
@@ -53,7 +53,7 @@ LAYOUTS = {
     "whole-rows-sixteen": ((2**22, 16), 0),
 }
 
-SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}  # what they are given by
+SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}  # dtypes of the arrays that give them
 MAX = INDEXED["max", "first"]
 RECURRENCE = (LINEAR_RECURRENCE, "float32", "float32")  # the operator, and the dtypes of its values
 
@@ -81,8 +81,8 @@ def plan(
 
 
 def compiled(source: str, arch: int, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
-    """`compile_source`, with what compiles kept by content."""
-    _, rest = source.split("\n", 1)  # the first line has the digest of all headers
+    """`compile_source`, which stores kernels by content."""
+    _, rest = source.split("\n", 1)  # the first line contains the digest of all headers
     family = re.search(r'#include "(kernels/.*)"', rest)
     assert family
     key = rest, included(headers(), family[1]), arch, options, nvrtc.getVersion(), module._OPTIONS
@@ -95,7 +95,7 @@ def compiled(source: str, arch: int, options: tuple[str, ...] = ()) -> tuple[byt
 
 
 def report(config: Config | StartsConfig, arch: int) -> str:
-    """What the compiler says of a configuration that it has compiled."""
+    """The compiler's report on a configuration that it has compiled."""
     cubin, log = compiled(make_source(config), arch, ("--ptxas-options=-v",))
     assert cubin[:4] == b"\x7fELF"
     barriers = re.search(r"used (\d+) barriers", log)
@@ -105,7 +105,7 @@ def report(config: Config | StartsConfig, arch: int) -> str:
 
 
 def figures(log: str) -> tuple[int, int]:
-    """Registers, and bytes of spilled registers."""
+    """Number of registers, and bytes of spilled registers."""
     registers = re.search(r"Used (\d+) registers", log)
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert registers and spills, log
@@ -113,5 +113,5 @@ def figures(log: str) -> tuple[int, int]:
 
 
 def resources(config: Config | StartsConfig, arch: int) -> tuple[int, int]:
-    """The figures of a compiled configuration."""
+    """The registers and spilled bytes of a compiled configuration."""
     return figures(report(config, arch))

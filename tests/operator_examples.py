@@ -44,7 +44,7 @@ class Example:
 
     @property
     def dtypes(self) -> list[str]:
-        """Of the arrays that come and go."""
+        """The dtypes of the values and of the results."""
         return ["int64"] if self.state is None else list(self.state.values())
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ MODULAR_PRODUCT = Example(
 
 
 def _draw_symmetries(rng: np.random.Generator, shape: Any) -> tuple[Array, ...]:
-    """Symmetries of the square: they do not commute, and their products stay among them."""
+    """Symmetries of the square: they do not commute, and their products are again symmetries."""
     first, second = rng.choice([-1.0, 1.0], (2, *np.empty(shape).shape))
     swap = rng.random(shape) < 0.5
     parts = (np.where(swap, 0, first), np.where(swap, first, 0), np.where(swap, second, 0), np.where(swap, 0, second))
@@ -169,7 +169,7 @@ MIN_MAX = Example(
 )
 
 
-# ---- brackets: what stays unmatched, the bicyclic monoid ----------------------------------------
+# ---- brackets that stay unmatched: the bicyclic monoid ------------------------------------------
 
 
 def _draw_brackets(rng: np.random.Generator, shape: Any) -> tuple[Array, ...]:

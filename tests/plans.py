@@ -13,7 +13,7 @@ from cuscan.request import make_request
 from cuscan.request.call import make_flags
 
 H200 = Target(90, 132)
-NO_CLUSTERS = Target(90, 132, cluster=0)  # what clusters would take there is for tiles
+NO_CLUSTERS = Target(90, 132, cluster=0)  # tiles take calls that clusters would take otherwise
 ORDER4 = Order(items=4, vectors=8, warps=8)
 WIDENED = Order(items=2, vectors=12, warps=8)
 TABLE = {1: Order(16, 8, 8), 2: Order(8, 8, 8), 4: ORDER4, 8: Order(2, 8, 8), 16: Order(1, 4, 8)}
@@ -37,7 +37,7 @@ def tiled(*arguments, **keywords):
 
 
 def operands_of(a_plan):
-    """Those of all arrays, in the order of the kernel's arguments."""
+    """The operands of all arrays, in the order of the kernel's arguments."""
     return a_plan.config.operands
 
 
@@ -57,7 +57,7 @@ def constants(a_plan, *names):
 
 
 def dimensions(a_plan):
-    """The axis, the column and the batch axes of a plan's geometry: sizes, each with its strides in bytes."""
+    """The axis, the column and the batch axes of a plan's geometry: each size with its strides in bytes."""
     words, step = _geometry(a_plan)[: -3 - _span_words(a_plan)], 1 + len(operands_of(a_plan))
     dims = [words[i : i + step] for i in range(0, len(words), step)]
     assert len(dims) == 2 + a_plan.config.batch_dims
@@ -65,19 +65,19 @@ def dimensions(a_plan):
 
 
 def scalars(a_plan):
-    """Of a plan's geometry: rows, units, words of the workspace."""
+    """Rows, units and workspace words of a plan's geometry."""
     spans = _span_words(a_plan)
     return _geometry(a_plan)[-3 - spans : -spans]
 
 
 def spans(a_plan):
-    """What a plan's geometry ends with: from scan position 0 to the ends of values, results, mask and segments."""
+    """The last words of a plan's geometry: from scan position 0 to the ends of values, results, mask and segments."""
     words = _geometry(a_plan)[-_span_words(a_plan) :]
     return list(zip(words[::2], words[1::2], strict=True))
 
 
 def _geometry(a_plan):
-    """The words of struct Geometry; families have others behind them."""
+    """The words of struct Geometry; some families append words of their own."""
     dimensions = (2 + a_plan.config.batch_dims) * (1 + len(operands_of(a_plan)))
     return a_plan.geometry[: dimensions + 3 + _span_words(a_plan)]
 
@@ -87,7 +87,7 @@ def _span_words(a_plan):
 
 
 def dim(size, *strides, arrays=6):
-    """An axis on which the arrays that are not named stand still: by default one value, one result and the rest."""
+    """An axis of `arrays` arrays, by default one value, one result and the rest; unnamed strides are 0."""
     return (size, *strides, *(0,) * (arrays - len(strides)))
 
 
@@ -111,5 +111,5 @@ RECURRENCE = dict(op=LINEAR_RECURRENCE)
 
 
 def whole_lines(words):
-    """The words of the lines of memory, 16 words each, that some take."""
+    """The number of words, rounded up to whole lines of 16 words."""
     return (words + 15) // 16 * 16

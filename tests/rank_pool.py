@@ -28,11 +28,11 @@ DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfl
 
 
 class Pool:
-    """So many ranks of a backend, forked from one process that has imported torch; with NCCL each has a GPU."""
+    """`size` ranks of a backend, forked from one process that has imported torch; with NCCL each has a GPU."""
 
     def __init__(self, size: int, folder: Path, backend: str = "gloo") -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["rank_pool"])  # torch is imported once
+        context.set_forkserver_preload(["rank_pool"])  # so that torch is imported once
         self._pipes, self._ranks = [], []
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # before Python 3.13 the server has no other
         with mock.patch.dict(os.environ, path):
@@ -45,7 +45,7 @@ class Pool:
                 self._ranks.append(process)
 
     def run(self, name: str, *arguments: Any) -> list[Any]:
-        """What a function of this module returns on each rank; the first error is raised."""
+        """The results of a function of this module, one per rank; raises the first error."""
         for pipe in self._pipes:
             pipe.send((name, arguments))
         answers = []
@@ -78,7 +78,7 @@ def _serve(rank: int, size: int, store: str, backend: str, pipe: Any) -> None:
     dist.destroy_process_group()
 
 
-# ---- what ranks do ---------------------------------------------------------------------------------------------------
+# ---- functions of ranks ----------------------------------------------------------------------------------------------
 
 
 def on_own_device(array: Any) -> Any:
@@ -87,8 +87,8 @@ def on_own_device(array: Any) -> Any:
 
 
 def random_scans(size: int, seed: int, count: int) -> None:
-    """Random scans on the first ranks of the pool against the whole, gradients too. On GPUs nothing waits."""
-    group = dist.new_group(range(size))  # all ranks take part in that
+    """Random scans on the first ranks of the pool, with gradients, against the whole. On GPUs the host never waits."""
+    group = dist.new_group(range(size))  # a call of all ranks
     rng, rank = np.random.default_rng([seed, size]), dist.get_rank()
     for _ in range(count):
         sample = draw_sample(rng, [size], ["float64"] if rng.random() < 0.5 else ())
@@ -102,7 +102,7 @@ def random_scans(size: int, seed: int, count: int) -> None:
             value.requires_grad_()
         function = functools.partial(sample.function(cuscan.distributed), *values, **beside, **keywords, group=group)
         results = function()
-        if values[0].is_cuda:  # now that kernels are loaded
+        if values[0].is_cuda:  # again, now that kernels are loaded
             with torch.cuda.stream(torch.cuda.Stream()):
                 torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
                 torch.cuda.set_sync_debug_mode("error")
@@ -122,7 +122,7 @@ def random_scans(size: int, seed: int, count: int) -> None:
 
 
 def _gradients(sample: Any) -> list[Any]:
-    """Those of the sum of the whole's results."""
+    """The gradients of the sum of the whole's results."""
     leaves = [torch.from_numpy(array).requires_grad_() for array in sample.values.values()]
     beside = {name: torch.from_numpy(array) for name, array in sample.beside.items()}
     whole = sample.function(cuscan)(*leaves, **beside, **sample.keywords_of(torch.from_numpy))
@@ -131,7 +131,7 @@ def _gradients(sample: Any) -> list[Any]:
 
 
 def every_dtype() -> None:
-    """Carries and edges of every dtype travel."""
+    """Ranks exchange carries and edges of every dtype."""
     size, rank = dist.get_world_size(), dist.get_rank()
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     mine = (slice(None), slice(4 * rank, 4 * rank + 4))
@@ -153,7 +153,7 @@ def every_dtype() -> None:
 
 
 def chunks_in_shards() -> None:
-    """A sequence in chunks, each of them in shards; gradients do not go through the carry, and say so."""
+    """A sequence in chunks, each of them in shards. Gradients do not pass through the carry; that is an error."""
     rank, size = dist.get_rank(), dist.get_world_size()
     rng = np.random.default_rng(0)
     x = on_own_device(rng.integers(-2, 3, (2, 2 * 4 * size)).astype(np.float64))
@@ -175,7 +175,7 @@ def chunks_in_shards() -> None:
             *results, carry = function(**flags, **own, carry=carry, return_carry=True, validate=True)
             found[chunk] = results
             for number, part in enumerate(results):
-                moved = 4 * size if number and flags.get("reverse") and chunk else 0  # positions in all so far
+                moved = 4 * size if number and flags.get("reverse") and chunk else 0  # positions in all chunks so far
                 assert_close(part + moved, expected[number][:, mine])
     followed = x[:, :4].clone().requires_grad_()
     total = cuscan.distributed.cumsum(x[:, :4], return_carry=True)[1]
@@ -187,7 +187,7 @@ def chunks_in_shards() -> None:
 
 
 def a_mask_that_one_rank_cannot_place() -> str:
-    """Its length is that of two axes on the last rank alone; the next call works."""
+    """On the last rank alone, the mask's length fits two axes; the next call works."""
     length = 3 + (dist.get_rank() == dist.get_world_size() - 1)
     x, mask = on_own_device(np.ones((length, 4))), on_own_device(np.ones(length, bool))
     with pytest.raises(cuscan.ScanValueError, match="mask of shape") as raised:
@@ -197,7 +197,7 @@ def a_mask_that_one_rank_cannot_place() -> str:
 
 
 def one_rank_differs() -> str:
-    """The error where ranks differ, after which the next call works."""
+    """Ranks that differ raise an error; the next call works."""
     last = dist.get_rank() == dist.get_world_size() - 1
     shard = on_own_device(np.ones(3, np.float64 if last else np.float32))
     with pytest.raises(cuscan.ScanValueError) as raised:
@@ -207,7 +207,7 @@ def one_rank_differs() -> str:
 
 
 def one_rank_is_wrong_at_the_door() -> list[str]:
-    """What a rank alone raises before anything is exchanged is the error of all; the next call works."""
+    """An error of one rank before any exchange becomes the error of all ranks; the next call works."""
     last, messages = dist.get_rank() == dist.get_world_size() - 1, []
     x = on_own_device(np.ones(3, np.float32))
     mistakes: list[dict[str, Any]] = [
@@ -232,7 +232,7 @@ def one_rank_is_wrong_at_the_door() -> list[str]:
 
 
 def a_tensor_on_the_cpu() -> None:
-    """NCCL takes none; the next call works."""
+    """NCCL rejects CPU tensors; the next call works."""
     with pytest.raises(cuscan.ScanValueError, match="x is on cpu, and the group exchanges"):
         cuscan.distributed.cumsum(torch.ones(3))
     assert cuscan.distributed.cumsum(torch.ones(2, device="cuda"))[1] == 2 * dist.get_rank() + 2
@@ -282,7 +282,7 @@ def empty_shards() -> None:
 
 
 def an_aborted_group() -> None:
-    """An error of the transport's own, at once; a new group works."""
+    """The transport raises its own error, at once; a new group works."""
     group, x = dist.new_group(), on_own_device(np.ones(3))
     assert cuscan.distributed.cumsum(x, group=group)[-1] == 3 * dist.get_rank() + 3
     dist.distributed_c10d._abort_process_group(group)
@@ -293,7 +293,7 @@ def an_aborted_group() -> None:
 
 
 def every_name() -> None:
-    """Each function is that of `cuscan` on the whole, and so are operators of users."""
+    """Each function, with user operators too, gives what `cuscan` gives on the whole."""
     rng, rank, size = np.random.default_rng(1), dist.get_rank(), dist.get_world_size()
     x = rng.integers(1, 3, (2, 3 * size)).astype(np.float64)
     holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
@@ -324,7 +324,7 @@ def every_name() -> None:
 
 
 def one_rank_is_missing() -> None:
-    """The others end in the transport's own timeout, and a new group works."""
+    """The other ranks end in the transport's own timeout; a new group works."""
     last = dist.get_rank() == dist.get_world_size() - 1
     group = dist.new_group(timeout=datetime.timedelta(seconds=2))
     if not last:
@@ -335,7 +335,7 @@ def one_rank_is_missing() -> None:
 
 
 def a_rank_without_a_part() -> None:
-    """A group has other ranks than those that call."""
+    """A rank calls with a group that it does not belong to."""
     group = dist.new_group([0])
     if dist.get_rank():
         with pytest.raises(cuscan.ScanValueError, match="this process is not part of group"):
@@ -343,13 +343,13 @@ def a_rank_without_a_part() -> None:
 
 
 def snippets(texts: list[str]) -> None:
-    """Python that finds its rank in torch.distributed."""
+    """Runs Python code that finds its rank in torch.distributed."""
     for text in texts:
         exec(compile(text, "docs/distributed.md", "exec"), {"rank": dist.get_rank()})
 
 
 def what_does_not_go_through_ranks() -> None:
-    """Forward derivatives and torch.func raise; they are not dropped."""
+    """Forward derivatives and torch.func raise an error; they are not dropped."""
     from torch.autograd import forward_ad
 
     with forward_ad.dual_level(), pytest.raises(cuscan.ScanTypeError, match=r"only backward\(\) goes through ranks"):
@@ -364,7 +364,7 @@ def what_does_not_go_through_ranks() -> None:
 
 
 def compiled() -> None:
-    """A graph of torch.compile breaks at the call and goes on behind it; nowhere else, and gradients too."""
+    """A graph of torch.compile breaks only at the call, and goes on after it; the same with gradients."""
     x, graphs = torch.ones(2), []
 
     def count(graph: Any, inputs: Any) -> Any:

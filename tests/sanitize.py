@@ -32,8 +32,8 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 
 Case = tuple[str, Callable[[], object]]
 
-UNMASKED = ("strips", "whole_rows")  # with a mask they would be columns
-STORED_IN_BULK = ("whole_rows", "strips, a chain of 1600 units of 15 columns")  # how the names of such cases begin
+UNMASKED = ("strips", "whole_rows")  # with a mask, panels would take them
+STORED_IN_BULK = ("whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of the names of such cases
 
 
 def scan(
@@ -80,7 +80,7 @@ def long_chains() -> Iterator[Case]:
 
 
 def every_access() -> Iterator[Case]:
-    """Elements one by one, mirrored, strided; results among other elements, in place, and masks of one row."""
+    """Elements one by one, mirrored, strided; results between other elements, results in place; masks of one row."""
     for kind in (
         "rows",
         "thread_rows",
@@ -148,7 +148,7 @@ def every_size() -> Iterator[Case]:
 
 
 def every_feature() -> Iterator[Case]:
-    """Each through every third way, and other ones for the next: all ways in the end."""
+    """Each feature takes every third way, and the next feature others, so that all ways are taken."""
     kinds = list(WAYS)
     for number, (name, feature) in enumerate(FEATURES.items()):
         for kind in kinds[number % 3 :: 3]:
@@ -156,7 +156,7 @@ def every_feature() -> Iterator[Case]:
 
 
 def every_log_sum() -> Iterator[Case]:
-    """Not compared: they have not the bits of the twin."""
+    """Log sums are not compared, because their bits differ from the twin's."""
     for name, feature in LOG_SUMS.items():
         for kind in ("rows", "cluster", "tiles-shared bulk", "panels-shared"):
             yield (
@@ -166,7 +166,7 @@ def every_log_sum() -> Iterator[Case]:
 
 
 def wild_offsets() -> Iterator[Case]:
-    """Offsets that lie anywhere; what comes out is no matter."""
+    """Offsets that lie anywhere; the results do not matter."""
     rng = np.random.default_rng(0)
     for kind in ("rows", "cluster", "tiles-shared", "panels-shared"):
         for name, low, high in (("anywhere", -(2**62), 2**62), ("near", -50, 5000)):
@@ -191,7 +191,7 @@ def long_chains_of_features() -> Iterator[Case]:
 
 
 def written(nbytes: int) -> cupy.cuda.MemoryPointer:
-    """Memory that something has been written to: initcheck does not know stores in bulk."""
+    """Memory that has been written to, because initcheck does not see bulk stores."""
     memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
     if nbytes:
         memory.memset(0xA5, nbytes)
@@ -208,8 +208,8 @@ def main() -> int:
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()
-            cupy.cuda.set_allocator(written if name.startswith(STORED_IN_BULK) else None)  # no pool
-            print(name, flush=True)  # what is reported next is of this case
+            cupy.cuda.set_allocator(written if name.startswith(STORED_IN_BULK) else None)  # None: no pool
+            print(name, flush=True)  # the next reports belong to this case
             try:
                 run()
             except AssertionError as error:

@@ -26,7 +26,7 @@ def starts(shape: tuple[int, ...], offsets: Any, axis: int = -1, target: Target 
 
 
 def bits_of(offsets: Array, length: int, reverse: bool) -> Array:
-    """Whether a segment starts, for each position; the start of the row is none."""
+    """For each position, whether a segment starts there; the start of the row does not count."""
     inside = offsets[(offsets > 0) & (offsets < length)].astype(np.int64)
     marks = np.zeros(length, np.uint8)
     marks[length - inside if reverse else inside] = 1
@@ -34,7 +34,7 @@ def bits_of(offsets: Array, length: int, reverse: bool) -> Array:
 
 
 def surrounded(offsets: Array, stride: int, length: int) -> Memory:
-    """Offsets in memory, so many entries apart, where all others would be boundaries too."""
+    """Offsets in memory, `stride` entries apart; all other entries would be boundaries, too."""
     margin, span = 600, (offsets.size - 1) * abs(stride) + 1
     memory = np.random.default_rng(0).integers(1, max(length, 2), span + 2 * margin).astype(offsets.dtype)
     first = margin + (span - 1) * (stride < 0)
@@ -47,7 +47,7 @@ def surrounded(offsets: Array, stride: int, length: int) -> Memory:
 def found(
     offsets: Array, length: int, *, reverse: bool, run: int = 1, stride: int = 1, seed: int = 0, code: DeviceCode = CODE
 ) -> Array:
-    """The bits of the simulated kernel, `run` pieces a warp."""
+    """The bits of the simulated kernel, with `run` pieces per warp."""
     made = starts((length,), view(offsets.shape, offsets.dtype.name, strides=(stride,)), reverse=reverse)
     count, step, *sizes, _, backwards = made.words
     pieces = made.nbytes * 8 // PIECE
@@ -62,7 +62,7 @@ def found(
 
 
 def sorted_offsets(length: int) -> dict[str, Array]:
-    """In order; those outside of the axis are none."""
+    """Sorted offsets; offsets outside of the axis do not count."""
     rng = np.random.default_rng(length)
     some = rng.integers(0, length + 1, length // 9 + 2)
     far = [ENDS.min, ENDS.min + 1, -1, length + 1, 2**40, ENDS.max - 1, ENDS.max]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-COLLECTED = pytest.StashKey[dict[str, bool]]()  # every test that there is, and whether it is for `--full` alone
+COLLECTED = pytest.StashKey[dict[str, bool]]()  # all tests; whether only `--full` runs a test
 
 
 def covering(
@@ -21,11 +21,11 @@ def covering(
     facets: Callable[..., Iterable[Hashable]],
     everything: Callable[..., Iterable[Hashable]] | None = None,
 ) -> list[Any]:
-    """The cases as parameters of a test; those that the default run can do without are marked `full`.
+    """The cases as parameters of a test; cases that the default run does not need are marked `full`.
 
-    A case is one parameter with a name, or a tuple of parameters, which `facets` gets one by one. Greedy: the next case
-    to be taken is always the one with the most facets that no other has covered yet. `everything` has the facets that
-    `pytest --full` must cover; cases that neither run needs are left out. Without it all cases are in.
+    A case is one parameter with a name, or a tuple of parameters, which `facets` gets one by one. The choice is greedy:
+    the next case is always the one with the most facets that no other covers yet. `everything` gives the facets that
+    `pytest --full` must cover; cases that neither run needs are left out. Without it all cases are included.
     """
     listed = list(cases)
     default = _chosen(listed, facets)
@@ -45,7 +45,7 @@ def _greedy(facets: Sequence[set[Hashable]]) -> set[int]:
     while heap:
         bound, i = heapq.heappop(heap)
         new = len(facets[i] - covered)
-        if new < -bound:  # fewer than when it was last counted
+        if new < -bound:  # fewer than at the last count
             if new:
                 heapq.heappush(heap, (-new, i))
             continue
@@ -63,17 +63,17 @@ def _parameter(case: Any, marks: Iterable[Any]) -> Any:
 
 
 def each(*parameters: Hashable) -> Iterable[Hashable]:
-    """Facets of a case: each of its parameters has every value once."""
+    """Facets of a case that cover every value of each parameter."""
     return enumerate(parameters)
 
 
 def pairs(*parameters: Hashable) -> Iterable[Hashable]:
-    """Facets of a case: any two of its parameters have every two values together once."""
+    """Facets of a case that cover every two values of any two parameters."""
     return itertools.combinations(enumerate(parameters), 2)
 
 
 def of_flags(family: str, flags: Mapping[Any, Hashable]) -> Iterable[Hashable]:
-    """Each flag of a family, on and off; each two flags together, in any family."""
+    """Facets that cover each flag of a family, on and off, and any two flags together, in any family."""
     yield from ((family, *flag) for flag in flags.items())
     yield from itertools.combinations(flags.items(), 2)
 
@@ -86,7 +86,7 @@ def facets_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
 
 
 def pairs_of(case: Any, families: Iterable[str]) -> Iterable[Hashable]:
-    """Any two features of a simulated call together; its shape, and what its name says beside the family."""
+    """Facets that cover any two features of a simulated call; its shape; the rest of its name after the family."""
     family, flags, others = _features(case, families)
     yield from itertools.combinations([("family", family), *flags.items(), *others], 2)
     yield from (("shape", case.shape), ("called", case.name.removeprefix(family)))

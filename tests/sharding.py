@@ -25,8 +25,8 @@ Array = np.ndarray[Any, Any]
 class Sample:
     """A random scan. `values`: arrays by role, all of one shape; `beside`: the arrays beside them, by keyword.
 
-    `keywords` are the rest of a call: no arrays, but perhaps an `initial` that is one. `pieces`: where they begin and
-    end along the axis.
+    `keywords` are all other arguments of a call; of these only `initial` may be an array. `pieces`: where the pieces
+    begin and end along the axis.
     """
 
     op: str
@@ -41,7 +41,7 @@ class Sample:
         return axis
 
     def function(self, module: Any) -> Callable[..., Any]:
-        """The function of a module that makes this scan of values."""
+        """The function of a module that computes this scan of values."""
         if self.op == "linear_recurrence":
             return module.linear_recurrence
         if self.op in ("cummax", "cummin"):
@@ -49,7 +49,7 @@ class Sample:
         return lambda x, **keywords: module.scan(x, self.op, **keywords)
 
     def whole(self, convert: Callable[[Array], Any] = lambda array: array) -> tuple[Any, ...]:
-        """The results of the whole in one call; `convert` makes another library's arrays."""
+        """The results of the whole in one call; `convert` turns NumPy arrays into another library's."""
         beside = {name: convert(array) for name, array in self.beside.items()}
         found = self.function(cuscan)(*map(convert, self.values.values()), **beside, **self.keywords_of(convert))
         return found if isinstance(found, tuple) else (found,)
@@ -58,7 +58,7 @@ class Sample:
         return {k: convert(v) if isinstance(v, np.ndarray) else v for k, v in self.keywords.items()}
 
     def piece(self, array: Array, number: int, name: str = "") -> Array:
-        """A piece of an array that lies along the axis."""
+        """A piece of an array along the axis."""
         if name == "offsets":
             return array
         axis = 0 if name == "keys" else self.axis
@@ -83,7 +83,7 @@ class Sample:
 def draw_sample(
     rng: np.random.Generator, sizes: Sequence[int], dtypes: Sequence[str] = (), longest: int = 12
 ) -> Sample:
-    """A random scan, in so many pieces as one of `sizes` says."""
+    """A random scan; the number of its pieces is one of `sizes`."""
     names = ["add", "mul", "max", "logaddexp", "cummax", "cummin", "linear_recurrence", *(() if dtypes else ("xor",))]
     op = str(rng.choice(names))
     floats = op in ("logaddexp", "linear_recurrence")
@@ -131,7 +131,7 @@ def samples_of_all_kinds(rng: np.random.Generator) -> dict[str, Sample]:
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Numbers whose sums and products are exact in any order; of float64 any numbers."""
+    """Numbers whose sums and products are exact in any order; in float64 any numbers."""
     if dtype == "float64":
         return rng.standard_normal(shape)
     return rng.integers(-2, 3, shape).astype(dtype)
@@ -139,13 +139,13 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array
 
 def _cuts(rng: np.random.Generator, length: int, size: int) -> list[tuple[int, int]]:
     places = np.sort(rng.integers(0, length + 1, size - 1))
-    if size > 2 and rng.random() < 0.5:  # an empty piece, perhaps the first
+    if size > 2 and rng.random() < 0.5:  # one piece is empty, perhaps the first
         places[0] = rng.choice([0, places[1]])
     return list(itertools.pairwise([0, *places.tolist(), length]))
 
 
 def agree(parts: Sequence[tuple[Any, ...]], whole: Sequence[Any], axis: int) -> None:
-    """The parts of results, joined, are those of the whole."""
+    """The joined parts of results equal the results of the whole."""
     for results, expected in zip(zip(*parts, strict=True), whole, strict=True):
         joined = np.concatenate([np.asarray(result) for result in results], axis)
         assert joined.dtype == np.asarray(expected).dtype
@@ -156,7 +156,7 @@ def agree(parts: Sequence[tuple[Any, ...]], whole: Sequence[Any], axis: int) -> 
 
 
 class ThreadRanks:
-    """See `cuscan.distributed.sharded.Ranks`; `stack` is that of the arrays' library."""
+    """See `cuscan.distributed.sharded.Ranks`; `stack` is the function of the arrays' library."""
 
     def __init__(self, rank: int, meeting: Meeting, stack: Callable[[Any], Any] = np.stack) -> None:
         self.rank, self.size, self._meeting, self._stack = rank, meeting.size, meeting, stack
@@ -171,7 +171,7 @@ def copy_of(array: Any) -> Any:
 
 
 class Meeting:
-    """Where threads exchange what they bring."""
+    """The place where threads exchange arrays."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -187,7 +187,7 @@ class Meeting:
 
 
 def on_threads(size: int, work: Callable[[Any], Any], stack: Callable[[Any], Any] = np.stack) -> list[Any]:
-    """What each of some ranks returns; the first error of one is raised."""
+    """The results of `work`, one per rank; raises the first error."""
     meeting, results, errors = Meeting(size), [None] * size, []
 
     def run(rank: int) -> None:
@@ -210,7 +210,7 @@ def on_threads(size: int, work: Callable[[Any], Any], stack: Callable[[Any], Any
 def call_of(
     sample: Sample, number: int, convert: Callable[[Array], Any] = lambda array: array
 ) -> tuple[Call, list[Any]]:
-    """The call on a piece, as the functions of `cuscan.distributed` make it."""
+    """The call on a piece that the functions of `cuscan.distributed` make."""
     keywords = dict(sample.keywords)
     initial, ties = keywords.pop("initial"), keywords.pop("ties", None)
     op = LINEAR_RECURRENCE if sample.op == "linear_recurrence" else sample.op

@@ -20,7 +20,7 @@ SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 
 
 class NumPy:
-    """NumPy, the default integer of which is int64."""
+    """NumPy with int64 as its default integer."""
 
     array = staticmethod(np.asarray)
 
@@ -38,7 +38,7 @@ class NumPy:
 
 
 class CuPy(NumPy):
-    """CuPy, which has NumPy's dtypes."""
+    """CuPy, with NumPy's dtypes."""
 
     def __init__(self) -> None:
         self.cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -88,7 +88,7 @@ class TorchOnGPU(Torch):
 
 
 class Strict:
-    """The standard and no more."""
+    """The standard, and nothing else."""
 
     def __init__(self) -> None:
         self.xp = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
@@ -140,12 +140,12 @@ def drawn(data, dtype):
 
 
 def resolved(dtype):
-    """The default dtype of a result: at least the default integer, int64, and uint64 of the unsigned ones."""
+    """The default dtype of a result: at least the default integer, which is int64, or uint64 for unsigned ones."""
     return "int64" if dtype in SIGNED else "uint64" if dtype in UNSIGNED else dtype
 
 
 def expected_of(name, x, axis, dtype, include_initial):
-    """By the standard: x is cast first, and accumulated then; before all comes the identity."""
+    """The result by the standard: x is cast first, then accumulated; the identity comes before all."""
     accumulate, identity = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         result = accumulate(x.astype(dtype), axis=axis, dtype=dtype)
@@ -161,16 +161,17 @@ def test_every_clause(library_on_cpu, name, data):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=20, deadline=None)  # each compiles a kernel
+@settings(max_examples=20, deadline=None)  # each example compiles a kernel
 @given(data=st.data())
 def test_every_clause_on_a_gpu(library_on_gpu, name, data):
     check_every_clause(library_on_gpu, name, data)
 
 
 def check_every_clause(library, name, data):
-    """x: one dimension or more, of a numeric dtype. axis: negative ones count from the end; it may be left out for one
-    dimension. dtype: given or resolved, x is cast to it before anything is added up. include_initial: one more along
-    the axis, the identity first. The result: a new array of this dtype and shape on the device of x, x as it was.
+    """x has one dimension or more, and a numeric dtype. A negative axis counts from the end; with one dimension it may
+    be left out. x is cast to dtype, given or resolved, before anything is combined. include_initial adds one element
+    along the axis, and the identity comes first. The result is a new array of this dtype and shape on the device of x;
+    x does not change.
     """
     dtype = data.draw(st.sampled_from(NUMERIC))
     x = drawn(data, dtype)
@@ -225,9 +226,9 @@ def test_what_the_standard_asks_to_refuse(library, name):
         with pytest.raises(ScanValueError, match="out of range"):
             function(square, axis=axis)
     with pytest.raises(TypeError):
-        function(x=square, axis=0)  # by position alone
+        function(x=square, axis=0)  # only by position
     with pytest.raises(TypeError):
-        function(square, 0)  # by keyword alone
+        function(square, 0)  # only by keyword
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -246,7 +247,7 @@ def test_infinities_and_nan_behave_as_plus_and_times_do(library, name, dtype):
                 assert got[i] == running[0]
 
 
-# ---- arrays come back as what they were ----------------------------------------------------------------
+# ---- arrays come back in their own library --------------------------------------------------------------
 
 
 def test_arrays_of_any_library_come_back_as_what_they_were():
@@ -272,7 +273,7 @@ def test_arrays_of_any_library_come_back_as_what_they_were():
 
 @pytest.mark.filterwarnings("error")
 def test_dtypes_of_two_libraries_are_not_compared():
-    """array-api-strict warns where one of its dtypes meets one of NumPy, as equal keys of a table would."""
+    """array-api-strict warns if a dtype of its own is compared with NumPy's, as keys of a table may be."""
     strict, x = Strict(), np.ones((3, 5, 7))
     for dtype in ("float32", "complex128"):
         for library in (NumPy(), strict, NumPy()):

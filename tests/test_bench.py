@@ -35,7 +35,7 @@ def test_check_accepts_right_and_refuses_wrong(case: Case, budget: int, monkeypa
     buffers = make_buffers(case, HOST)
     run_cuscan(case, buffers)()
     assert check(case, np, buffers) <= 1
-    spoiled = buffers.out[(0,) * (case.axis % len(case.shape))]  # one row or column: never thinned out
+    spoiled = buffers.out[(0,) * (case.axis % len(case.shape))]  # one row or column, which is never thinned out
     spoiled[...] = spoiled == 0
     with pytest.raises(WrongResultError, match="further off than rounding explains"):
         check(case, np, buffers)
@@ -81,7 +81,7 @@ def test_carries_are_held_against_the_call_without_and_totals_against_reading() 
 @pytest.mark.parametrize("scan", [doubling, scan_along])
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 32, 300])
 def test_reference_scans_keep_the_order(scan: Any, size: int) -> None:
-    def append(earlier: Any, later: Any) -> Any:  # digits modulo a prime: neither commutes nor forgives a lost one
+    def append(earlier: Any, later: Any) -> Any:  # digits modulo a prime: it does not commute, and a lost digit shows
         return (earlier[0] * later[1] + later[0]) % 10007, earlier[1] * later[1] % 10007
 
     digits = np.random.default_rng(size).integers(1, 10, (3, size))
@@ -158,7 +158,7 @@ def test_touched_bytes() -> None:
     x = np.zeros((64, 64), np.float32)
     assert touched_bytes(x) == touched_bytes(x.T) == touched_bytes(x[:, ::-1]) == 64 * 64 * 4
     assert touched_bytes(x[:, ::2]) == 64 * 64 * 4
-    assert touched_bytes(x[:, ::16]) == 64 * 4 * 32  # a sector each
+    assert touched_bytes(x[:, ::16]) == 64 * 4 * 32  # each takes a sector
     assert touched_bytes(np.broadcast_to(x[:1], (100, 64))) == 64 * 4
 
 
@@ -173,7 +173,7 @@ def test_peers_are_checked(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if peer != "numpy":
         pytest.importorskip("torch", reason="torch is not installed")
     case = Case((6, 40), axis=1, dtype="int32", result="int32", reverse=True)
-    if peer == "torch.compile":  # it takes seconds: its expression, uncompiled
+    if peer == "torch.compile":  # compiling takes seconds: run its expression uncompiled
         monkeypatch.setattr("cuscan.bench.torch_peer._compiled", run_expression)
     *_, (_, record) = measure(case, HOST, [peer])
     assert record["peers"][peer]["ratio"] > 0
@@ -203,7 +203,7 @@ FEATURES = [
 def test_torch_scans_what_cases_ask_for(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     peer = "torch.compile" if case.op == "linear_recurrence" else "torch"
-    if peer == "torch.compile":  # uncompiled, and so with the mode that needs no GPU
+    if peer == "torch.compile":  # uncompiled, in the mode that needs no GPU
         module = importlib.import_module("torch._higher_order_ops.associative_scan")
         generic = functools.partial(module.associative_scan, combine_mode="generic")
         monkeypatch.setattr(module, "associative_scan", generic)

@@ -87,7 +87,7 @@ def test_plans_are_those_of_the_real_calls(monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[Any] = []
     run = backends.run
     monkeypatch.setattr(backends, "run", lambda *call: asked.append(call) or run(*call))
-    monkeypatch.setattr(repeats, "repeat", lambda *call: (None, None))  # no call is like an earlier one
+    monkeypatch.setattr(repeats, "repeat", lambda *call: (None, None))  # no call resembles an earlier one
     for case in CASES:
         run_cuscan(case, make_buffers(case, HOST))()
         flags, operands, initial = asked.pop()
@@ -103,7 +103,7 @@ def test_plans_are_those_of_the_real_calls(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_planned_call_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even if a like one ran before: its arrays have no memory."""
+    """Not even after a similar call: its arrays have no memory."""
     case = Case((30,))
     run_cuscan(case, make_buffers(case, HOST))()
     with monkeypatch.context() as patch:
@@ -114,7 +114,7 @@ def test_a_planned_call_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(case, np, buffers) <= 1
     with pytest.raises(cuscan.ScanTypeError, match="op='xor' is defined on"):
         request_of(Case((30,), op="xor"))
-    run_cuscan(case, buffers)()  # whatever went wrong, calls run again
+    run_cuscan(case, buffers)()  # after any error, calls run again
     assert check(case, np, buffers) <= 1
 
 
@@ -132,7 +132,7 @@ def test_kernels_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kernel = describe_kernel(Case((2**22, 16), axis=1), H200)["kernel"]
     assert kernel["registers"] > 0 and kernel["spill_stores"] == kernel["spill_loads"] == 0
     (kept,) = (tmp_path / "resources").iterdir()
-    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".cubin"]  # compiled once for both
+    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".cubin"]  # compiled only once, for both
     kept.write_text('{"registers": 7}')
     assert describe_kernel(Case((2**22, 16), axis=1), H200)["kernel"]["registers"] == 7
 
@@ -158,7 +158,7 @@ def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sources) == len(types)
 
 
-@pytest.mark.full  # nvcc takes seconds for each
+@pytest.mark.full  # each takes nvcc seconds
 @pytest.mark.parametrize(
     "case",
     [Case((99,)), Case((1, 99), axis=1, dtype="bfloat16", op="max"), Case((99,), dtype="bool", result="int64"), BY_KEY],

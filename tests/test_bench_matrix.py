@@ -101,7 +101,7 @@ for line in sys.stdin.read().splitlines():
 def test_a_worker_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_command", lambda peers: [sys.executable, "-c", "import time; time.sleep(60)"])
     monkeypatch.setattr(worker, "STEP_SECONDS", 1)
-    long_name = Case((1,), call="x" * 200_000)  # more than a pipe holds
+    long_name = Case((1,), call="x" * 200_000)  # more than fits into a pipe
     (record,) = [record for step, record in worker.run([long_name], []) if step == "done"]
     assert record["error"] == "start: its process died or hung: no message"
 
@@ -123,7 +123,7 @@ def test_the_run_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert len(run("--cell", "int8", "--seconds", "0.01")) < 3
     assert len(run("--cell", "int8")) == 3
     assert len(run("--resume")) == 7
-    assert len(run("--resume")) == 7  # none is left
+    assert len(run("--resume")) == 7  # no cell is left
 
 
 def test_worker_process() -> None:
@@ -149,7 +149,7 @@ def test_cells_that_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     records = [{"group": "rows", "name": name, "code": "abc"} for name in ("a", "b")]
     store.merge(path, {}, "", [records[0], {**records[1], "error": "x"}, {**records[1], "name": "c", "code": "d"}])
-    store.merge(path, {}, "", [{"group": "rows", "name": "old"}])  # from before records had a code
+    store.merge(path, {}, "", [{"group": "rows", "name": "old"}])  # from the time before records had a code
     assert store.measured(path, "abc") == {("rows", "a"): records[0]}
 
 

@@ -43,7 +43,7 @@ def test_the_code_that_was_measured_is_named() -> None:
     assert tables.origins([one, other, {"group": "few", "commit": "a"}]) == "commit a: rows, few; commit b: axes"
     assert tables.origins([one, {**one, "commit": "b"}, one]) == "commit a: 2 of 3 rows; commit b: 1 of 3 rows"
     alike = [{**one, "code": "x"}, {**other, "code": "x"}, {"group": "few", "commit": "b", "code": "y"}]
-    assert tables.origins(alike[:2]) == "commit a"  # what changed between these commits is no code
+    assert tables.origins(alike[:2]) == "commit a"  # no code changed between these commits
     assert tables.origins(alike) == "commit a: rows, axes; commit b: few"
 
 
@@ -90,7 +90,7 @@ def test_small_axes_get_a_floor_in_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def synthetic(groups: Iterable[str] = MATRIX) -> list[dict[str, Any]]:
-    """A record for every cell of some groups, as a GPU might give it; the first of each misses what is required."""
+    """A plausible record of every cell of some groups; the first record of each group misses its requirement."""
     time = {**timing.Timing((10.0, 11.0, 12.0), 1).as_json(), "p99_us": 13.0}
     records = []
     for case in cases(groups, Scope(count=40)):
@@ -110,7 +110,7 @@ def synthetic(groups: Iterable[str] = MATRIX) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a README whose numbers are to be filled in."""
+    """A folder with a README that lacks its numbers."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     marks = "".join(f"{begin}old{end}\n" for begin, end in report.MARKERS.values())
     (tmp_path / "README.md").write_text(f"title\n{marks}tail\n")
@@ -121,7 +121,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(pages: Path, records: list[dict[str, Any]]) -> tuple[str, str]:
-    """The README and the page of benchmarks that the report makes of some records."""
+    """The README and the page of benchmarks that the report writes for some records."""
     facts = {"gpu": "Some GPU", "driver": "1.2", "torch": "9.9"}
     store.merge(pages / "some-gpu.json", facts, "python -m benchmarks", records)
     assert report.write() == 0

@@ -50,7 +50,7 @@ def test_seeds_come_from_the_commit() -> None:
     assert sample.seeds_of("abc") == sample.seeds_of("abc") != sample.seeds_of("abd")
     assert len(set(sample.seeds_of("abc"))) == 3
     begun = [{"group": "sample", "label": f"{seed:08x}/000", "commit": "abc"} for seed in (5, 7, 5)]
-    assert sample.seeds_seen([*begun, {"group": "rows", "label": ""}]) == [5, 7]  # seeds that were given
+    assert sample.seeds_seen([*begun, {"group": "rows", "label": ""}]) == [5, 7]  # seeds that were given explicitly
 
 
 def test_a_measurement_that_was_stopped_goes_on_with_all_seeds_of_its_commit() -> None:
@@ -109,10 +109,10 @@ def test_transposing_is_a_result_with_another_fast_axis() -> None:
     assert Case((8, 9), out=Layout(order=(1, 0))).transposing
     assert not Case((8, 9), view=Layout(order=(1, 0)), out=Layout(order=(1, 0))).transposing
     assert not Case((8, 1, 9), out=Layout(order=(1, 0, 2))).transposing
-    assert not Case((8, 9, 1), out=Layout(order=(0, 2, 1))).transposing  # no neighbours along an axis of size 1
+    assert not Case((8, 9, 1), out=Layout(order=(0, 2, 1))).transposing  # an axis of size 1 has no neighbours
 
 
-# ---- what they move --------------------------------------------------------------------------------------------------
+# ---- bytes that scans move -------------------------------------------------------------------------------------------
 
 
 def test_bytes_of_layouts_decays_and_flags() -> None:
@@ -128,7 +128,7 @@ def test_bytes_of_layouts_decays_and_flags() -> None:
     assert moved((10, 100), segments="reset", split="8 even", full_reset=True) == 1000 * 9
     assert moved((10, 100), segments="offsets", split="8 even") == 1000 * 8 + 9 * 4
     assert moved((10, 100), view=Layout(ahead=(0, 3), behind=(0, 5))) == 1000 * 8
-    assert moved((10, 100), view=Layout(steps=(1, 3))) == 1000 * (12 + 4)  # of each sector that is read all counts
+    assert moved((10, 100), view=Layout(steps=(1, 3))) == 1000 * (12 + 4)  # every sector that is read counts as a whole
     assert moved((10, 100), view=Layout(steps=(3, 1))) == 1000 * 8
     assert moved((1000,), dtype="uint8", masked=True, fresh=True) == 1000 * (1 + 1 + 8)
 
@@ -200,7 +200,7 @@ def test_the_copy_of_a_layout(view: Callable[[Any], Any], tmp_path: Path) -> Non
 
 
 def _planted(case: Case, buffers: Buffers) -> Callable[[], Any]:
-    """A scan whose last element is wrong: by one bit, or, as a tolerance forgives that, NaN."""
+    """A scan whose last element is wrong: by one bit or, where a tolerance allows for that, NaN."""
     run = run_cuscan(case, buffers)
 
     def wrong() -> Any:
@@ -261,13 +261,13 @@ def test_a_sample_from_the_command_to_the_pictures(tmp_path: Path, monkeypatch: 
     assert [record["label"] for record in first] == [f"{seed:08x}/{i:03d}" for seed in (5, 6) for i in range(7)]
     assert all(record["code"] and record["measured"] == "after other work" for record in first)
     assert f"--seed 5 --cell {first[3]['label']}:" in first[3]["command"]
-    assert run("--resume", "--against", "none") == first  # the same seeds, and nothing is left
+    assert run("--resume", "--against", "none") == first  # the same seeds; nothing is left to measure
     assert list(tmp_path.glob("*-sample.svg"))
     text = distribution.section(first)
     assert text.startswith("seed 5: 7 scans; seed 6: 7 scans.")
 
 
-# ---- what is said of a sample ----------------------------------------------------------------------------------------
+# ---- the report on a sample ------------------------------------------------------------------------------------------
 
 
 def record_of(value: float, seed: int = 5, **fields: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_no_timed_call_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_shapes, "_run", lambda case, *rest: made.append(case) or original(case, *rest))
     *_, (_, record) = measure(Case((9,), how="shapes", label="(B, T)"), HOST, [])
     warm, rest = made[: record["kernels"]], made[record["kernels"] :]
-    assert rest[:5] == rest[5:10] and len(rest) == 22  # new, the same again, filling, others
+    assert rest[:5] == rest[5:10] and len(rest) == 22  # new shapes, the same again, shapes that fill tables, others
     assert len({*warm, *rest}) == len(warm) + 5 + 7 + 5
 
 

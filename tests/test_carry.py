@@ -56,7 +56,7 @@ def test_chunks_give_the_whole(name: str, kind: str) -> None:
         *whole, behind = function(x, axis=axis, return_carry=True, **call)
         chunks, carry = in_chunks(function, (x,), cuts_of(rng, n), axis, **call)
         if name == "indices" and flags.get("reverse"):
-            whole, chunks = whole[:1], chunks[:1]  # positions: see below
+            whole, chunks = whole[:1], chunks[:1]  # positions are tested below
         same(tuple(chunks), tuple(whole))
         same(carry, behind)
 
@@ -114,7 +114,7 @@ def test_nowhere_stays_nowhere() -> None:
 
 
 def test_carries_of_floats_are_wider() -> None:
-    """2**24 + 1 is no float32: a carry that were one would lose every later 1."""
+    """float32 cannot represent 2**24 + 1: a carry of float32 would lose every later 1."""
     x = np.ones((1, 3), np.float32)
     carry: Any = np.array([2.0**24])
     for _ in range(5):

@@ -36,7 +36,7 @@ def check(rng: np.random.Generator, **more: Any) -> None:
     sample = draw_sample(rng, (1, 2, 4, 7))
     parts, whole = in_chunks(sample, **more), sample.whole()
     if sample.op in ("cummax", "cummin") and sample.keywords["reverse"]:
-        starts = [first for first, _ in sample.pieces]  # positions count from the begin of their chunk
+        starts = [first for first, _ in sample.pieces]  # positions count from the beginning of their chunk
         parts = [
             (value, np.where(index < 0, index, index + at)) for (value, index), at in zip(parts, starts, strict=True)
         ]
@@ -52,7 +52,7 @@ def test_chunks_give_the_whole(seed: int) -> None:
 
 
 class Stub(np.ndarray):
-    """An array of a GPU that is none, and what is asked of streams."""
+    """An array on an imaginary GPU, which records the requests made to streams."""
 
     log: ClassVar[list[str]] = []
 
@@ -66,7 +66,7 @@ class Stub(np.ndarray):
 
 
 class StubStream(contextlib.nullcontext):  # type: ignore[type-arg]
-    """A stream that does everything at once, and its own event."""
+    """A stream that does everything at once, and is its own event."""
 
     def __init__(self, non_blocking: bool) -> None:
         assert non_blocking

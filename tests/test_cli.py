@@ -25,7 +25,7 @@ ONE = ["bench", "--shape", "40x30"]
 
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure on the CPU, whatever the machine has."""
+    """Measure on the CPU, even if the machine has a GPU."""
     pytest.importorskip("rich", reason="rich is not installed")
     monkeypatch.setattr(find, "find_machine", Host)
     monkeypatch.setattr(environment, "devices", list)
@@ -188,7 +188,7 @@ class TestWarm:
 
     @pytest.fixture(autouse=True)
     def compiled(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        """The kernels that are compiled, and what tells of them."""
+        """The calls that compile kernels: configurations, architecture and progress function."""
         calls: list[Any] = []
 
         def compile_all(wanted: Iterable[Any], arch: int, progress: Callable[[int, int], None]) -> warming.Warmed:

@@ -23,7 +23,7 @@ import cuscan.dask  # noqa: E402
 
 
 def in_blocks(rng: np.random.Generator, sample: Sample) -> tuple[Any, ...]:
-    """The scan of Dask arrays, chunked as the pieces along the axis and anyhow along others."""
+    """The scan of Dask arrays. Their chunks are the pieces along the axis, and random along other axes."""
     shape = next(iter(sample.values.values())).shape
     chunks = tuple(
         tuple(end - first for first, end in sample.pieces) if i == sample.axis else int(rng.integers(1, max(n, 1) + 1))
@@ -53,7 +53,7 @@ def test_blocks_give_the_whole(seed: int) -> None:
 
 
 def test_carries_go_through_a_tree() -> None:
-    """Of 64 blocks the longest chain of totals, joins and scans is logarithmic."""
+    """For 64 blocks, the longest chain of totals, joins and scans is logarithmic."""
     result = cuscan.dask.scan(da.ones(64, chunks=1))
     graph = dict(result.__dask_graph__())
     depths: dict[Any, int] = {}
@@ -137,7 +137,7 @@ def test_worker_processes(cluster: Any) -> None:
 
 @pytest.mark.parametrize("numpy", [np.add, lambda earlier, later: earlier + later], ids=["ufunc", "lambda"])
 def test_operators_go_to_worker_processes(cluster: Any, numpy: Any) -> None:
-    """Many blocks share what is kept for their operator, though each task brings it."""
+    """Many blocks share what is stored for their operator, although each task brings a copy of it."""
     plus = cuscan.Operator("plus", "earlier + later", 0, numpy=numpy)
     found = cuscan.dask.scan(da.ones(60, chunks=2), plus)
     np.testing.assert_array_equal(found.compute(), np.arange(1, 61))
@@ -151,7 +151,7 @@ def _count_operators() -> int:
 
 
 def test_a_block_that_raises_in_a_worker(cluster: Any) -> None:
-    """Its error comes out, and the next call works."""
+    """The caller gets the worker's error, and the next call works."""
     x = da.ones(12, chunks=3)
     with pytest.raises(RuntimeError, match="this block is broken"):
         cuscan.dask.scan(x.map_blocks(_broken, dtype=float, meta=np.empty(0))).compute()
@@ -184,7 +184,7 @@ def test_what_is_on_the_host_goes_to_blocks_on_a_gpu(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.gpu
 def test_blocks_on_a_gpu() -> None:
-    """Their boundaries are made on the host."""
+    """The host computes their boundaries."""
     import cupy
 
     x = np.arange(1, 13, dtype=np.float32).reshape(2, 6)

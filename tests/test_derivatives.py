@@ -111,7 +111,7 @@ def test_pushforward_and_pullback(call: Call, beside: tuple[Array, ...]) -> None
 
 
 class Array2(np.ndarray):  # type: ignore[type-arg]
-    """An array that can be watched."""
+    """An array that can have weak references."""
 
 
 def test_a_tape_lets_go_of_what_nobody_reads() -> None:
@@ -138,12 +138,12 @@ def test_a_tape_lets_go_of_what_nobody_reads() -> None:
     del recorder, x, y, result
     made.clear(), alive.clear()
     assert tape.run([np.full(3, 2.0)])[0].tolist() == [31, 31, 31]
-    assert alive == [0, 1, 1, 1, 2]  # what is read, and the first of the pair
+    assert alive == [0, 1, 1, 1, 2]  # arrays that are still read, and the first of the pair
     assert not [ref for ref in made if ref() is not None]
 
 
 class Like:
-    """An array that is not kept."""
+    """The shape and dtype of an array that is not kept."""
 
     def __init__(self, array: Array) -> None:
         self.shape, self.dtype = array.shape, array.dtype

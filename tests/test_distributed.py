@@ -42,7 +42,7 @@ def test_shards_give_the_whole(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_carry_comes_in_and_goes_out(seed: int) -> None:
-    """As through one call on all shards, joined."""
+    """The results are those of one call on all shards, joined."""
     rng = np.random.default_rng(seed)
     for _ in range(60):
         sample = draw_sample(rng, SIZES)
@@ -82,7 +82,7 @@ def scan_shard_behind(sample: Sample, carry: Any, ranks: Any) -> tuple[Any, ...]
 
 
 def shards(values: Any, cuts: list[int], op: Any = "add", initial: Any = None, **arguments: Any) -> list[Any]:
-    """The first results of each shard of arrays of one dimension."""
+    """The first result of each shard, for arrays of one dimension."""
     flags = {name: arguments.pop(name) for name in Flags._fields if name in arguments}
     pieces = list(zip([0, *cuts], [*cuts, len(values[0])], strict=True))
 
@@ -116,7 +116,7 @@ def test_where_the_extra_element_goes() -> None:
     lengths = {
         (): [3, 2],
         ("reverse",): [2, 3],
-        ("exclusive",): [3, 2],  # no segments: what precedes the first, and then the inclusive results
+        ("exclusive",): [3, 2],  # no segments: what precedes the first element, then the inclusive results
         ("exclusive", "reset"): [2, 3],
         ("exclusive", "reset", "reverse"): [3, 2],
     }
@@ -139,7 +139,7 @@ def test_operators_of_users(example: Any, reverse: bool) -> None:
 
 
 def test_messages_of_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What NCCL would gather comes apart again; NumPy stands for CuPy, which has its functions."""
+    """Messages that NCCL would gather are taken apart again. NumPy stands in for CuPy, which has the same functions."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     from cuscan.distributed import cupy
 
@@ -167,7 +167,7 @@ def test_bools_are_added_as_bools() -> None:
 
 
 def test_carries_between_ranks_are_wide() -> None:
-    """2**24 + 1 is no float32: a carry that were one would lose every later 1."""
+    """float32 cannot represent 2**24 + 1: a carry of float32 would lose every later 1."""
     x = np.ones(8, np.float32)
     x[0] = 2**24
     assert shards((x,), [1, 2, 3, 4, 5, 6, 7])[-1][0] == 2**24 + 8  # 7 more, rounded once
@@ -179,7 +179,7 @@ def test_wrong_offsets_are_an_error() -> None:
 
 
 def test_a_wrong_order_of_ranks_is_noticed() -> None:
-    """The tests above can fail: pieces in another order than that of ranks are another sequence."""
+    """The tests above can fail: pieces in a different order than the ranks form another sequence."""
     sample = Sample("add", {"x": np.arange(6)}, {}, {"axis": 0, "reverse": False, "initial": None}, [(3, 6), (0, 3)])
     with pytest.raises(AssertionError):
         agree(on_threads(2, functools.partial(scan_shard, sample)), sample.whole(), 0)
@@ -212,7 +212,7 @@ def test_all_ranks_raise_the_same_error(other: dict[str, Any], message: str) -> 
 
 
 def test_a_mask_that_one_rank_cannot_place_is_the_same_error_on_all() -> None:
-    """Its length is that of two axes on rank 1 alone."""
+    """On rank 1 alone, the mask's length fits two axes."""
 
     def work(ranks: Any) -> str:
         x, mask = np.ones((3 + ranks.rank, 4)), np.ones(3 + ranks.rank, bool)
@@ -246,7 +246,7 @@ def test_what_is_missing() -> None:
 
 
 def gradients(torch: Any, sample: Sample, leaves: dict[str, Any], results: Any, weights: Any, second: Any) -> Any:
-    """First and second derivatives of a weighted sum of results, by every leaf."""
+    """First and second derivatives of a weighted sum of results with respect to every leaf."""
     first = torch.autograd.grad((results[0] * weights).sum(), list(leaves.values()), create_graph=True)
     pairs = zip(first, leaves, strict=True)
     slope = sum((gradient * second[name]).sum() for gradient, name in pairs)
@@ -275,7 +275,7 @@ def differentiate_shard(torch: Any, sample: Sample, weights: Any, second: Any, r
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_derivatives(seed: int) -> None:
-    """The sum of ranks' gradients of what they share, and their joined gradients of shards, are those of the whole."""
+    """Gradients of shared arrays, summed over ranks, and of shards, joined, are those of the whole."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng([seed, 1])
     for _ in range(15 if seed == 0 else 70):

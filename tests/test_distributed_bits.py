@@ -78,7 +78,7 @@ def test_exact_operators_have_the_bits_of_the_whole(axis: int) -> None:
 
 
 # ---- where the order allows the bits of the whole --------------------------------------------------------------------
-# On float64: carries of float32 are wider, and hide most of what differs.
+# In float64: carries of float32 are wider, and hide most differences.
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def small_units() -> Iterator[None]:
 
 
 def before_next(op: str, values: Any, axis: int) -> tuple[Any, ...]:
-    """What precedes the element behind the last one: the carry behind one neutral element more."""
+    """What would precede one more element: the carry out of the values and a neutral element."""
     shape = list(values[0].shape)
     shape[axis] = 1
     longer = [np.concatenate([v, np.full(shape, e, v.dtype)], axis) for v, e in zip(values, NEUTRAL[op], strict=True)]
@@ -99,7 +99,7 @@ def before_next(op: str, values: Any, axis: int) -> tuple[Any, ...]:
 
 
 def bits_differ(op: str, values: Any, axis: int, places: list[int]) -> int:
-    """Of results behind such sums of all shards before, one by one; in how many elements."""
+    """The number of elements that differ if sums of all earlier shards, one by one, precede the results."""
     whole, before, found = scan(op, values, axis), None, []
     for first, end in itertools.pairwise(places):
         part = cut(values, axis, first, end)
@@ -129,21 +129,21 @@ def test_contiguous_axes_allow_whole_sections(op: str, places: list[int]) -> Non
 
 @pytest.mark.parametrize("op", OPS)
 def test_contiguous_axes_allow_single_groups(op: str) -> None:
-    """Of more than three the order's tree is no fold from left to right."""
+    """With more than three shards, the tree of the order is no fold from left to right."""
     with small_units():
         assert bits_differ(op, draw(op, (8, 3 * GROUP), "float64"), 1, [i * GROUP for i in range(4)]) == 0
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_other_axes_allow_powers_of_two_of_units(op: str) -> None:
-    """Of more than four the order's tree is no fold from left to right."""
+    """With more than four shards, the tree of the order is no fold from left to right."""
     unit = COLUMNS.unit
     for size in (1, 2, 4):
         assert bits_differ(op, draw(op, (4 * size * unit, 9), "float64"), 0, [i * size * unit for i in range(5)]) == 0
 
 
 def test_other_cuts_have_other_bits() -> None:
-    """Else the tests above say nothing."""
+    """Otherwise the tests above would prove nothing."""
     unit = COLUMNS.unit
     assert bits_differ("add", draw("add", (6 * unit, 3), "float64"), 0, [0, 3 * unit, 6 * unit]) > 0
     with small_units():

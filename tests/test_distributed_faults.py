@@ -28,11 +28,11 @@ def scan(ranks: Any, op: Any = "add", **arrays: Any) -> Any:
 
 
 class Counted(ThreadRanks):
-    """Ranks that count what they exchange."""
+    """Ranks that record the sizes of their messages."""
 
     def __init__(self, ranks: ThreadRanks) -> None:
         super().__init__(ranks.rank, ranks._meeting)
-        self.messages: list[int] = []  # in bytes
+        self.messages: list[int] = []  # sizes in bytes
 
     def gather(self, arrays: Any) -> list[Any]:
         self.messages.append(sum(array.nbytes for array in arrays))
@@ -50,7 +50,7 @@ class Counted(ThreadRanks):
     ],
 )
 def test_one_exchange_of_carries(op: Any, beside: dict[str, Any], expected: list[int]) -> None:
-    """However long the shards are; what depends on other shards' places takes one more."""
+    """One exchange, however long the shards are; results that depend on the places of other shards take one more."""
 
     def work(ranks: Any) -> list[int]:
         counted = Counted(ranks)
@@ -61,7 +61,7 @@ def test_one_exchange_of_carries(op: Any, beside: dict[str, Any], expected: list
 
 
 def test_a_transport_that_fails() -> None:
-    """Its own error comes out, as of a communicator that was aborted; the next call of other ranks works."""
+    """The caller gets the transport's own error, as from an aborted communicator; a call on other ranks works."""
 
     class Aborted(ThreadRanks):
         def gather(self, arrays: Any) -> list[Any]:
@@ -86,7 +86,7 @@ def test_a_transport_that_fails() -> None:
     ],
 )
 def test_all_ranks_raise_the_same_error(own: dict[str, Any], message: str) -> None:
-    """See also test_distributed.py; here what stands beside x."""
+    """For the arrays beside x; test_distributed.py has more."""
 
     def work(ranks: Any) -> str:
         given = own if ranks.rank else {}
@@ -101,7 +101,7 @@ def test_all_ranks_raise_the_same_error(own: dict[str, Any], message: str) -> No
 
 
 def test_operators_of_users_have_headers() -> None:
-    """Their text is of several lines, and longer than a header."""
+    """Their text has several lines, and is longer than a header."""
     values = AFFINE.draw(np.random.default_rng(0), (5,))
     call = Call(Flags(AFFINE.operator()), tuple(f"x[{i}]" for i in range(len(values))))
     on_threads(2, lambda ranks: check_headers(call, values, ranks, XP, None))
@@ -140,17 +140,17 @@ def test_tensors_that_a_group_does_not_exchange(
 
 
 class Comm:
-    """A communicator of `cupyx.distributed` on GPU 1; arrays are NumPy's."""
+    """A communicator of `cupyx.distributed` on GPU 1, with NumPy arrays."""
 
     rank, _n_devices = 0, 2
     _comm = SimpleNamespace(device_id=lambda: 1)
 
     def all_gather(self, message: Any, whole: Any, count: int) -> None:
-        whole[0], whole[1] = message, np.frombuffer(b"op: add".ljust(count), np.uint8)  # the other one is as it should
+        whole[0], whole[1] = message, np.frombuffer(b"op: add".ljust(count), np.uint8)  # rank 1 is right
 
 
 def test_cupy_arrays_on_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error comes before anything is exchanged; with `validate` the others get it, too."""
+    """The error comes before any exchange; with `validate` the other ranks raise it, too."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     from cuscan.distributed import cupy
 

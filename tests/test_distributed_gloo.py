@@ -29,13 +29,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_ranks(pool: Any) -> None:
-    """One test, since processes take longer to start than everything else."""
+    """A single test, since starting processes takes longer than everything else."""
     for size in (1, 2, 3, 5):
         pool.run("random_scans", size, 0, 6)
     pool.run("every_dtype")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     texts = [text for text in blocks if "torch.distributed" in text]
-    assert len(texts) == len(blocks) - 2 == 6  # one is for CuPy, one for JAX
+    assert len(texts) == len(blocks) - 2 == 6  # one of the others is for CuPy, one for JAX
     pool.run("snippets", texts)
     pool.run("what_does_not_go_through_ranks")
     pool.run("chunks_in_shards")

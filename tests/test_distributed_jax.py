@@ -29,7 +29,7 @@ if len(jax.devices("cpu")) < 4:
 
 
 def mapped(function: Callable[..., Any], size: int, specs: Any, out: Any) -> Callable[..., Any]:
-    """A program for so many devices, along the axis "ranks" of their mesh."""
+    """A program for several devices, along the axis "ranks" of their mesh."""
     mesh = Mesh(np.array(jax.devices("cpu")[:size]), ("ranks",))
     return jax.jit(shard_map(function, mesh=mesh, in_specs=specs, out_specs=out))
 
@@ -39,7 +39,7 @@ def along(axis: int) -> PartitionSpec:
 
 
 def drawn(rng: np.random.Generator, size: int, dtypes: list[str]) -> Sample:
-    """A random scan whose axis is shared out evenly."""
+    """A random scan whose axis is divided evenly."""
     while True:
         sample = draw_sample(rng, [1], dtypes)
         shape = next(iter(sample.values.values())).shape
@@ -49,7 +49,7 @@ def drawn(rng: np.random.Generator, size: int, dtypes: list[str]) -> Sample:
 
 
 def in_shards(sample: Sample, size: int) -> tuple[Callable[..., Any], list[Array]]:
-    """The program of a scan in shards, and its arrays: values, what is beside them, perhaps an initial state."""
+    """The program of a scan in shards, and its arrays: values, arrays beside them, perhaps an initial state."""
     beside, keywords = list(sample.beside), dict(sample.keywords)
     spec = along(sample.axis)
     specs = [spec] * len(sample.values)
@@ -69,7 +69,7 @@ def in_shards(sample: Sample, size: int) -> tuple[Callable[..., Any], list[Array
 
 
 def check(sample: Sample, size: int) -> None:
-    """Results and gradients are those of the whole."""
+    """Results and gradients equal those of the whole."""
     program, arrays = in_shards(sample, size)
     expected = sample.whole(jnp.asarray)
     for one, other in zip(leaves(program(*arrays)), expected, strict=True):
@@ -111,7 +111,7 @@ WAYS = covering(itertools.product(SEGMENTS, [False, True]), each)
 
 
 def on_four(call: Callable[..., Any], x: Any, beside: dict[str, Any], **keywords: Any) -> Any:
-    """A call on four shards of the axis 1 of all arrays in x."""
+    """A call on four shards, along axis 1 of all arrays in x."""
     names = list(beside)
     specs = [{"offsets": PartitionSpec(), "keys": PartitionSpec("ranks")}.get(name, along(1)) for name in names]
 
@@ -150,7 +150,7 @@ def test_segments_across_borders(kind: str, reverse: bool) -> None:
     "kind, reverse", [*WAYS[:1], *(pytest.param(*way.values, marks=pytest.mark.full) for way in WAYS[1:])]
 )
 def test_a_carry_comes_in_and_goes_out(kind: str, reverse: bool) -> None:
-    """As through one call on all shards, joined; and it is the same on all ranks."""
+    """The results are those of one call on all shards, joined; the carry is the same on all ranks."""
     rng = np.random.default_rng(0)
     first, x = rng.integers(-4, 5, (2, 2, 12)).astype(np.float32)
     beside = {} if kind == "none" else {kind: SEGMENTS[kind]}
@@ -226,7 +226,7 @@ def test_batches_and_loops() -> None:
 
 
 def test_arrays_that_are_the_same_on_all_devices() -> None:
-    """NumPy's beside those of JAX, and an x of the program itself."""
+    """NumPy arrays beside JAX arrays, and an x that the program itself computes."""
     x, reset, keys = jnp.arange(8.0), np.array([False, True]), np.array([1, 2])
 
     def scans(x: Array) -> Any:
@@ -240,7 +240,7 @@ def test_arrays_that_are_the_same_on_all_devices() -> None:
 
 
 def test_two_axes_of_a_mesh() -> None:
-    """Rows on one, time on the other; or time on both."""
+    """Rows along one axis of the mesh, time along the other; or time along both."""
     mesh = Mesh(np.array(jax.devices("cpu")[:4]).reshape(2, 2), ("rows", "time"))
     x = jnp.arange(32.0).reshape(4, 8)
     for names, spec in (
@@ -253,7 +253,7 @@ def test_two_axes_of_a_mesh() -> None:
 
 
 def test_one_exchange() -> None:
-    """The carries of all ranks, once, however long the shards are; nothing of the size of x travels."""
+    """Ranks exchange their carries once, however long the shards are, and nothing of the size of x."""
     program = mapped(functools.partial(cuscan.distributed.cumsum, axis_name="ranks"), 4, along(1), along(1))
     text = program.lower(jnp.ones((2, 4000))).as_text()
     assert text.count("stablehlo.all_gather") == 1 and "all_reduce" not in text and "collective_permute" not in text

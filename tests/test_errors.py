@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def refused(kind, *texts, **call):
-    """The call raises `kind`, a ScanError, and the message holds every text."""
+    """The call raises `kind`, a ScanError, and the message contains every text."""
     x = call.pop("x", np.arange(6.0))
     with pytest.raises(kind) as caught:
         cuscan.scan(x, **call)
@@ -300,7 +300,7 @@ def test_out_between_the_elements_of_x_is_no_overlap():
     out = cuscan.scan(base[::2], out=base[1::2])
     assert out.tolist() == np.cumsum(np.arange(0, 20.0, 2)).tolist()
     words = np.arange(4, dtype="f4")
-    bits = cuscan.scan(words, "max", out=words.view("i4"), dtype="int32")  # x itself, in another dtype of its size
+    bits = cuscan.scan(words, "max", out=words.view("i4"), dtype="int32")  # x's memory, in another dtype of its size
     assert bits.tolist() == [0, 1, 2, 3]
 
 
@@ -391,7 +391,7 @@ def test_an_error_leaves_out_as_it_was():
 
 
 class Stranger:
-    """An array of a library that cuscan does not know."""
+    """An array of an unknown library."""
 
     def __init__(self, array):
         self.array = array
@@ -408,7 +408,7 @@ class Stranger:
 
 
 class Elsewhere:
-    """Claims a device in DLPack's terms; nobody may ask for its memory."""
+    """An array that claims a device in DLPack's terms; no code may ask for its memory."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -459,7 +459,7 @@ def test_whether_memory_is_read_only_is_heard_from_its_capsule():
 
 
 class Unreadable(Stranger):
-    """Refuses in its own words."""
+    """An array that refuses with an error of its own."""
 
     def __dlpack__(self, **keywords):
         raise BufferError("not today")
@@ -540,7 +540,7 @@ MAKERS = {"numpy": "np.asarray", "torch": "torch.as_tensor", "jax.numpy": "jax.n
 @pytest.mark.parametrize("other", ["list", *MAKERS])
 @pytest.mark.parametrize("name", ["mask", "reset", "keys", "offsets", "a"])
 def test_what_an_error_says_of_another_library_works(library, other, name):
-    """Arrays beside those of a library: as they are, or made as the error says."""
+    """Arrays beside those of a library: accepted as they are, or converted as the error says."""
     needed = {library, other} - {"list", "numpy"}
     modules = {key: pytest.importorskip(key, reason=f"{key} is not installed") for key in needed}
     names = {"np": np, "torch": modules.get("torch"), "jnp": modules.get("jax.numpy"), "jax": sys.modules.get("jax")}
@@ -707,7 +707,7 @@ def test_packages_ask_for_the_same_versions():
 
 
 def test_ci_runs_what_is_installed_there_alone():
-    """Type checkers read a user's file, and NVRTC 13 stands beside CuPy for CUDA 12."""
+    """Type checkers read a user's file; NVRTC 13 is installed beside CuPy for CUDA 12."""
     script = (ROOT / ".ci" / "run").read_text()
     for package, test in (
         ("'.[lint]'", "pytest tests/test_typing.py"),
@@ -718,7 +718,7 @@ def test_ci_runs_what_is_installed_there_alone():
 
 
 def test_ci_installs_the_oldest_versions_of_all():
-    """Its packages are those of the table, by the sed command of `.ci/run`; but JAX's oldest wants a later NumPy."""
+    """The sed command of `.ci/run` selects the table's packages; only JAX's oldest version needs a later NumPy."""
     script = (ROOT / ".ci" / "run").read_text()
     command = re.search(r"^oldest\(\) \{.*?^\}", script, re.MULTILINE | re.DOTALL)
     assert command and "mapfile -t packages < <(oldest)" in script
@@ -731,7 +731,7 @@ def test_ci_installs_the_oldest_versions_of_all():
     assert shown.stdout.split() == [f"{name}=={version}.*" for name, version in versions.items()]
 
 
-# ---- out chooses the dtype, within reason --------------------------------------------------------------
+# ---- out selects the dtype, within limits --------------------------------------------------------------
 
 
 def test_out_does_not_lose_the_kind_of_x_without_a_word():

@@ -74,7 +74,7 @@ def test_a_total_takes_what_has_no_part_in_results():
 
 @pytest.mark.parametrize("name", [*SPELLED, "total"])
 def test_what_is_spelled_out_is_taken(name):
-    """Every keyword at its default, and no other."""
+    """Every keyword, at its default, and no other keyword."""
     function = getattr(cuscan, name)
     parameters = inspect.signature(function).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -97,7 +97,7 @@ def test_flattened_arrays_take_what_they_took():
     assert out.tolist() == [3, 3, 7, 7, 12, 21]
     assert cuscan.cumsum(X, None, reset=mask).tolist() == [3, 4, 4, 5, 5, 9]
     assert cuscan.cumsum(X, None, keys=X, offsets=None).tolist() == [3, 1, 4, 1, 5, 9]
-    assert cuscan.cumsum(X.T, None).tolist() == [3, 4, 5, 10, 14, 23]  # C order, as NumPy
+    assert cuscan.cumsum(X.T, None).tolist() == [3, 4, 5, 10, 14, 23]  # C order, as in NumPy
     assert cuscan.cumsum(np.array(5), None).tolist() == [5]
     values, places = cuscan.cummax(X, None, return_indices=True)
     assert (values.tolist(), places.tolist()) == ([3, 3, 4, 4, 5, 9], [0, 0, 2, 2, 4, 5])

@@ -56,7 +56,7 @@ def test_chunks_give_the_whole(name, shape, call):
 
 @both_libraries
 def test_a_captured_chunk_goes_on_with_what_it_handed_out(name):
-    """The graph's own carry is copied to where it comes in, so that each replay takes the next chunk."""
+    """The graph copies its outgoing carry to the incoming one, so that each replay takes the next chunk."""
     library, stream = need(name), need(name).stream()
     data = numbers((3, 50_000), "int32")
     chunk, carry = library.device(data[:, :10_000].copy()), library.device(np.zeros(3, np.int64))

@@ -214,7 +214,7 @@ def test_nccl_of_cupy() -> None:
 
 
 def scan_on_own_gpu(rank: int, pipe: Any) -> None:
-    """What a rank of CuPy does; it answers with its error."""
+    """The work of a rank with CuPy; it returns its error."""
     import traceback
 
     import cupy

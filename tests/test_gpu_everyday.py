@@ -28,7 +28,7 @@ OTHER_NAMES = {
 
 
 def shown(function, *arguments, **keywords):
-    """What an error says."""
+    """The text of the error that a call raises."""
     with pytest.raises((ScanTypeError, ScanValueError)) as caught:
         function(*arguments, **keywords)
     return str(caught.value)
@@ -76,7 +76,7 @@ def test_initial_may_be_an_array_without_dimensions(name):
 @both_libraries
 @pytest.mark.parametrize("flags", ["mask", "reset"])
 def test_flags_of_one_dimension(name, flags):
-    """Along the scanned axis or the last, by their length; where it is that of both, an error has both spellings."""
+    """Their length selects the scanned axis or the last; where it fits both, an error shows both spellings."""
     for axis, length in ((0, 40), (0, 70), (1, 70)):
         some = np.random.default_rng(length).random(length) < 0.4
         wide = some[:, None] if length == 40 else some
@@ -98,7 +98,7 @@ def test_errors_say_what_to_do_and_name_the_function(name):
 
 @both_libraries
 def test_what_errors_say_of_arrays_elsewhere_works(name):
-    """A list, an array of NumPy, a tensor on the CPU: as the error says, they are a mask beside x on the GPU."""
+    """A list, a NumPy array, a tensor on the CPU: converted as the error says, each is a mask beside x on the GPU."""
     library, kept = need(name), np.random.default_rng(0).random(70) < 0.5
     (expected,) = check_call(name, Call(cuscan.cumsum, (X,), {"mask": kept}))
     x = library.device(X)
@@ -140,7 +140,7 @@ def test_samples_of_an_operator_may_be_on_a_gpu(name):
 
 @both_libraries
 def test_an_operator_that_was_pickled(name, monkeypatch):
-    """It has the same bits as the one that went away, and by an equal one no kernel is compiled anew."""
+    """It gives the same bits as the original, and an equal operator compiles no kernel again."""
     op = cuscan.Operator("modular", "earlier * later % 1009", 1, numpy=np.multiply)
     x = need(name).device(np.arange(1, 4000, dtype=np.int64) % 1009)
     before, sent = cuscan.scan(x, op), pickle.dumps(op)

@@ -72,13 +72,13 @@ def small() -> Iterator[None]:
 
 
 def in_turn(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
-    """Test parameters by name, each with a library, one library after the other."""
+    """Test parameters by name; the libraries take turns."""
     libraries = itertools.cycle(LIBRARIES)
     return [pytest.param(next(libraries), *case, id=name) for name, case in cases.items()]
 
 
 def through_some_ways(features: dict[str, Feature], each: int = 1) -> dict[str, tuple[Feature, str]]:
-    """Every feature through `each` of the ways, other ones for the next feature."""
+    """Every feature through `each` of the ways; the next feature takes the next ones."""
     ways = itertools.cycle(WAYS)
     return {
         f"{name}-{kind}": (feature, kind) for name, feature in features.items() for kind in itertools.islice(ways, each)
@@ -87,7 +87,7 @@ def through_some_ways(features: dict[str, Feature], each: int = 1) -> dict[str, 
 
 # ---- every feature ----------------------------------------------------------------------------------------
 
-# A feature takes every other way, and the next one the ways between.
+# A feature takes every other way, the next feature those between.
 THROUGH_KERNELS = {
     f"{name}-{kind}": (feature, kind)
     for number, (name, feature) in enumerate(FEATURES.items())
@@ -177,10 +177,10 @@ def test_the_bits_of_the_twin(name, feature, kind):
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name, feature, kind", in_turn(LOGS))
 def test_log_sums_are_close_to_exact_ones(name, feature, kind):
-    """Within eps (|exact| + 2.5 depth), see tests/test_log_and_nan.py; a result of 16 bits is rounded once more."""
+    """Within eps (|exact| + 2.5 depth), see tests/test_log_and_nan.py; 16-bit results are rounded once more."""
     library, call = need(name), call_for(feature, kind)
     [got] = map(values, call.placed(Placement(library.device))())
-    wide = got.dtype == np.float64  # its exact sums are the twin's, which has errors of its own
+    wide = got.dtype == np.float64  # the twin's sums count as exact, but have errors of their own
     exact = values(Call(call.function, call.arguments, {**call.keywords, "dtype": "float64"}).expected(library)[0])
     assert_close_logs(got, exact, 2 if wide else 1)
 
@@ -214,7 +214,7 @@ def test_units_of_their_real_size(name, feature, kind):
     ),
 )
 def test_long_chains(name, feature):
-    unit = 32  # of the widest
+    unit = 32  # for the widest type
     call = feature((1100 * 8 * unit + 5,), 0, 0)
     assert cuda.make_plan(call.request(), cuda._target(0)).config.levels == 3
     check_call(name, call)
@@ -225,7 +225,7 @@ def test_long_chains(name, feature):
 
 
 def scanned_intervals(begins: np.ndarray) -> np.ndarray:
-    """The scan of [0, 1), [1, 2), ... with segments that begin at these places."""
+    """The scan of [0, 1), [1, 2), ... where segments begin at these places."""
     n = begins.size
     first = np.maximum.accumulate(np.where(begins, np.arange(n), 0))
     return intervals(first, np.arange(1, n + 1))
@@ -292,7 +292,7 @@ def test_segments_of_any_layout(name, shape, axis):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("place", [0, 300_000, 1_000_000])
 def test_skewed_lengths(name, reverse, place):
-    """One segment of 2^20 elements among a million others, most of them empty."""
+    """One segment of 2^20 elements among a million others, most of which are empty."""
     rng = np.random.default_rng(2)
     lengths = np.where(rng.random(1_000_001) < 0.9, 0, rng.integers(0, 4, 1_000_001))
     lengths[place] = 2**20 + 5
@@ -324,11 +324,11 @@ def test_lengths_become_cu_seqlens_in_one_call(name):
     np.testing.assert_array_equal(positions, np.arange(got[-1]) - np.repeat(got[:-1], lengths))
 
 
-# ---- offsets that are none ----------------------------------------------------------------------------------
+# ---- invalid offsets ----------------------------------------------------------------------------------------
 
 
 def garbage(n: int) -> dict[str, np.ndarray]:
-    """Arrays of offsets that no checked call would take."""
+    """Arrays of offsets that a checked call would reject."""
     rng = np.random.default_rng(4)
     limits = np.iinfo(np.int64)
     return {
@@ -353,7 +353,7 @@ def garbage(n: int) -> dict[str, np.ndarray]:
 )
 @pytest.mark.usefixtures("small")
 def test_whatever_offsets_hold_nothing_is_touched_outside(name, shape, axis, reverse):
-    """Every result is of a run of elements that ends with its own, and the memory around the arrays keeps its bytes."""
+    """Every result combines a run of elements that ends with its own; the memory around the arrays does not change."""
     library, n, margin = need(name), shape[axis], 512
     along = [-1 if a == axis else 1 for a in range(len(shape))]
     place = np.arange(n)[:: -1 if reverse else 1].reshape(along)
@@ -373,7 +373,7 @@ def test_whatever_offsets_hold_nothing_is_touched_outside(name, shape, axis, rev
         np.testing.assert_array_equal(to_numpy(offsets), around, what)
         got = after[1, margin:-margin].reshape(shape)
         assert (got >> np.uint64(32) == place + 1).all() and (got & np.uint64(2**32 - 1) <= place).all(), what
-    check_call(name, FEATURES["offsets"](shape, axis, 0))  # and nothing of that stays
+    check_call(name, FEATURES["offsets"](shape, axis, 0))  # the next call works
 
 
 @pytest.mark.usefixtures("small")
@@ -386,7 +386,7 @@ def test_offsets_in_order_that_reach_beyond_the_axis(name, reverse):
         wild = np.concatenate([[low] * 40, inside, [high] * 40])
         got = cuscan.scan(library.device(x), offsets=library.device(wild), reverse=reverse)
         assert_same(got, cuscan.scan(library.host(x), offsets=library.host(inside), reverse=reverse))
-    for some in (inside[1000 // 40 :], inside[:-20]):  # the ends are boundaries without being said
+    for some in (inside[1000 // 40 :], inside[:-20]):  # the ends are boundaries even if offsets omit them
         whole = np.concatenate([[0], some, [3000]])
         got = cuscan.scan(library.device(x), offsets=library.device(some), reverse=reverse)
         assert_same(got, cuscan.scan(library.host(x), offsets=library.host(whole), reverse=reverse))
@@ -474,7 +474,7 @@ def test_the_latest_of_ties_are_those_of_torch(function, dtype, shape, axis):
 
 
 def test_positions_beyond_the_first_of_all():
-    """Of an array that falls, the first; of one that rises, each its own."""
+    """The first position for a falling array; each element's own position for a rising one."""
     n = 3_000_000
     falling = need("cupy").device(np.arange(n, 0, -1, np.int32))
     for array, expected in ((falling, np.zeros(n, np.int64)), (falling[::-1], np.arange(n))):
@@ -486,7 +486,7 @@ def test_positions_beyond_the_first_of_all():
 
 
 def with_outs(kind: str) -> Iterator[Call]:
-    """Calls that put several results where they are wanted."""
+    """Calls with `out` for several results."""
     call = call_for(FEATURES["positions"], kind)
     shape = call.arguments[0].shape
     out = strided(np.zeros(shape, np.float32)), np.zeros(shape, np.int64)
@@ -498,7 +498,7 @@ def with_outs(kind: str) -> Iterator[Call]:
 
 
 def in_place(kind: str) -> Iterator[Call]:
-    """Calls whose results take the place of what they read."""
+    """Calls whose results replace their inputs."""
 
     def turned(feature: str, out: Callable[[Any], Any], **keywords: Any) -> Call:
         call = call_for(FEATURES[feature], kind)
@@ -544,7 +544,7 @@ def test_fields_that_are_broadcast_and_converted(name):
     "dtype, reverse", [("float16", True), ("bfloat16", False), ("float32", True), ("complex64", False)]
 )
 def test_chunk_by_chunk_is_the_whole(name, dtype, reverse):
-    """Whole numbers, of which no state is rounded: any association gives the same."""
+    """Whole numbers, so that no state is rounded: every association gives the same result."""
     rng, n, library = np.random.default_rng(7), 30_000, need(name)
     a, b = rng.choice([-1, 0, 1], (3, n), p=[0.45, 0.1, 0.45]), rng.integers(-4, 5, (3, n))
     a, b = a.astype(numpy_dtype(dtype)), b.astype(numpy_dtype(dtype))
@@ -576,7 +576,7 @@ def test_an_empty_chunk_hands_the_carry_on(name):
             h, last = cuscan.linear_recurrence(0.5, b, axis=1, initial=initial, return_last=True)
             assert tuple(h.shape) == (2, 0, 3) and values(last).dtype == state
             np.testing.assert_array_equal(values(last), expected)
-    thin = library.device(np.array([[1.5], [2.5]], np.float32))  # broadcast to the other axes
+    thin = library.device(np.array([[1.5], [2.5]], np.float32))  # it is broadcast along the other axes
     _, last = cuscan.linear_recurrence(
         0.5, library.device(np.empty((2, 0, 3), np.float32)), axis=1, initial=thin, return_last=True
     )
@@ -664,7 +664,7 @@ def test_log_sums_of_many_equal_terms(name, value):
     assert_close_logs(got, np.float64(x[0]) + np.log(np.arange(1, n + 1)), 1)
 
 
-# ---- operators of the user --------------------------------------------------------------------------------------
+# ---- user operators ---------------------------------------------------------------------------------------------
 
 
 @both_libraries
@@ -791,7 +791,7 @@ def test_jax_arrays_in_every_place():
 
 # ---- streams and graphs -------------------------------------------------------------------------------------------
 
-# Calls that a program makes again and again, with other arrays; what they keep between units is of 4 to 32 bytes.
+# Calls that a program repeats with other arrays. Their carries from unit to unit take 4 to 32 bytes.
 _REPEATED: dict[str, tuple[Feature, tuple[int, ...], int]] = {
     "offsets": (FEATURES["offsets, all flags"], (100_000,), 0),
     "offsets of columns": (FEATURES["offsets"], (3000, 6), 0),
@@ -808,7 +808,7 @@ FREQUENT = {name: feature(shape, axis, 0) for name, (feature, shape, axis) in _R
 
 
 def several(what: str, count: int) -> list[Call]:
-    """A call with other arrays, of the same shapes."""
+    """Calls that differ only in their arrays, which have the same shapes."""
     feature, shape, axis = _REPEATED[what]
     calls = [feature(shape, axis, seed) for seed in range(count)]
     first = calls[0].keywords.get("initial")
@@ -858,7 +858,7 @@ def test_replays_with_other_arrays(name, what):
 
 @both_libraries
 def test_a_graph_writes_nothing_but_its_results(name):
-    """What a call needs for its own use while a graph is captured is not handed to others."""
+    """Memory that a captured call uses internally is not given to other arrays."""
     library = need(name)
     b = numbers((60_000,))
     x, stream = library.device(b), library.stream()
@@ -882,7 +882,7 @@ def test_nothing_waits_for_the_device(name, what):
     library, [call] = need(name), several(what, 1)
     stream, run = library.stream(), call.placed(Placement(library.device))
     with library.on(stream):
-        run()  # compiled, and with its workspace
+        run()  # so that the kernel is compiled and has its workspace
     hold(0, library.handle(stream))
     library.synchronize()
     hold(100, library.handle(stream))
@@ -913,7 +913,7 @@ def test_validate_waits(name):
 
 @frequent
 def test_work_goes_to_the_current_stream(name, what):
-    """All arrays come from work on the stream before: on any other stream the call would see the old ones."""
+    """Earlier work on the stream fills all arrays: on any other stream the call would see the old ones."""
     library, (old, new) = need(name), several(what, 2)
     target, source = Placement(library.device), Placement(library.device)
     run = old.placed(target)
@@ -971,7 +971,7 @@ def test_a_second_call_is_a_lookup(name, what, monkeypatch):
 
 
 def rows_of(length: int, what: str, library: Any) -> tuple[Any, ...]:
-    """The arrays of 4096 rows, and a function of them."""
+    """The arrays of 4096 rows, and a function of these arrays."""
     rng = np.random.default_rng(14)
     x = rng.standard_normal((4096, length), np.float32)
     if what == "reset":
@@ -1004,7 +1004,7 @@ def test_a_row_does_not_notice_the_other_rows(what, length):
             for one, other in zip(got, batch, strict=True)
         )
 
-    for row in (0, 1, 76, 4095):  # alone, as an array of one dimension
+    for row in (0, 1, 76, 4095):  # each alone, as an array of one dimension
         alone = function(*(array[row].copy() for array in arrays))
         assert same(tuple(part.reshape(1, -1) if part.ndim else part.reshape(1) for part in alone), slice(row, row + 1))
     for first, count in ((0, 1), (1, 2), (100, 77), (4000, 96)):

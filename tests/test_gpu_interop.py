@@ -68,7 +68,7 @@ def test_both_libraries_work_on_one_memory(torch):
     assert isinstance(cuscan.scan(tensor, reverse=True), torch.Tensor)
     assert isinstance(cuscan.scan(array, reverse=True), cupy.ndarray)
     cupy.cuda.runtime.deviceSynchronize()
-    assert cuscan.scan(tensor, reverse=True, out=tensor) is tensor  # and so the memory of all three
+    assert cuscan.scan(tensor, reverse=True, out=tensor) is tensor  # all three share this memory
     torch.cuda.synchronize()
     assert_same(array, expected)
     assert_same(again, expected)
@@ -157,11 +157,11 @@ def test_bfloat16_goes_both_ways_through_dlpack(torch):
     np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
 
 
-# ---- libraries that cuscan does not know --------------------------------------------------------------------
+# ---- unknown libraries --------------------------------------------------------------------------------------
 
 
 class DLPackStranger:
-    """An array with DLPack's two methods, and nothing else."""
+    """An array with the two methods of DLPack, and nothing else."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -195,7 +195,7 @@ def test_strangers_give_cupy_arrays(stranger):
 
 
 class StandardStranger(DLPackStranger):
-    """An array of a library with the array API standard, which is its own namespace."""
+    """An array of a library with the array API standard; the array is its own namespace."""
 
     def __array_namespace__(self, **keywords: Any) -> Any:
         return StandardStranger
@@ -220,7 +220,7 @@ def test_arrays_of_the_standard_come_back_as_what_they_were():
 
 
 class SilentStranger(DLPackStranger):
-    """Of the days before DLPack said whether memory may be written."""
+    """An array from before DLPack said whether memory may be written."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any:
         return self._array.__dlpack__(stream=stream)
@@ -252,7 +252,7 @@ def test_jax_arrays(jax):
         got = cuscan.scan(x, axis=axis, mask=mask, reverse=True)
         assert isinstance(got, jax.Array) and got.device == x.device
         assert_same(got, cuscan.scan(host, axis=axis, mask=kept, reverse=True))
-    computed = cuscan.scan(x * 2 + 1)  # JAX may still be at work on it
+    computed = cuscan.scan(x * 2 + 1)  # JAX may still be computing it
     assert_same(computed, cuscan.scan(host * np.float32(2) + 1))
 
 

@@ -45,7 +45,7 @@ SHAPES = [(6, 9), (300, 1000), (3, 70_000), (40_000, 5)]
 
 
 def assert_like(got: Any, expected: Any, *, exact: bool = True) -> None:
-    """The same bits as NumPy's, in JAX's dtypes; or nearly, where the operator is not exact."""
+    """NumPy's bits in JAX's dtypes, or nearly, where the operator is not exact."""
     for one, other in zip(leaves(got), leaves(expected), strict=True):
         assert isinstance(one, jax.Array) and {d.platform for d in one.devices()} == {"gpu"}
         if exact:
@@ -84,7 +84,7 @@ def test_a_number_that_a_program_computes(name: str) -> None:
     if not isinstance(start, bool):
         got = jax.vmap(scan, (None, 0))(jnp.asarray(x), jnp.asarray([start, start + 1]))
         assert_like([part[1] for part in leaves(got)], scan(x, start + 1), exact="logaddexp" not in name)
-    if isinstance(start, float) and name not in ("fields", "total of a recurrence"):  # whose first results have none
+    if isinstance(start, float) and name not in ("fields", "total of a recurrence"):  # theirs have none
         one, other = (jax.grad(lambda i, f=f: leaves(f(x, i))[0].sum())(start) for f in (scan, program))
         assert one != 0
         np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -140,7 +140,7 @@ def test_results_are_xla_s_memory_and_the_scan_waits_for_nothing() -> None:
 
 
 def test_slices_begin_anywhere() -> None:
-    """XLA's programs take no memory that is not aligned to 16 bytes, whatever they do with it; slices they copy."""
+    """XLA programs only take memory that is aligned to 16 bytes; they copy slices."""
     base = cupy.arange(4099, dtype=np.float32) % 7
     whole, host = jnp.from_dlpack(base), cupy.asnumpy(base)
     for start in range(4):
@@ -198,7 +198,7 @@ def test_offsets_are_validated_where_the_user_asks() -> None:
     assert checked(x, jnp.array([0, 30, 40]))[-1] == 10
     with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="offsets must begin with 0"):
         jax.block_until_ready(checked(x, wrong))
-    assert checked(x, jnp.array([0, 30, 40]))[-1] == 10  # and the next call works
+    assert checked(x, jnp.array([0, 30, 40]))[-1] == 10  # the next call works
 
 
 def test_operators_that_do_not_compile() -> None:

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.gpu
 
 MANY = 2**32  # elements
 PIECE = 2**28
-PERIOD = 1024  # from a one to the next, in arrays of float32
+PERIOD = 1024  # distance between ones, in arrays of float32
 
 
 @pytest.fixture
 def room() -> Iterator[Callable[[int], None]]:
-    """Call it with the bytes that a test needs: it skips where there are fewer."""
+    """A function that skips the test if fewer bytes are free than it is called with."""
 
     def need_bytes(nbytes: int) -> None:
         gc.collect()
@@ -39,7 +39,7 @@ def room() -> Iterator[Callable[[int], None]]:
 
 
 def pieces(array: Any) -> Iterator[tuple[int, Any]]:
-    """Successive parts of a flat array, and where they begin."""
+    """Successive parts of a flat array, each with its start."""
     for start in range(0, array.size, PIECE):
         yield start, array[start : start + PIECE]
 
@@ -52,7 +52,7 @@ def filled(shape: tuple[int, ...], dtype: type, value: int) -> Any:
 
 
 def assert_counts(flat: Any, first: int, step: int) -> None:
-    """A flat int8 array holds first, first + step, first + 2 step, ... modulo 256."""
+    """A flat int8 array contains first, first + step, first + 2 step, ... modulo 256."""
     for start, piece in pieces(flat):
         expected = (first + step * (start + np.arange(256, dtype=np.int64))).astype(np.int8)
         assert_repeats(piece, cupy.asarray(expected), start)
@@ -102,7 +102,7 @@ def test_columns_of_bytes(room, shape):
     out = cuscan.scan(x, axis=0, dtype="int8")
     if width == 2:
         for column in (0, 1):
-            for start in range(0, length, PIECE):  # a copy of a piece of the column at a time
+            for start in range(0, length, PIECE):  # copies one piece of the column at a time
                 assert_counts(out[start : start + PIECE, column].copy(), start + 1, 1)
     else:
         expected = cupy.arange(1, length + 1).astype(np.int8)[:, None]
@@ -134,7 +134,7 @@ def test_a_torch_tensor_of_bytes(room):
 
 
 def with_ones(n: int) -> Any:
-    """A float32 array of zeros, and of a one at every multiple of PERIOD: sums stay below 2^24, so they are exact."""
+    """A float32 array of zeros, with a one at every multiple of PERIOD: sums stay below 2^24, so they are exact."""
     x = filled((n,), np.float32, 0)
     for _, piece in pieces(x):
         piece[::PERIOD] = 1
@@ -142,7 +142,7 @@ def with_ones(n: int) -> Any:
 
 
 def assert_ones_before(out: Any, count: Callable[[Any], Any]) -> None:
-    """Element i is `count` of the number of its period; the elements of a period are all the same."""
+    """Each element is `count` of the number of its period; so all elements of a period are equal."""
     for start, piece in pieces(out):
         times, rest = divmod(piece.size, PERIOD)
         expected = count(start // PERIOD + cupy.arange(times + 1)).astype(np.float32)
@@ -163,9 +163,7 @@ def test_one_row_of_float32_backwards_in_place(room):
     room(4 * n + 2 * PIECE)
     x = with_ones(n)
     ones = -(-n // PERIOD)
-    cuscan.scan(
-        x, reverse=True, exclusive=True, initial=5, out=x
-    )  # exclusive: the one of the own period is at its start
+    cuscan.scan(x, reverse=True, exclusive=True, initial=5, out=x)  # exclusive: the one of a period is at its start
     assert_ones_before(x, lambda period: 5 + ones - 1 - period)
 
 
@@ -173,7 +171,7 @@ def test_a_view_that_reaches_beyond_2_32_elements(room):
     n = MANY + 2**20
     room(4 * n + PIECE)
     x = with_ones(n)
-    far = x[:: 4 * PERIOD]  # a million elements, each a one
+    far = x[:: 4 * PERIOD]  # a million elements, all of them ones
     assert bool((cuscan.scan(far) == cupy.arange(1, far.size + 1)).all())
     back = cuscan.scan(x[::-1][: 2**21 + 5])
     expected = cupy.cumsum(x[-(2**21 + 5) :][::-1].astype(np.float64))
@@ -188,7 +186,7 @@ def test_the_error_stays_small_over_2_31_elements(room, reverse):
     x = cupy.empty((n,), np.float32)
 
     def integers(start: int, size: int) -> Any:
-        """Of both signs and 20 bits, in scan order, without a pattern that float32 would be kind to."""
+        """Integers of both signs and 20 bits, in scan order, without a pattern that would suit float32."""
         mixed = (start + cupy.arange(size, dtype=np.int64)) * 2654435761 % 4294967291
         return mixed * 40503 % 2097143 - 1048571
 

@@ -64,7 +64,7 @@ def compiled(request):
 
 
 def assert_intervals(shape: tuple[int, ...], axis: int, flags: tuple[bool, ...], rounds: int = 1) -> None:
-    """The scan of intervals along an axis is what `Example` says, in CuPy."""
+    """A scan of intervals along an axis in CuPy equals the one that `Example` predicts."""
     reverse, exclusive, masked, initial = flags
     mask = np.random.default_rng(1).random(shape) < 0.8 if masked else None
     example = Example(shape, axis, reverse=reverse, mask=mask, initial=initial)
@@ -185,7 +185,7 @@ def test_permuted_columns_and_columns_of_many_matrices(length):
     batch = gpu_bits(cuscan.scan(x, axis=0))
     order = cupy.asarray(np.random.default_rng(4).permutation(500))
     assert bool((gpu_bits(cuscan.scan(x[:, order].copy(), axis=0)) == batch[:, order]).all())
-    into = cupy.empty((length, 1000), np.float32)[:, ::2]  # a result whose rows are not dense
+    into = cupy.empty((length, 1000), np.float32)[:, ::2]  # the rows of this result are not dense
     assert bool((cuscan.scan(x, axis=0, out=into).copy().view(np.uint32) == batch).all())
     matrices = x.reshape(length, 10, 50).transpose(1, 0, 2).copy()
     scanned = gpu_bits(cuscan.scan(matrices, axis=1))
@@ -225,12 +225,12 @@ def test_an_axis_is_contiguous_in_array_and_result_or_it_is_across(axis):
         assert_same(cuscan.scan(value, axis=axis, out=cupy.empty_like(like)), expected)
 
 
-# ---- errors of rounding ---------------------------------------------------------------------------------------
+# ---- rounding errors ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_error_stays_small_over_many_elements(reverse):
-    """|error| <= 16 eps sum |x|, the sum over the elements that are in the result."""
+    """|error| <= 16 eps sum |x|, where the sum is over the elements that contribute to the result."""
     x = normal((2**26,))
     turned = x[::-1] if reverse else x
     exact, magnitude = np.cumsum(turned, dtype="f8"), np.cumsum(np.abs(turned), dtype="f8")
@@ -248,12 +248,12 @@ def test_the_error_of_float64_is_that_of_its_rounding(reverse):
     n = 2**24
     rng = np.random.default_rng(6)
     high, low = rng.integers(2**24, 2**26, n) * rng.choice([-1, 1], n), rng.integers(0, 2**26, n)
-    x = high * 2.0**26 + low  # of 53 bits at most: exact
+    x = high * 2.0**26 + low  # at most 53 bits: exact
     order = slice(None, None, -1 if reverse else 1)
     got = to_numpy(cuscan.scan(need("cupy").device(x), reverse=reverse))[order]
     highs, lows = np.cumsum(high[order]), np.cumsum(low[order])
     magnitude = np.cumsum(np.abs(x[order]))
-    error = np.abs((got - highs * 2.0**26) - lows)  # what this rounds is less than 1
+    error = np.abs((got - highs * 2.0**26) - lows)  # this rounds by less than 1
     assert (error <= (24 + np.log2(n)) * np.finfo("f8").eps * magnitude + 2).all()
 
 
@@ -288,7 +288,7 @@ TURNED = [order for order in itertools.permutations(range(3)) if order != (0, 1,
 @pytest.mark.parametrize("order", TURNED)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_results_lie_in_another_order_than_values(axis, order, dtype):
-    """Long and short axes, beside lines enough for all blocks and beside few."""
+    """Long and short axes, with enough lines for all blocks and with few."""
     for shape in ((3, 4001, 190), (700, 90, 33), (40000, 5, 6)):
         out = numbers(tuple(shape[a] for a in order), dtype, seed=1)
         check(

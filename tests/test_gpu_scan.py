@@ -50,7 +50,7 @@ both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
 
 def in_turn(*lists: Any) -> list[Any]:
-    """Test parameters: the items of the lists, each with a library, one library after the other."""
+    """Test parameters: the items of the lists; the libraries take turns."""
     libraries = itertools.cycle(LIBRARIES)
     return [pytest.param(next(libraries), *items, id="-".join(map(str, items))) for items in lists]
 
@@ -134,7 +134,7 @@ def test_conversions(name, dtype, result, kind):
 
 
 def lengths(dtype: str) -> list[int]:
-    """Around the borders of items, vectors, warp tiles, units and groups."""
+    """Lengths around the borders of items, vectors, warp tiles, units and groups."""
     order = CONTIGUOUS[numpy_dtype(dtype).itemsize]
     borders = [order.items, order.vector, order.warp_tile, order.unit]
     near = [n + d for n in borders for d in (-1, 0, 1)]
@@ -183,11 +183,11 @@ def test_empty_arrays(name, shape):
 
 
 class Layout(NamedTuple):
-    """How an array of a shape lies in memory: the shape of the memory, and the view of it."""
+    """The layout of an array in memory: the shape of the memory, and the view of it."""
 
     base: Callable[[tuple[int, ...]], tuple[int, ...]]
     view: Callable[[Any, tuple[int, ...]], Any]
-    torch: bool = True  # whether torch has such tensors
+    torch: bool = True  # torch has such tensors
 
 
 LAYOUTS = {
@@ -259,7 +259,7 @@ def test_masks_broadcast(name, kept):
     check(name, numbers((3, 40, 33)), mask=numbers(kept, "bool"), axis=2, exclusive=True)
 
 
-# ---- anything --------------------------------------------------------------------------------------------
+# ---- random calls ----------------------------------------------------------------------------------------
 
 
 def draw_layout(draw: Any, shape: tuple[int, ...], steps: list[int]) -> tuple[tuple[int, ...], Callable[[Any], Any]]:
@@ -277,11 +277,11 @@ def draw_layout(draw: Any, shape: tuple[int, ...], steps: list[int]) -> tuple[tu
 
 
 def must_say(value: str, result: str) -> bool:
-    """Whether a call needs dtype= beside such an `out`: values lose what they are."""
+    """Whether a call needs dtype= beside such an `out`, because the conversion loses information."""
     return (value not in EXACT and result in EXACT) or value != result == "bool"
 
 
-# No shrinking: every smaller case would be compiled.
+# No shrinking: it would compile every smaller case.
 @settings(
     max_examples=100,
     deadline=None,
@@ -301,7 +301,7 @@ def test_any_call_matches_the_twin_and_a_sequential_scan(case, data):
     if draw(st.booleans()):
         kept = tuple(n if draw(st.booleans()) else 1 for n in shape)[draw(st.integers(0, len(shape) - 1)) :]
         if len(kept) == 1 < len(shape):
-            kept = (1, *kept)  # one of one dimension may fit the scanned axis as well
+            kept = (1, *kept)  # a mask of one dimension may also fit the scanned axis
         mask_memory, extra["mask_view"] = draw_layout(draw, kept, steps)
         extra["mask"] = rng.random(mask_memory) < 0.6
         mask = extra["mask_view"](extra["mask"])
@@ -460,10 +460,10 @@ def test_arguments_that_do_not_fit(name):
     refused(ScanValueError, "initial=1000 does not fit", library.device(numbers((4,), "int8")), "max", initial=1000)
     memory = library.device(numbers((4, 51)))
     refused(ScanValueError, "out overlaps x in part", memory[:, :50], out=memory[:, 1:])
-    check(name, numbers((4, 50)))  # and nothing of that stays
+    check(name, numbers((4, 50)))  # the next call works
 
 
-# ---- what is kept between calls -----------------------------------------------------------------------------
+# ---- state between calls ------------------------------------------------------------------------------------
 
 
 @both_libraries
@@ -485,7 +485,7 @@ def test_a_second_call_is_a_lookup(name, kind, monkeypatch):
 
 @both_libraries
 def test_one_workspace_serves_all_chains_in_turn(name):
-    """Chains of other lengths, other words a state and other tables, in one stream without a pause."""
+    """Chains with different lengths, state sizes and tables, in one stream without a pause."""
     library = need(name)
     chains = [
         ((300_000,), 0, "float32"),
@@ -506,7 +506,7 @@ def test_one_workspace_serves_all_chains_in_turn(name):
 
 
 def test_the_tags_of_launches_wrap_around():
-    """A workspace counts its launches in 32 bits, the second word of its header."""
+    """A workspace counts its launches in 32 bits, in the second word of its header."""
     x = numbers((300_000,))
     check("cupy", x)
     view = adopt(need("cupy").device(x))

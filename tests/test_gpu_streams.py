@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 
 both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 
-# Chains of tiles, of columns, of a few columns and of whole rows, and rows and clusters, which need no workspace.
+# Chains of tiles, of columns, of a few columns and of whole rows; rows and clusters, which need no workspace.
 CALLS = [
     ((300_000,), {}),
     ((1100, 350), {"axis": 0, "reverse": True}),
@@ -38,7 +38,7 @@ every_call = pytest.mark.parametrize(
 
 
 class Work:
-    """An input on the GPU, the keywords of its scan, and what must come out."""
+    """An input on the GPU, the keywords of its scan, and the expected result."""
 
     def __init__(self, library: Any, shape: tuple[int, ...], call: dict[str, Any], seed: int) -> None:
         host = numbers(shape, seed=seed)
@@ -59,10 +59,10 @@ class Work:
 
 
 def some_work(library: Any, seeds: int) -> list[Work]:
-    """Every call of `CALLS`, and one with offsets, with several inputs; compiled, and on the GPU."""
+    """Every call of `CALLS`, and one with offsets, each with several inputs on the GPU. All kernels are compiled."""
     work = []
     for seed in range(seeds):
-        offsets = offsets_for(np.random.default_rng(seed), 70_000)  # whose bits are for one scan alone
+        offsets = offsets_for(np.random.default_rng(seed), 70_000)  # each scan gets bits of its own
         for shape, call in (*CALLS, ((70_000,), {"offsets": offsets})):
             work.append(Work(library, shape, call, seed))
     for each in work[: len(work) // seeds]:
@@ -90,7 +90,7 @@ def test_work_goes_to_the_current_stream(name, shape, call):
     stream = library.stream()
     hold(0, library.handle(stream))
     with library.on(stream):
-        hold(100, library.handle(stream))  # on any other stream the scan would come before the copy
+        hold(100, library.handle(stream))  # on any other stream the scan would run before the copy
         x[...] = work.x
         got = cuscan.scan(x, **call)
         stream.synchronize()
@@ -147,7 +147,7 @@ def test_nothing_waits_for_the_device(name, shape, call, where):
 
 @both_libraries
 def test_streams_come_and_go(name):
-    """CUDA gives the handle of a stream that was destroyed while at work to the next one, and runs both at once."""
+    """CUDA gives the handle of a destroyed stream that is still at work to the next one, and runs both at once."""
     library = need(name)
     work = some_work(library, seeds=4)
     queued = []
@@ -166,7 +166,7 @@ def test_streams_come_and_go(name):
 
 @pytest.fixture
 def eager_threads():
-    """Threads take turns as often as they can."""
+    """Threads take turns as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -174,7 +174,7 @@ def eager_threads():
 
 
 def run_threads(library: Any, streams: list[list[Any]], cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread for each list of streams; each queues many scans, on its streams in turn."""
+    """One thread per list of streams; each thread queues many scans, on its streams in turn."""
     work = some_work(library, seeds=5)
     if cold:  # all threads prepare the same calls at once
         monkeypatch.setattr(repeats, "launches", Table())
@@ -295,7 +295,7 @@ def test_a_graph_of_several_scans_in_any_stream(name):
 
 
 def test_the_first_call_of_all_may_be_captured():
-    """CuPy captures in a mode that lets kernels be loaded meanwhile; torch wants a call before."""
+    """CuPy's capture mode allows loading kernels meanwhile; torch needs a call before the capture."""
     library = need("cupy")
     x = numbers((123_457,), "int32")
     array, stream = library.device(x), library.stream()
@@ -308,7 +308,7 @@ def test_the_first_call_of_all_may_be_captured():
 
 @both_libraries
 def test_a_graph_outlives_the_calls_around_it(name):
-    """What a graph uses is neither freed nor taken by others while the graph lives."""
+    """While a graph exists, its memory is neither freed nor reused."""
     library = need(name)
     work = [Work(library, *CALLS[0], seed) for seed in range(3)]
     captured = Replayed(library, work)
@@ -323,13 +323,13 @@ def test_a_graph_outlives_the_calls_around_it(name):
     assert all(bool((array == -1).all()) for array in held)
 
 
-# ---- one after the other --------------------------------------------------------------------------------------
+# ---- chains of scans ------------------------------------------------------------------------------------------
 
 ALONG = [{"axis": -1}, {"axis": -1, "reverse": True}]
 ACROSS = [{"axis": 0}, {"axis": 0, "reverse": True}]
 SEGMENTED = [{**call, "offsets": offsets_for(np.random.default_rng(0), 300_000)} for call in ALONG]
 
-# A shape, and calls that take turns. Each name begins with the kernel family of the first.
+# A shape, and calls that take turns. Each name begins with the kernel family of the first call.
 CHAINS = {
     "rows": ((1000, 64), ALONG),
     "thread_rows": ((1000, 7), ALONG),
@@ -346,7 +346,7 @@ CHAINS = {
 
 
 def chain(x: Any, y: Any, calls: list[dict[str, Any]]) -> None:
-    """Fifty scans, each of what the one before it wrote: at last to `x`."""
+    """Fifty scans, each of the previous one's result; the last one writes `x`."""
     for number in range(50):
         cuscan.scan(x, out=y, dtype="int32", **calls[number % 2])
         x, y = y, x
@@ -356,7 +356,7 @@ def chain(x: Any, y: Any, calls: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
 @pytest.mark.parametrize("kind", CHAINS)
 def test_a_scan_reads_what_the_one_before_it_wrote(name, kind, captured):
-    """Kernels begin before those ahead of them end. Integers wrap: in the end an element depends on all before."""
+    """Kernels begin before earlier ones end. Integers wrap: in the end an element depends on all earlier ones."""
     library, (shape, calls) = need(name), CHAINS[kind]
     host = numbers(shape, "int32")
     assert config_of(host, dtype="int32", **calls[0]).family == kind.split()[0]
@@ -407,7 +407,7 @@ def test_a_thousand_calls_keep_no_memory(name):
 
 
 def free_bytes() -> int:
-    """Of the GPU, after everything that libraries keep for later is given back."""
+    """Free memory of the GPU, after libraries have released all memory that they keep for later."""
     gc.collect()
     cupy.cuda.runtime.deviceSynchronize()
     cupy.get_default_memory_pool().free_all_blocks()
@@ -422,7 +422,7 @@ def free_bytes() -> int:
 )
 @both_libraries
 def test_graphs_that_are_gone_keep_no_memory(name):
-    """A hundred captures of every call: each needs up to 161 bytes a KiB of its own, in all more than is tolerated."""
+    """A hundred captures of every call. Each takes up to 161 bytes per KiB, in total more than the test tolerates."""
     library = need(name)
     work = some_work(library, seeds=1)
     large = Work(library, (40_000, 350), {"axis": 0}, 0)
@@ -444,7 +444,7 @@ def test_graphs_that_are_gone_keep_no_memory(name):
 
 @both_libraries
 def test_a_graph_s_memory_may_be_used_again_within_it(name):
-    """What comes after a scan in a graph may get its workspace, and fills it with anything."""
+    """Work after a scan in a graph may reuse its workspace, and fill it with anything."""
     library = need(name)
     work = some_work(library, seeds=1)
 

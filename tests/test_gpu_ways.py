@@ -9,7 +9,7 @@ from gpu import H200, WAYS, config_of, leads_to, numpy_dtype, small_units, way, 
 
 from cuscan.planning import make_plan
 
-ALIGNED = {  # where items of 16 bytes lead
+ALIGNED = {  # the ways that items of 16 bytes take instead
     "thread_rows": "rows",
     "warp_rows": "rows",
     "panels-shared": "strips-shared",

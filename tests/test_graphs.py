@@ -64,8 +64,8 @@ def test_the_end_of_a_graph_is_heard_of_once(driver: Any) -> None:
 
 def test_what_cannot_be_tied_is_not_lent(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     semaphore = graphs._semaphore()
-    assert not graphs._tie(6, semaphore)  # which captures nothing
+    assert not graphs._tie(6, semaphore)  # stream 6 captures nothing
     ctypes.c_int.in_dll(driver, "refuses").value = 1
     assert not graphs._tie(5, semaphore) and not graphs._is_posted(semaphore)
-    monkeypatch.setattr(graphs, "_driver", lambda: ctypes.CDLL(None))  # one without such functions
+    monkeypatch.setattr(graphs, "_driver", lambda: ctypes.CDLL(None))  # a driver without such functions
     assert not graphs._tie(5, semaphore)

@@ -15,13 +15,13 @@ Step = Callable[[Any, Any], Any]
 
 
 def in_scan_order(array: Array, axis: int, reverse: bool) -> Array:
-    """A view with the scan axis last, in the order in which the scan meets the elements."""
+    """A view with the scan axis last and its elements in scan order."""
     moved = np.moveaxis(array, axis, -1)
     return moved[..., ::-1] if reverse else moved
 
 
 def segments_for(rng: np.random.Generator, kind: str, shape: tuple[int, ...], axis: int) -> dict[str, Array]:
-    """The keyword that gives short segments of a kind: reset, offsets, keys, or none."""
+    """The keyword argument of short segments of a kind: reset, offsets, keys, or none."""
     n = shape[axis]
     if kind == "reset":
         return {"reset": rng.random(shape) < 0.2}
@@ -39,7 +39,7 @@ def restarts(
     offsets: Any = None,
     keys: Any = None,
 ) -> Array:
-    """Bools of `shape`: where a segment begins, in scan order."""
+    """Bools of `shape` that say where segments begin, in scan order."""
     if reset is not None:
         return np.broadcast_to(reset, shape)
     if offsets is not None:
@@ -54,7 +54,7 @@ def restarts(
 
 
 def scan_row(elements: Any, kept: Any, begins: Any, step: Step, initial: Any) -> tuple[list[Any], list[Any]]:
-    """One row in scan order: what comes before each element in its segment, and the same with the element."""
+    """One row in scan order: what precedes each element in its segment, without and with the element."""
     running, before, after = initial, [], []
     for element, keep, begin in zip(elements, kept, begins, strict=True):
         if begin:
@@ -79,7 +79,7 @@ def scan(
     initial: Any = None,
     begins: Any = False,
 ) -> Array:
-    """The scan as an array of objects; `empty` is where nothing is combined, `begins` where segments do."""
+    """The scan as an array of objects. `empty` is the result of combining nothing, `begins` the starts of segments."""
     x = plain(x)
     shape = list(x.shape)
     shape[axis] += include_initial
@@ -99,7 +99,7 @@ def scan(
 
 
 def plain(x: Any) -> Array:
-    """The elements as Python's numbers (or whatever objects they are)."""
+    """The elements as Python numbers (or as the objects that they are)."""
     x = np.asarray(x)
     out = np.empty(x.shape, object)
     for place in np.ndindex(x.shape):
@@ -108,7 +108,7 @@ def plain(x: Any) -> Array:
 
 
 def wrapped(values: Array, dtype: Any) -> Array:
-    """Objects as an array: integers modulo the width of `dtype`, anything else converted."""
+    """Objects as an array: integers modulo the width of `dtype`, all others converted."""
     dtype = np.dtype(dtype)
     if dtype.kind in "iu":
         low, bits = int(np.iinfo(dtype).min), 8 * dtype.itemsize
@@ -118,7 +118,7 @@ def wrapped(values: Array, dtype: Any) -> Array:
 
 
 def lowest(dtype: Any) -> Any:
-    """The identity of max; of min, with the sign turned, see `highest`."""
+    """The identity of max."""
     kind = np.dtype(dtype).kind
     return {"b": lambda: False, "i": lambda: int(np.iinfo(dtype).min), "u": lambda: 0}.get(kind, lambda: -np.inf)()
 

@@ -11,7 +11,7 @@ import cuscan
 
 
 class Tensor:
-    """An array of a library that cuscan does not know."""
+    """An array of an unknown library."""
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         raise NotImplementedError

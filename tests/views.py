@@ -19,7 +19,7 @@ def view(
     pointer: int = 0,
     library: Any = LIBRARY,
 ) -> ArrayView:
-    """An array that is not there; C-contiguous unless strides, in elements, say otherwise."""
+    """An array without memory; C-contiguous unless strides, in elements, are given."""
     if strides is None:
         strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     kind = ArrayKind(library, DTYPES[dtype], tuple(shape), tuple(strides), Device("cuda", 0))
@@ -27,7 +27,7 @@ def view(
 
 
 def of_another_kind(one: ArrayView, **changes: Any) -> ArrayView:
-    """The same array, but for these attributes of its kind."""
+    """The same array with other attributes of its kind."""
     names = ("library", "dtype", "shape", "strides", "device", "readonly")
     kind = ArrayKind(**{name: changes.get(name, getattr(one.kind, name)) for name in names})
     return dataclasses.replace(one, kind=kind)

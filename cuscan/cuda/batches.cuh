@@ -1,10 +1,10 @@
-// How blocks share strips of columns: by batches, as many consecutive tiles of a strip as a block takes with one
-// ticket. It publishes what they add up to, and learns what precedes them from what all earlier ones add up to: nobody
-// waits for more than one step through memory.
+// The carry along strips of columns that blocks share. With one ticket a block takes a batch: consecutive tiles of a
+// strip. It publishes the total of the batch, and folds the totals of all earlier batches of the strip to compute
+// what precedes its own. So no block waits for more than one step through memory.
 //
-// A walk is down kColumns neighbouring columns, by kWarps warps. They look at a span of batches at once, each warp at a
-// window of it, each lane at kLooks batches in a row, in one column. So pairs of batches are combined within a lane,
-// then between lanes, then between warps, through shared memory.
+// A BatchWalk goes down kColumns neighbouring columns. Its kWarps warps look at a span of batches at once: each warp at
+// a window of the span, each lane at kLooks consecutive batches in one column. So batches are combined in pairs within
+// a lane, then between lanes, then between warps, through shared memory.
 #pragma once
 #include "column_chain.cuh"
 
@@ -14,7 +14,7 @@ template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWar
 class BatchWalk {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static constexpr int kWords = Published<Carry>::kWords;
-    static constexpr int kBatches = kSectionUnits / kBatchUnits;  // of a section
+    static constexpr int kBatches = kSectionUnits / kBatchUnits;  // batches of a section
     static constexpr int kEntries =
         least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
     static constexpr int kLooks = least(kMostLooks, kBatches / (kWarps * kEntries));
@@ -25,12 +25,12 @@ class BatchWalk {
     using Spans = SectionCarry<Carry, CarryOp, kSpan * kBatchUnits, kHasInitial>;
 
 public:
-    // What the windows add up to; by turns.
+    // Totals of the windows, in two buffers that take turns.
     struct Exchange {
         Carry total[2][kWarps][kColumns];
     };
-    // In some lanes of one of the warps: what precedes a batch in the lane's column, if there is an earlier one or an
-    // initial value.
+    // What precedes a batch. `here` is true in some lanes of one of the warps; there `carry` is what precedes the batch
+    // in the lane's column, if there is an earlier batch or an initial value.
     struct Found {
         bool here;
         Carry carry;
@@ -40,23 +40,24 @@ public:
         : exchange_(exchange), warp_(warp), barrier_(barrier), lane_(target::thread_index() % target::kWarp) {}
 
     CUSCAN_DEVICE int column() const { return lane_ % kColumns; }
-    // Another strip.
+    // Called at the beginning of a strip.
     CUSCAN_DEVICE void begin(const Carry& initial) {
         seen_ = 0;
         spans_.begin(sections_, initial);
     }
-    // `chain`: of the lane's column.
+    // Called by all warps of the walk, for batches of the strip in ascending order. `chain`: the chain of the lane's
+    // column.
     CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& table, uint64 chain, uint32 batch) {
         CUSCAN_NO_UNROLL
         for (;; ++seen_) {
             const bool ends = batch < (seen_ + 1) * kSpan;
-            const int of_span = ends ? int(batch % kSpan) : int(kSpan);  // batches that are asked for
+            const int of_span = ends ? int(batch % kSpan) : int(kSpan);  // earlier batches of the span
             const int of_window = between(of_span - warp_ * int(kWindow), kWindow);
             const int of_lane = between(of_window - entry() * kLooks, kLooks);
             Carry seen[kLooks];
             if (of_window > 0) {
                 const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
-                await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // no more are shared
+                await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // fewer than 2^32 chains
             }
             Looks looks;
             Carry total;
@@ -70,7 +71,7 @@ public:
                 auto& totals = exchange_.total[turn_ ^= 1];
                 if (lane_ < kColumns) totals[warp_][lane_] = total;
                 target::barrier_sync(barrier_, kWarps * target::kWarp);
-                Carry of_window[kWarps];  // all of them read before any is asked for
+                Carry of_window[kWarps];  // all are read before any is used
                 CUSCAN_UNROLL
                 for (int w = 0; w < kWarps; ++w) of_window[w] = totals[w][column()];
                 CUSCAN_UNROLL
@@ -95,8 +96,8 @@ private:
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;
-    uint32 seen_, turn_ = 0;  // spans of the strip
-    Spans spans_;             // before number seen_
+    uint32 seen_, turn_ = 0;  // number of spans that the walk has passed; the present buffer
+    Spans spans_;             // what precedes span number seen_
     typename Spans::Sections sections_;
 };
 

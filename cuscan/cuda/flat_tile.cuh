@@ -1,12 +1,12 @@
-// A tile of a few columns in shared memory, as it lies in global memory: row after row without gaps; kBack: the last
-// row of the scan comes first. A thread reads and writes a chunk: kSteps rows of kAcross neighbouring columns, by
-// vectors of a part of a row or, where a thread has all columns, of several rows. Neighbouring threads have
-// neighbouring columns, then the next chunk.
+// A tile of a few columns in shared memory, laid out as in global memory: row after row without gaps. With kBack the
+// last row of the scan comes first. A thread reads and writes a chunk at a time: kSteps rows of kAcross neighbouring
+// columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, several rows. Neighbouring
+// threads have neighbouring columns, then the next chunk.
 //
-// A chunk is kSteps rows further than the one before, so the same vector of all chunks would be in a few banks: for up
-// to 4 columns of 4 bytes every access would be 2 to 8. So threads whose chunks would meet in a bank take their vectors
-// in a different order, vector i ^ swizzle as the i-th. That leaves no conflicts where the columns are a power of two,
-// and two accesses for one (17 columns: three) where they are not.
+// A chunk lies kSteps rows behind the previous one, so the same vector of all chunks would lie in a few banks: with up
+// to 4 columns of 4 bytes, every access would become 2 to 8 accesses. So threads whose chunks would meet in a bank take
+// their vectors in different orders: vector i ^ swizzle comes i-th. That leaves no conflicts if the number of columns
+// is a power of two, and otherwise two accesses for one (for 17 columns three).
 #pragma once
 #include "vectors.cuh"
 
@@ -22,20 +22,19 @@ struct FlatTile {
     static constexpr int kVectors = kSteps / kDeep;
     using Vector = cuscan::Vector<T, kDeep * kAcross>;
 
-    static constexpr int kAbreast = kColumns / kAcross;             // threads
-    static constexpr int kSweep = 128 / int(sizeof(Vector));        // vectors that take every bank once
-    static constexpr int kTogether = lower(kSweep, target::kWarp);  // lanes that access the banks at a time
-    static constexpr int kChunk = kVectors * kAbreast;              // vectors to the next chunk
-    static constexpr int kPeriod =
-        kSweep / lower(kChunk & -kChunk, kSweep);  // chunks until the banks are the same again
+    static constexpr int kAbreast = kColumns / kAcross;             // threads side by side
+    static constexpr int kSweep = 128 / int(sizeof(Vector));        // consecutive vectors that cover every bank once
+    static constexpr int kTogether = lower(kSweep, target::kWarp);  // lanes that access the banks at once
+    static constexpr int kChunk = kVectors * kAbreast;              // vectors from one chunk to the next
+    static constexpr int kPeriod = kSweep / lower(kChunk & -kChunk, kSweep);  // chunks after which the banks repeat
     static constexpr int kSwizzles = lower(power_of_two(kTogether / (kAbreast * kPeriod)), kVectors);
 
-    // The lowest address of the tile in an array, of which `first` is the element in row 0, column 0 of the tile.
+    // The lowest address of the tile in an array. `first` is the element in row 0, column 0 of the tile.
     template <class Element>
     static CUSCAN_DEVICE Element* lowest(Element* first) {
         return kBack ? first - (kRows - 1) * kColumns : first;
     }
-    // Of the tile's elements the first, if no more than `rows` of its rows exist.
+    // The number of the first element that exists, if `rows` rows of the tile exist.
     static CUSCAN_DEVICE int begin(int rows) { return kBack ? (kRows - rows) * kColumns : 0; }
 
     static CUSCAN_DEVICE void read(const T* tile, int chunk, int column, T (&item)[kSteps][kAcross]) {
@@ -70,7 +69,7 @@ private:
         return (kBack ? kDeep - 1 - step % kDeep : step % kDeep) * kAcross + column;
     }
 
-    // From vector i to vector i ^ swizzle, and back.
+    // Moves vector i to place i ^ swizzle; a second call moves it back.
     static CUSCAN_DEVICE void turn(Vector (&vector)[kVectors], int swizzle) {
         CUSCAN_UNROLL
         for (int bit = 1; bit < kSwizzles; bit *= 2) {

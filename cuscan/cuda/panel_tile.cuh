@@ -85,8 +85,9 @@ struct Pieces {
         reciprocal = (1 << kReciprocalBits) / of_group + 1;
         further = abreast * stride, groups_further = groups_abreast * group_stride;
     }
-    // Calls visit(address, address in shared memory, offset from the segment's first byte) for each piece. Threads side
-    // by side take a segment, from the multiple of kFrom at or before its beginning on; those after them, the next one.
+    // Calls visit(address, address in shared memory, offset from the segment's first byte) for each piece. Neighbouring
+    // threads take one segment, from the multiple of kFrom at or before its beginning on; the threads after them take
+    // the next one.
     template <int kFrom, class Visit>
     CUSCAN_DEVICE void each(const PanelArray& array, char* shared, Visit visit) const {
         const auto whole = [](int number, int by) { return int(uint32(number) * uint32(by) >> kReciprocalBits); };
@@ -132,8 +133,8 @@ struct Pieces {
             visit(begin_of(group, segment), shared + place_of(group, segment));
         }
     }
-    // Calls visit(address, address in shared memory, begin, end) for each piece that lies only partly in a segment,
-    // which begins and ends so many bytes from the piece's first. A thread takes one piece at a time.
+    // Calls visit(address, address in shared memory, begin, end) for each piece that lies only partly in a segment. The
+    // segment begins and ends that many bytes from the first byte of the piece. A thread takes one piece at a time.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
         if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0)
@@ -228,8 +229,8 @@ struct PanelTile {
         return all;
     }
 
-    // Starts to load what exists of an array in the tile; the caller then arrives at `arrived`, which is to expect as
-    // many bytes as this returns.
+    // Starts to load those elements of an array that exist in the tile. The caller then arrives at `arrived`, and
+    // expects as many bytes as this returns.
     template <int kArray, class Operand>
     CUSCAN_DEVICE uint32 load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Operand::Type;
@@ -252,8 +253,8 @@ struct PanelTile {
         });
         return 0;
     }
-    // Stores what exists of a result in the tile. No two warps store parts of the same sector, except at its edges.
-    // Bulk copies go on reading the tile, until wait_for_bulk_stores().
+    // Stores those elements of a result that exist in the tile. No two warps store parts of the same sector, except at
+    // the edges of the tile. Bulk copies read the tile until wait_for_bulk_stores().
     template <int kArray, class Operand>
     CUSCAN_DEVICE void store(Operand, const PanelTurn<Config>& turn) const {
         using T = typename Operand::Type;

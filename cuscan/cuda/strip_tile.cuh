@@ -1,7 +1,8 @@
-// A tile of columns in shared memory, and what each of a block's warps does with it. A tile is kRows rows of kColumns
-// columns: a strip of a wider array, whose rows come in scan order; or, kFlat, whole rows, which lie as they do in
-// memory (flat_tile.cuh). A chunk is kSteps rows, a run kDepth chunks, a power of two: so much of kAcross columns a
-// thread takes at a time. A warp has some runs, or some columns of one, that it alone reads, overwrites and stores.
+// A tile of columns in shared memory, and what each warp of a block does with it. A tile has kRows rows of kColumns
+// columns: a piece of a wider array, with its rows in scan order; or, with kFlat, whole rows, laid out as in global
+// memory (flat_tile.cuh). A chunk is kSteps rows. A run is kDepth chunks, a power of two; a thread takes a run of
+// kAcross columns at a time. A store warp has some runs, or some columns of one run; no other store warp reads,
+// overwrites or stores them.
 #pragma once
 #include "elements.cuh"
 #include "flat_tile.cuh"
@@ -18,10 +19,10 @@ struct StripLayout {
     static constexpr int kWarpRuns = kRuns < kWarps ? 1 : kRuns / kWarps;
     static constexpr int kWarpColumns = kColumns / kWarpsAbreast;
     static constexpr int kUnitRuns = target::kWarp / kDepth;
-    static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // of a tile
+    static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // units of a tile
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
-    static constexpr int kPartRuns = kRuns / kUnits;                          // of a unit, in a tile
-    static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, a lane for each unit of one
+    static constexpr int kPartRuns = kRuns / kUnits;                          // runs of a unit in one tile
+    static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, with a lane for each unit
     static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp &&
                       (kUnits == 1 || kSlice == kColumns),
                   "");
@@ -29,13 +30,13 @@ struct StripLayout {
     static_assert(kWarpColumns % kAcross == 0, "");
 
     using State = typename Elements<Config>::State;
-    // For each run and column. Units are a row further apart than they need, so that lanes that walk through several
-    // units meet no bank twice.
+    // A state for each run and column. Units lie one row further apart than they need to, so that lanes that walk
+    // through several units do not meet in a bank.
     struct Exchange {
         State state[(kRuns + kUnits - 1) * kColumns];
         CUSCAN_DEVICE State& at(int run, int column) { return state[(run + run / kUnitRuns) * kColumns + column]; }
     };
-    // For each unit and column, by the scan warps' lanes.
+    // A state for each unit and column, in the order of the scan warps' lanes.
     struct OfUnits {
         State state[target::kWarp * Config::kScanWarps];
         CUSCAN_DEVICE State& at(int unit, int column) {
@@ -72,28 +73,28 @@ struct StripTile : Elements<Config> {
     using Values = Pack<Buffer, typename Config::Values>;
     using Results = Pack<Buffer, typename Config::Results>;
     using Share = Items<Config, kRunRows, kAcross>;
-    using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // of the chunks of a run
+    using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // fold of the chunks of a run
 
-    // A thread's share of a tile, if it holds it in registers until it knows what precedes the tile.
+    // With kHolds, a thread holds its share of a tile in registers until what precedes the tile is there.
     static constexpr bool kHolds = Config::kHolds;
     static constexpr int kAbreast = Layout::kWarpColumns / kAcross,
-                         kPieces = Layout::kWarpRuns * kAbreast;  // of a warp
+                         kPieces = Layout::kWarpRuns * kAbreast;  // pieces of a warp
     struct Held {
         Share share[kHolds ? (kPieces + target::kWarp - 1) / target::kWarp : 1];
     };
 
     const Geometry<Config>& geometry;
-    Row<Config> at;   // row 0, column 0 of the tile
-    int64 position;   // of row 0 along the axis
-    int rows, width;  // of results that exist
+    Row<Config> at;   // addresses of row 0, column 0
+    int64 position;   // position of row 0 along the axis
+    int rows, width;  // rows and columns that have results
 
-    // Of values: where the initial value is a result of its own, the last result has none.
+    // The number of rows that have values: where the initial value is itself a result, the last result has no value.
     CUSCAN_DEVICE int value_rows() const {
         return Config::kIncludesInitial ? clamp(geometry.elements() - position, kRows) : rows;
     }
-    // Whether each of the tile's arrays, of which so many rows exist, is one stretch of memory, and whole.
+    // Whether each array of the tile, of which `rows` rows exist, is whole and one stretch of memory.
     static CUSCAN_DEVICE bool lies_together(int rows) { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
-    // By one thread, for all: such a tile's values.
+    // Called by one thread: loads all values of such a tile.
     CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
         target::fence_before_copies();
         uint32 bytes = 0;
@@ -106,7 +107,7 @@ struct StripTile : Elements<Config> {
             arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
         });
     }
-    // The thread's part of what the tile's values are staged with; `thread` of kThreads.
+    // Called by kThreads threads: loads this thread's part of the tile's values.
     template <int kThreads>
     CUSCAN_DEVICE void load_pieces(Values& values, target::Barrier& arrived, int thread) const {
         for_each_value<Config>([&](auto k, auto operand) {
@@ -121,7 +122,7 @@ struct StripTile : Elements<Config> {
                 });
         });
     }
-    // What the runs of the warp add up to, column by column.
+    // Computes the totals of the warp's runs, column by column.
     CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {
         each_piece(warp, [&](int run, int column, int) {
             Share share;
@@ -136,21 +137,22 @@ struct StripTile : Elements<Config> {
             }
         });
     }
-    // Before finish, when the values are there: what the thread holds of them.
+    // Called before finish, once the values are there: reads what the thread holds in registers.
     CUSCAN_DEVICE void take(const Values& values, Held& held, int warp) const {
         each_held(warp, [&](int run, int column, int i) { read(values, run, column, held.share[i]); });
     }
-    // Before finish, in a tile with the columns' last elements: calls at_end(column, whether anything precedes its
-    // unit, what that adds up to, up to there) for those in the warp's runs.
+    // Called before finish, in a tile that contains the last elements of its columns. Calls at_end(column, whether
+    // anything precedes the unit of the last element, total of that unit up to the last element) for each column whose
+    // last element lies in the warp's runs.
     template <class AtEnd>
     CUSCAN_DEVICE void sum_to_end(const Values& values, Exchange& before_runs, int warp, AtEnd at_end) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
         each_piece(warp, [&](int run, int column, int) {
             const int64 row = position + run * kRunRows, last = geometry.elements() - 1 - row;
             if (last < 0 || last >= kRunRows) return;
-            const bool has_before = row % kUnitRows != 0;  // in the unit
+            const bool has_before = row % kUnitRows != 0;  // in its unit
             CUSCAN_NO_UNROLL
-            for (int c = column; c < column + kAcross && c < width; ++c) {  // one by one: registers are few
+            for (int c = column; c < column + kAcross && c < width; ++c) {  // one at a time, to save registers
                 Items<Config, kRunRows, 1> share;
                 read(values, run, c, share);
                 Pairs pairs;
@@ -168,8 +170,8 @@ struct StripTile : Elements<Config> {
             }
         });
     }
-    // The results of the warp's runs, from what precedes each in its unit, and what precedes the units. They may take
-    // the place of the values.
+    // Computes the results of the warp's runs, from what precedes each run in its unit and what precedes the units.
+    // Results may take the place of the values.
     CUSCAN_DEVICE void finish(const Values& values, const Held& held, Results& results, Exchange& before_runs,
                               OfUnits& prefixes, int warp) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
@@ -222,8 +224,8 @@ struct StripTile : Elements<Config> {
         else
             each_piece(warp, finish_piece);
     }
-    // By a warp that has written its part of a tile which is one stretch of memory, has called fence_before_copies, and
-    // met.
+    // Called by a warp, for a tile that is one stretch of memory, after its lanes have written their part, called
+    // fence_before_copies and synchronised.
     CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
         if (lane != 0) return;
         for_each_result<Config>([&](auto k, auto operand) {
@@ -254,9 +256,10 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
-    // Calls whole(vector in the tile, the same in memory) for the thread's 16-byte vectors of kCount of the tile's
-    // rows, as they lie in the tile, and kBreadth of its columns; and single(item, item) for the items of those of
-    // which only a part exists. `rows` of the array exist.
+    // Visits the 16-byte vectors of this thread, in kCount rows (counted as they lie in the tile) and kBreadth columns
+    // of the tile. Calls whole(vector in the tile, the same vector in memory) where all of a vector exists; where only
+    // a part exists, calls single(item in the tile, the same item in memory) for each item of that part. `rows` rows of
+    // the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
     CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
@@ -285,7 +288,7 @@ private:
             }
         } else {
             constexpr int kOfRow = kBreadth / kItems,
-                          kStep = kThreads / kOfRow;  // rows at a time; some threads may be over
+                          kStep = kThreads / kOfRow;  // rows at a time; some threads may have none
             const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
             if (row >= kStep || column >= width) return;
             const int last = rows - first_row < kCount ? rows - first_row : kCount;
@@ -304,14 +307,15 @@ private:
     static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
     static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
 
-    // Calls use(run, column, i) for each piece of this thread: a run, and the first of kAcross columns.
+    // Calls use(run, column, i) for piece number i of this thread: a run of kAcross columns, of which `column` is the
+    // first.
     template <class Use>
     static CUSCAN_DEVICE void each_piece(int warp, Use use) {
         CUSCAN_NO_UNROLL
         for (int i = target::thread_index() % target::kWarp; i < kPieces; i += target::kWarp)
             use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross, i / target::kWarp);
     }
-    // The same, for the compiler to know the pieces apart.
+    // The same, unrolled: `i` is a constant, so that held pieces stay in registers.
     template <class Use>
     static CUSCAN_DEVICE void each_held(int warp, Use use) {
         CUSCAN_UNROLL

@@ -16,7 +16,7 @@ Check = Callable[[DeviceCode], None]
 
 
 class Kind(enum.Enum):
-    """What kind of mistake it is."""
+    """The kind of a mistake."""
 
     WAIT = "a thread does not wait, or waits for the wrong thing"
     ORDER = "operands or halves are swapped"
@@ -29,7 +29,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong, which case must notice it, and what to put in the place of what in which header."""
+    """What is wrong, the case that must notice it, and the text of a header (`old`) that `new` replaces."""
 
     name: str
     kind: Kind

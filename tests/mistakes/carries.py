@@ -17,19 +17,19 @@ FLOATS = {"draw": tied("float32", nan=0.003)}
 
 
 def lowest(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-    """Nothing beside any carry."""
+    """Low numbers, which change no carry."""
     return (np.full(shape, -1000, np.float32),)
 
 
 def zeros(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-    """Zeros of both signs, and nothing larger."""
+    """Zeros of both signs; no number is larger."""
     return (rng.choice(np.array([0.0, -0.0, -1.0], np.float32), shape),)
 
 
 CALLS: dict[str, Case] = {
     "carry-rows": named("rows", "", call=BACKWARDS),
     "carry-rows-leading": named("rows", "leading", call=LEADING),
-    "carry-cluster": named("cluster", "", shape=(3, 2500)),  # which end in the second warp of a unit, as these do
+    "carry-cluster": named("cluster", "", shape=(3, 2500)),  # rows end in the second warp of a unit
     "carry-tiles": named("tiles-shared", "", shape=(3, 2000)),
     "carry-tiles-total": totals("tiles-shared"),
     "carry-tiles-total-long": replace(totals("tiles-shared"), shape=(2, 40 * 512), shared_bytes=24 << 10),
@@ -352,5 +352,5 @@ MISTAKES = (
 )
 
 
-# Six schedules: a race does not show in each.
+# Six schedules, since a race does not show in every one.
 CASES = {name: replace(case, seeds=6).check for name, case in CALLS.items()}

@@ -20,7 +20,7 @@ MAX = INDEXED["max", "first"]
 CARRY_IN = {"draw": steps(), "initial": "rows"}
 MATRICES = {"draw": drawn(MATRIX_PRODUCT), "initial": initial_of(MATRIX_PRODUCT)}
 
-# Fails where it is given what is no element: elements are not negative, unlike all that nobody has written.
+# Fails on input that is no element: elements are not negative, unlike memory that was never written.
 UPRIGHT = Operator(
     "upright",
     """
@@ -398,5 +398,5 @@ MISTAKES = (
 )
 
 
-# Four schedules at least: a race does not show in each.
+# At least four schedules, since a race does not show in every one.
 CASES = {name: replace(case, seeds=max(case.seeds, 4)).check for name, case in CALLS.items()}

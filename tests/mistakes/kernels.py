@@ -13,13 +13,13 @@ from cuscan.planning.config import Target
 from mistakes import Kind, Mistake
 
 GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))
-OLDER = Target(80, 1, cluster=0)  # threads move pieces of 16 bytes, as there are no bulk copies
+OLDER = Target(80, 1, cluster=0)  # threads move pieces of 16 bytes, for lack of bulk copies
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
 MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
 
-# Shape, axis and GPU. Rows are aligned, but those of tiles-shifted and of -misaligned, which begin anywhere. "own":
-# strips enough that each is a block's own. Of tiles-few, each block takes its share of tickets.
+# Shape, axis and GPU. Rows are aligned, except in tiles-shifted and -misaligned, where they begin anywhere. "own":
+# there are enough strips for each block to have its own. In tiles-few, each block takes its share of tickets.
 SHAPES = {
     "rows": ((1, 101), -1, GPU),
     "thread-rows": ((151, 27), -1, GPU),
@@ -47,10 +47,10 @@ SHAPES = {
     "whole-rows": ((3, 5 * 256 + 9, 37), 1, GPU),
     "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
-# Axes along which the array is part of a larger one: axes of the batch cannot be joined, or rows have gaps.
+# Axes along which the array is part of a larger one, so that axes of the batch cannot be joined, or rows have gaps.
 GAPS = {"panels-apart": (1, 2), "panels-parts": (2,)}
-# Sums of float32, of 4 bytes a state, which intervals are not: tickets of tiles are taken ahead, threads of strips hold
-# their values, and a part of whole rows is two units. Of panels-strided every second number is a value.
+# Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
+# strips hold their values, and a part of whole rows is two units. In panels-strided every second number is a value.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, OLDER),
@@ -60,16 +60,16 @@ SUMS = {
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
-# Sums whose results lie in another order of axes in memory than the values: along the scanned one, and across a tile.
+# Sums whose results have another order of axes in memory than the values: along the scanned axis, and across a tile.
 TURNED = {
     "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
     "panels-crossing": ((20, 64, 41), 0, (0, 2, 1), ONE_SM),
     "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
 }
-# Units of chains that only look_back.cuh walks; the first of 16 bytes for aggregate and carry, the other of 8.
+# Units of chains that only look_back.cuh walks. Aggregate and carry take 16 bytes in the first, 8 in the other.
 WALKS = {"walk": ("interval", 2, 1300), "walk-short": ("short", 3, 300)}
 SEEDS = 9
-STALLS = {SEEDS - 2: 200, SEEDS - 1: 20}  # odds of long ones, turn by turn
+STALLS = {SEEDS - 2: 200, SEEDS - 1: 20}  # seeds with long stalls, and the odds of one per turn
 
 
 GIVEN_BACK = """\
@@ -1048,14 +1048,14 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
 
 
 def _misaligned(array: np.ndarray) -> np.ndarray:
-    """A copy that begins 8 bytes behind a multiple of 16."""
+    """A copy that begins 8 bytes beyond a multiple of 16."""
     copy = Memory.empty(array.shape, array.strides, array.dtype, 8).array
     copy[...] = array
     return copy
 
 
 def _apart(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """A copy in an array that has more along some axes."""
+    """A copy inside an array that is larger along some axes."""
     more = np.zeros([n + (a in axes) for a, n in enumerate(array.shape)], array.dtype)
     copy = more[tuple(slice(n) for n in array.shape)]
     copy[...] = array
@@ -1063,7 +1063,7 @@ def _apart(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def check(family: str, code: DeviceCode) -> None:
-    """What each copy of the device code has to pass: scans after each other in one workspace, under many schedules."""
+    """The test of each copy of the device code: successive scans in one workspace, under many schedules."""
     planned = scans(family)
     nbytes = max(simulation.plan.workspace_bytes for simulation, _ in planned)
     for seed in range(SEEDS):
@@ -1071,7 +1071,7 @@ def check(family: str, code: DeviceCode) -> None:
         chosen = {"stall_odds": STALLS[seed], "stall_turns": 30_000} if seed in STALLS else {}
         for simulation, expected in 2 * planned:
             np.testing.assert_array_equal(simulation.run(seed, code=code, workspace=workspace, **chosen), expected)
-            np.testing.assert_array_equal(workspace.array[::2][:2], 0)  # tickets, and blocks that are done
+            np.testing.assert_array_equal(workspace.array[::2][:2], 0)  # tickets; blocks that are done
 
 
 CASES = {family: functools.partial(check, family) for family in (*SHAPES, *SUMS, *TURNED, *WALKS)}

@@ -11,8 +11,8 @@ from feature_cases import Case, of_family
 from mistakes import Kind, Mistake
 
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
-# Beside the cases of kernels.py: rows of arrays are upside down; two columns a vector; one more result than elements, a
-# tile's first.
+# In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; one more result than
+# there are elements, which is the first of a tile.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -22,7 +22,7 @@ CALLS: dict[str, Case] = {
 }
 
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
-# The order of work, and who waits for whom.
+# The order of work, and which threads wait for which.
 WAITS = (
     Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(k);", ""),
     Mistake(
@@ -160,7 +160,7 @@ WAITS = (
         "if (!Published<Carry>::ready(",
     ),
 )
-# Which tile, and where it is.
+# The choice of a tile, and its place.
 PLACES = (
     Mistake(
         "the-first-row-of-the-batch", Kind.PLACE, "panels", KERNEL, "outer * geometry.batch[0].stride[a] + at", "at"
@@ -406,7 +406,7 @@ CARRIES = (
         "uint64(chunk.unit + 2) << levels < tiles",
     ),
 )
-# How arrays move, and a thread's share.
+# The way arrays move, and a thread's share.
 PIECES = (
     Mistake(
         "loads-beyond-the-array",

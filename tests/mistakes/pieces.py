@@ -13,7 +13,7 @@ from mistakes.features import BACKWARDS, UPRIGHT
 
 
 def cut(draw: Draw) -> Draw:
-    """The same without the first three of each row: something lies between rows, and the array begins anywhere."""
+    """The array without the first three elements of each row: rows have gaps, and it may begin anywhere."""
     return lambda rng, shape, axis: tuple(x[..., 3:] for x in draw(rng, (*shape[:-1], shape[-1] + 3), axis))
 
 
@@ -22,7 +22,7 @@ def upright(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tupl
 
 
 HALVES = {"draw": draws("int16"), "segments": "reset"}
-# Several rows a warp, a warp's rows, and rows of tiles; results that are as wide as values, and wider.
+# Several rows per warp, a row per warp, and rows of tiles; results that are as wide as values, and wider ones.
 CALLS = {
     "pieces": Case("", "add", (37, 23), draw=cut(draws("int16")), segments="reset", call={"dtype": "int16"}),
     "pieces-full": Case("", "add", (37, 32), draw=cut(draws("int16")), in_place=0, call={"dtype": "int16"}),
@@ -86,5 +86,5 @@ MISTAKES = (
     Mistake("rows-of-a-warp-part", Kind.WAIT, "pieces", TILE, "return !target::uniform(!exist);", "return exist;"),
 )
 
-# Four schedules at least: a race does not show in each.
+# At least four schedules, since a race does not show in every one.
 CASES = {name: replace(case, seeds=max(case.seeds, 4)).check for name, case in CALLS.items()}

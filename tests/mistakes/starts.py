@@ -67,7 +67,7 @@ MISTAKES = (
 
 
 def check(code: DeviceCode) -> None:
-    """Chunks on both sides of each other, runs of empty segments, a last warp with nothing to do."""
+    """Offsets on both sides of chunk borders, runs of empty segments, a last warp with nothing to do."""
     for length, run in ((7 * PIECE - 3, 1), (2 * CHUNK + 3 * PIECE + 5, 19), (2 * CHUNK + 77, 10)):
         for seed, (offsets, reverse) in enumerate(itertools.product(sorted_offsets(length).values(), (False, True))):
             got = found(offsets, length, run=run, reverse=reverse, seed=seed, code=code)

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def chosen(lines: list[list[Mutant]], seed: int) -> Iterator[Mutant]:
-    """All lines in the order of the seed, one mutant of each: half of them of device code."""
+    """One mutant of each line, in the order of the seed; half of the lines are device code."""
     draw = random.Random(seed)
     device, host = ([m for m in lines if m[0].file.endswith(suffix)] for suffix in (".cuh", ".py"))
     draw.shuffle(device)
@@ -38,7 +38,7 @@ def chosen(lines: list[list[Mutant]], seed: int) -> Iterator[Mutant]:
 
 
 def digest(lines: list[list[Mutant]]) -> str:
-    """Of all mutants, and so of the sources."""
+    """A digest of all mutants, and so of the sources."""
     return hashlib.sha256(repr(lines).encode()).hexdigest()[:16]
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     lines = all_mutants(ROOT)
     scratch = ROOT / ".mutants"
     results = Results(options.results or scratch / f"{seed}.jsonl", {"seed": seed, "sources": digest(lines)})
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the tests that run are ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that running tests end, too
     scratch.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trees-", dir=scratch, ignore_cleanup_errors=True) as folder:
         campaign = Campaign(
@@ -83,7 +83,7 @@ def suite(folder: Path) -> Suite:
 
 
 def cases_of_headers() -> dict[str, list[str]]:
-    """The cases that notice planted mistakes, of each header."""
+    """For each header, the cases that notice planted mistakes in it."""
     sys.path.insert(0, str(ROOT / "tests"))
     from test_mistakes import MISTAKES
 

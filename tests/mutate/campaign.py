@@ -18,7 +18,7 @@ from tests.mutate.steps import Suite
 
 
 class Results:
-    """A file of JSON lines: what it is of, then what each step of each mutant said."""
+    """A file of JSON lines: first a header, then the outcome of each step of each mutant."""
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self._path = path
@@ -31,12 +31,12 @@ class Results:
         self._outcomes: dict[tuple[str, int, str, str], Outcome] = {}
         for entry in kept[1:]:
             outcome = Outcome(**entry["outcome"])
-            # What has failed would fail again, with whichever tests it runs in a step.
+            # A mutant that has failed would fail again, whichever tests are in its steps.
             step = entry["step"] if outcome.status == "passed" else ""
             self._outcomes[self._key(entry["mutant"], step)] = outcome
 
     def get(self, mutant: Mutant, step: Sequence[str] = ()) -> Outcome | None:
-        """What a step has said, or else the one that has failed."""
+        """The outcome of a step; without a step, the failure of the mutant, if there is one."""
         return self._outcomes.get(self._key(dataclasses.asdict(mutant), self._digest(step) if step else ""))
 
     def add(self, mutant: Mutant, step: Sequence[str], outcome: Outcome) -> None:
@@ -57,17 +57,17 @@ class Results:
 
 
 class Trial:
-    """A mutant, its steps, and how far they are. All of it belongs to the campaign's lock."""
+    """A mutant, its steps, and their progress. The campaign's lock protects all of it."""
 
     def __init__(self, number: int, mutant: Mutant, steps: list[list[str]]) -> None:
         self.number, self.mutant, self.steps = number, mutant, steps
-        self.begun = self.passed = self.running = 0  # steps
+        self.begun = self.passed = self.running = 0  # numbers of steps
         self.verdict = "" if steps else "unnoticed"
         self.by, self.seconds = "", 0.0
         self.tree: Tree | None = None
 
     def take(self, outcome: Outcome) -> None:
-        """What a step says, of however many that run at once."""
+        """Add the outcome of a step; any number of steps may run at once."""
         self.seconds += outcome.seconds
         self.passed += outcome.status == "passed"
         if not self.verdict and outcome.status in ("noticed", "hung", "invalid"):
@@ -87,7 +87,7 @@ class Trial:
 
 
 class Campaign:
-    """Tries mutants until as many as `cases` compile and are judged, or the time is up."""
+    """Tries mutants until `cases` of them compile and are judged, or the time is up."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Campaign:
             self._changed.notify_all()
 
     def _next(self) -> tuple[Trial, int] | None:
-        """A step to be run now: of a new mutant, or else of that whose next step is the earliest."""
+        """The step to run now: of a new mutant, or else of the one whose next step is the earliest."""
         with self._changed:
             while time.monotonic() < self._end:
                 self._admit()
@@ -168,7 +168,7 @@ class Campaign:
             return None
 
     def _admit(self) -> None:
-        """One more mutant, where one may be missing and none waits for its first step."""
+        """Add a mutant, unless there are enough, or one still waits for its first step."""
         if any(trial.begun == 0 and trial.has_more for trial in self.trials):
             return
         while sum(trial.verdict != "invalid" for trial in self.trials) < self._cases:
@@ -181,7 +181,7 @@ class Campaign:
                 return
 
     def _remembered(self, trial: Trial) -> bool:
-        """Take what the file of results has; whether something is left to be done."""
+        """Take outcomes from the file of results; return whether steps are left."""
         if trial.mutant.file.endswith(".py") and not _parses(trial.mutant, self._source):
             trial.verdict = "invalid"
         failed = self._results.get(trial.mutant)
@@ -198,7 +198,7 @@ class Campaign:
         return True
 
     def _fails_without(self, test: str) -> bool:
-        """Whether a test fails on the tree as it is."""
+        """Whether a test fails on the tree without a mutant."""
         assert self._pristine is not None
         with self._on_pristine:
             if test not in self._fails_anyway:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEVICE, HOST = "cuscan/cuda", ("cuscan", "cuscan/request", "cuscan/planning", "cuscan/backends")
-# What the simulator replaces, and what no array passes.
+# The header that the simulator replaces, and modules that no array passes through.
 SKIPPED = {"cuscan/cuda/target.cuh", "cuscan/__init__.py", "cuscan/__main__.py", "cuscan/cli.py"}
 
 _SWAPS = {
@@ -19,7 +19,7 @@ _SWAPS = {
     **{"true": "false", "false": "true", "True": "False", "False": "True", "min": "max", "max": "min"},
     **{"int64": "int32", "uint64": "uint32"},
 }
-# The kind of mistake, and where it can be made: group 1 is swapped. Binary operators have spaces around them.
+# Kinds of mistakes, each with a pattern of its places: group 1 is swapped. Binary operators have spaces around them.
 _BOTH = {
     "comparison": re.compile(r" (<=|>=|<|>|==|!=) "),
     "sign": re.compile(r" (\+|-|\+=|-=) "),
@@ -39,7 +39,7 @@ _SWAPPED = {
         "extremum": re.compile(r"\b(min|max)\("),
     },
 }
-# The kind of mistake, where it can be made, and what the match becomes.
+# Kinds of mistakes, each with a pattern of its places and the replacement of a match.
 _REPLACED = {
     ".cuh": (
         ("off by one", re.compile(r" [+-] 1\b(?!\.)"), ""),
@@ -85,7 +85,7 @@ class Mutant:
 
 
 def all_mutants(root: Path) -> list[list[Mutant]]:
-    """The mutants of each line that has any."""
+    """The mutants of each line that has some."""
     device = sorted((root / DEVICE).rglob("*.cuh"))
     host = [path for folder in HOST for path in sorted((root / folder).glob("*.py"))]
     names = [path.relative_to(root).as_posix() for path in [*device, *host]]
@@ -99,7 +99,7 @@ def all_mutants(root: Path) -> list[list[Mutant]]:
 
 
 def mutants_of(file: str, number: int, line: str, code: str) -> Iterator[Mutant]:
-    """The mutants of a line, of which `code` has what is neither comment nor string in its place."""
+    """The mutants of a line. `code` is the line with its comments and strings blanked out."""
     suffix = Path(file).suffix
     if _NO_CODE[suffix].match(code):
         return
@@ -110,14 +110,14 @@ def mutants_of(file: str, number: int, line: str, code: str) -> Iterator[Mutant]
     for kind, pattern, template in _REPLACED[suffix]:
         for match in pattern.finditer(code):
             start, end = match.span()
-            if match[0].startswith("("):  # what if asks: up to the closing parenthesis, if that is in this line
+            if match[0].startswith("("):  # the condition: up to the closing parenthesis, if that is in this line
                 end = _closing(code, start)
             if end:
                 yield Mutant(file, number, kind, line, line[:start] + _expanded(template, match, line) + line[end:])
 
 
 def _expanded(template: str, match: re.Match[str], line: str) -> str:
-    """As `match.expand(template)`, with the text of the line, strings and all, in the place of the code."""
+    """`match.expand(template)`, applied to the line itself, with its strings, instead of its code."""
     return re.sub(r"\\(\d)", lambda group: line[slice(*match.span(int(group[1])))], template)
 
 
@@ -131,7 +131,7 @@ def _closing(code: str, start: int) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Number, text and code of each line: the code has blanks in the place of comments, and no text in strings."""
+    """Number, text and code of each line. The code has blanks in place of comments, and no text in strings."""
     text = path.read_text()
     code = _python_code(text) if path.suffix == ".py" else _device_code(text)
     for number, (line, of_line) in enumerate(zip(text.split("\n"), code.split("\n"), strict=True), 1):
@@ -139,7 +139,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _device_code(text: str) -> str:
-    """Without static_assert and asm, too."""
+    """The code, also without static_assert and asm."""
     parts = r'//[^\n]*|/\*.*?\*/|\b(?:static_assert|asm)\b[^;]*;|"(?:\\.|[^"\\\n])*"'
     return re.sub(parts, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)
 

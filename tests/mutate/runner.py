@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tests.mutate.mutants import Mutant
 
-_COPIED = ("cuscan", "tests", "benchmarks", "docs")  # and what lies beside them
+_COPIED = ("cuscan", "tests", "benchmarks", "docs")  # folders; files beside them are copied, too
 _COMPILED = Path(".pytest_cache", "d", "compiled")
-_PLANTED = re.compile(r"^E .* is \d+ times in \S+\.cuh$", re.MULTILINE)  # a test's own mistake is where the mutant is
+_PLANTED = re.compile(r"^E .* is \d+ times in \S+\.cuh$", re.MULTILINE)  # the mutant is in a planted mistake's line
 _COMPILER_ERROR = re.compile(r"\.(cuh|cpp|hpp):\d+:\d+: (fatal )?error:")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 _BEGUN = re.compile(r"^(tests/(?:(?! PASSED| SKIPPED| XFAIL).)+?) *(?:Fatal .*)?$", re.MULTILINE)  # and not ended
@@ -27,7 +27,7 @@ _BEGUN = re.compile(r"^(tests/(?:(?! PASSED| SKIPPED| XFAIL).)+?) *(?:Fatal .*)?
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step says: "passed", "noticed", "hung", "invalid" (it does not compile), or "stopped" before its end."""
+    """The outcome of a step: "passed", "noticed", "hung", "invalid" (does not compile), or "stopped" before its end."""
 
     status: str
     by: str = ""
@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Tree:
-    """A copy of a tree, which shares what tests have compiled; a mutant is put into it."""
+    """A copy of a tree, with a mutant put into it. It shares the kernels that tests have compiled."""
 
     def __init__(self, source: Path, copy: Path, mutant: Mutant | None = None) -> None:
         self._copy = copy
@@ -47,7 +47,7 @@ class Tree:
                 shutil.copy2(path, copy / path.name)
         (source / _COMPILED).mkdir(parents=True, exist_ok=True)
         (copy / _COMPILED).parent.mkdir(parents=True)
-        (copy / _COMPILED).symlink_to(source / _COMPILED)  # it is kept by content, so all trees can share it
+        (copy / _COMPILED).symlink_to(source / _COMPILED)  # files are stored by content, so all trees can share them
         if mutant is not None:
             mutant.put_into(copy)
         self._children: set[subprocess.Popen[str]] = set()
@@ -62,7 +62,7 @@ class Tree:
             (self._copy / name).write_text("\n".join(left))
             code, output = self.pytest("-x", "-v", "--full", f"@{name}", seconds=seconds - (time.monotonic() - start))
             spent = time.monotonic() - start
-            failed = _FAILED.search(output) or _BEGUN.search(output)  # the second: its process has died
+            failed = _FAILED.search(output) or _BEGUN.search(output)  # _BEGUN: the test's process has died
             by = failed[1] if failed else ""
             if self._is_stopped:
                 return Outcome("stopped")
@@ -110,7 +110,7 @@ class Tree:
                 self._children.discard(child)
 
     def stop(self) -> None:
-        """End what runs; nothing begins any more."""
+        """End running tests; no test begins any more."""
         with self._lock:
             self._is_stopped = True
             for child in self._children:
@@ -122,6 +122,6 @@ class Tree:
 
 
 def _kill(child: subprocess.Popen[str]) -> None:
-    """And the compilers that it has started."""
+    """Kill a process and the compilers that it has started."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)

@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-# Of the tests of the CPU, those that no mutant can matter for.
+# Tests that run on the CPU and that no mutant can affect.
 _APART = ("gpu", "bench", "readme", "packaging", "cli", "mutate", "suite", "typing")
-# Those that plant mistakes of their own, which a mutant in the same line would disturb.
+# Tests that plant mistakes of their own; a mutant in the same line would interfere.
 _PLANTING = re.compile(r"::test_(mistake_is_noticed|every_mistake_has_one_place)\b")
 _GOOD_CODE = "test_good_code_passes"
-_FIRST, _MOST = 24, 160  # tests of a step that compile
-_PLAIN = 400  # tests of a step that compile nothing
+_FIRST, _MOST = 24, 160  # numbers of tests in a step, if they compile
+_PLAIN = 400  # tests in a step, if they compile nothing
 
 
 class Suite:
-    """The tests of a tree: all that --full runs, and which of them the default run has too.
+    """The tests of a tree: those that --full runs, and which of them the default run includes.
 
-    `cases` are those of the planted mistakes, by header: what notices mistakes there.
+    `cases` are the cases that notice planted mistakes, by header.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Suite:
         self._default, self._cases = set(default), cases
 
     def steps(self, file: str) -> list[list[str]]:
-        """Tests to be run together, one step after the other; each test is in one step."""
+        """Steps, which run one after the other: tests that run together. Each test is in one step."""
         listed = self._of_device_code(file) if file.endswith(".cuh") else self._of_host_code(file)
         done: set[str] = set()
         steps = []
@@ -45,7 +45,7 @@ class Suite:
         return steps
 
     def _of_device_code(self, file: str) -> Iterator[list[str]]:
-        """Tests that simulate kernels: cases of planted mistakes, the default tests, those of like name, the rest."""
+        """Tests that simulate kernels: cases of planted mistakes, default tests, tests with a like name, the rest."""
         simulating = [test for test in self._tests if self._compiles(test, "simulator")]
         header = file.removeprefix("cuscan/cuda/")
         stem = Path(file).stem.replace("_", "[_-]")
@@ -60,7 +60,7 @@ class Suite:
         yield from _chunks(_shuffled(simulating))
 
     def _of_host_code(self, file: str) -> Iterator[list[str]]:
-        """Modules of its name, for what launches those with a fake GPU, those that compile nothing, then all others."""
+        """Modules named after the file, for launch code those with a fake GPU, those that compile nothing, the rest."""
         stem = Path(file).stem
         yield from self._of_modules([name for name in self._texts if f"/test_{stem}" in name], default=True)
         compiling = [name for name in self._texts if self._compiles(name, "simulator", "nvrtc")]
@@ -103,7 +103,7 @@ def _shuffled(tests: list[str]) -> list[str]:
 
 
 def _chunks(tests: Sequence[str]) -> Iterator[list[str]]:
-    """More and more together, since a process takes seconds to start."""
+    """Ever larger chunks of tests, since a process takes seconds to start."""
     size = _FIRST
     while tests:
         yield list(tests[:size])

@@ -1,13 +1,13 @@
 """The kernels without a GPU: the real device headers, compiled by g++ against a simulated `target.cuh`.
 
-`simulate` takes the way of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under a
-random scheduler (runtime.hpp), and watches the memory around every array. `prepare` stops before the launch. Compiled
-kernels are kept by content (kept.py). `run_overlapping` has launches of a kernel overlap; `WATCHED` is the same code,
-and others see its plain stores late.
+`simulate` follows the path of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under
+a random scheduler (runtime.hpp), and checks the memory around every array. `prepare` stops before the launch. Compiled
+kernels are stored by content (kept.py). `run_overlapping` runs overlapping launches of a kernel. `WATCHED` is the same
+code, but plain stores reach other threads late.
 
-It sees nothing of `target.cuh` itself and of what nvcc makes of the code; of loads that the hardware moves ahead of
-others; of fences of barriers in shared memory (fence_after_init); of where a bulk load meets plain reads; and, in code
-that is not watched, of reads less than 16 bytes beyond an array, or between the rows of one.
+The simulator does not cover `target.cuh` itself; the code that nvcc generates; loads that the hardware moves ahead of
+others; fences of barriers in shared memory (fence_after_init); bulk loads that overlap plain reads; and, in code that
+is not watched, reads less than 16 bytes beyond an array, or between its rows.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from cuscan.request.initial import initial_argument
 from cuscan.specs import ALIGNMENT, ArraySpec
 
 Array = np.ndarray[Any, Any]
-Kernel = Callable[..., "bytes | None"]  # returns what went wrong
+Kernel = Callable[..., "bytes | None"]  # returns an error message, or None
 
 HAS_COMPILER = shutil.which("g++") is not None
 SMALL_GPU = Target(arch=90, sm_count=4, cluster=0)
 CANARY = 0xC5
 POISON = 0xA5
-OVERLAPPING_ARCH = 90  # the first whose launches overlap
+OVERLAPPING_ARCH = 90  # the first architecture whose launches overlap
 
 HERE = Path(__file__).resolve().parent
 _SPARSE, _HUGE = 1 << 26, 1 << 30  # bytes
 _MAP_NORESERVE, _PROT_NONE = 0x4000, 0  # Linux
 _protect = ctypes.CDLL(None).mprotect
 _protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace, and which of them is the epoch
+_HEADER_WORDS, _EPOCH = HEADER_BYTES // 4, 1  # 32-bit words of struct Workspace; the number of the one with the epoch
 
-# Fused multiply-adds would change bits. The pattern is what a kernel finds in registers that it has not set.
+# Fused multiply-adds would change bits. Variables that a kernel has not set contain a pattern.
 _FLAGS = ["-Og", "-std=c++17", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
-_TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a library depends on beside its source
+_TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a compiled library depends on, beside its source
 
-# The compiler's calls before plain accesses, without its own library: runtime.cpp takes them.
+# The compiler inserts calls before plain accesses. runtime.cpp defines them, in place of the compiler's own library.
 _WATCHING = ["-fsanitize=thread", "-nodefaultlibs"]
 
 _LAUNCHER = """
@@ -94,7 +94,7 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 
 
 def launcher(config: Config | StartsConfig) -> str:
-    """C++ that launches a configuration's kernel, a scan's with its arrays as a table of addresses for each launch."""
+    """C++ that launches a configuration's kernel. A scan gets its arrays as a table of addresses for each launch."""
     if isinstance(config, StartsConfig):
         return _STARTS_LAUNCHER.format(entry=entry_name(config))
     places = [(f"arrays[{i}]", operand) for i, operand in enumerate(config.operands) if operand.present]
@@ -109,11 +109,11 @@ def launcher(config: Config | StartsConfig) -> str:
 
 
 class SimulationError(AssertionError):
-    """A kernel hung, misused a collective, or touched what it must not."""
+    """A kernel hung, misused a collective, or accessed memory that it must not access."""
 
 
 class Span(ctypes.Structure):
-    """The addresses of an array, from and to; its launch, and whether the launch before writes it until it ends."""
+    """The first and the end address of an array; its launch; whether the previous launch writes it until its end."""
 
     _fields_ = (
         ("first", ctypes.c_uint64),
@@ -147,9 +147,9 @@ class Schedule(ctypes.Structure):
 
     @classmethod
     def of(cls, seed: int, workspace: Memory, hold: tuple[int, int] | None = None, **chosen: int) -> Schedule:
-        """The schedule of a seed: what is not `chosen` is drawn.
+        """The schedule of a seed; fields that are not `chosen` are random.
 
-        `hold` are the tile-state words, from and to, whose writers are held up; by default a random eighth of all.
+        Threads that write tile-state words in the range `hold` are delayed; by default it is a random eighth of all.
         """
         draw = random.Random(seed)
         words = max(workspace.array.size - _HEADER_WORDS, 0) // 2
@@ -180,17 +180,17 @@ class Schedule(ctypes.Structure):
 class DeviceCode:
     """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    `watched`: plain accesses of threads are reported to the simulator, which has others see stores late (runtime.hpp).
+    `watched`: plain accesses are reported to the simulator, which makes stores visible late (runtime.hpp).
     """
 
     def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
         self._texts, self._watched = texts, watched
         self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
-        self._compiling = threading.Lock()  # calls of several threads may want the same kernel
+        self._compiling = threading.Lock()  # several threads may need the same kernel
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def broken(self, header: str, old: str, new: str) -> DeviceCode:
-        """A copy with `new` in the place of `old`, which must be there exactly once."""
+        """A copy with `new` in the place of `old`, which must occur exactly once."""
         found = self._texts[header].count(old)
         assert found == 1, f"{old!r} is {found} times in {header}"
         return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)}, watched=self._watched)
@@ -222,7 +222,7 @@ class DeviceCode:
 
     @property
     def folder(self) -> Path:
-        """Where the headers lie as files."""
+        """The folder that contains the headers as files."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="cuscan-simulator-")
             _write(Path(self._folder.name), self._texts)
@@ -231,7 +231,7 @@ class DeviceCode:
 
 @functools.cache
 def _runtime() -> Path:
-    """The compiled runtime.cpp, which all kernels link to."""
+    """The compiled runtime.cpp, which all kernels are linked with."""
     key = [(HERE / name).read_text() for name in ("runtime.cpp", "runtime.hpp")]
     with one_at_a_time("runtime"):
         return kept((key, _TOOLS), ".so", lambda made: _compile("-shared", HERE / "runtime.cpp", "-o", made))
@@ -239,9 +239,9 @@ def _runtime() -> Path:
 
 @functools.cache
 def _precompiled(arch: int, *options: str) -> Path:
-    """A header that includes the simulated target; the compiler takes the precompiled form, which lies beside it.
+    """A header that includes the simulated target; the compiler uses its precompiled form, which lies beside it.
 
-    No other header is in it, so it serves all copies of the device code, with mistakes or without.
+    It includes no other header, so it serves all copies of the device code, with mistakes or without.
     """
     texts = {name: HEADERS[name] for name in SIMULATED}
     digest = hashlib.sha256(repr((texts, arch, options, _TOOLS)).encode()).hexdigest()[:32]
@@ -275,9 +275,9 @@ CODE, WATCHED = DeviceCode(HEADERS), DeviceCode(HEADERS, watched=True)
 
 
 class Memory(NamedTuple):
-    """An array in pages of its own, between two that nobody can touch. All bytes that are no elements are canaries.
+    """An array in pages of its own, between two inaccessible pages. All bytes outside its elements are canaries.
 
-    A very large one is sparse: only the pages that are touched take memory, and there are no canaries.
+    A very large array is sparse: only pages that are accessed take memory, and there are no canaries.
     """
 
     raw: Array
@@ -287,9 +287,9 @@ class Memory(NamedTuple):
     def empty(
         cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0, *, at_end: bool = True
     ) -> Memory:
-        """Room for an array: strides in bytes, the address modulo `ALIGNMENT`.
+        """Memory for an array: strides in bytes, the address modulo `ALIGNMENT`.
 
-        It lies as close as it can to the page after it, or else (not `at_end`) to the page before it.
+        It lies as close as possible to the page after it or, without `at_end`, to the page before it.
         """
         reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         before = -sum(r for r in reach if r < 0)
@@ -304,7 +304,7 @@ class Memory(NamedTuple):
 
     @classmethod
     def like(cls, array: Array, *, at_end: bool = True) -> Memory:
-        """A copy of an array, laid out as it is; a huge one stays where it is, and is not checked."""
+        """A copy of an array with the same layout. A huge array is neither copied nor checked."""
         if array.nbytes >= _HUGE:
             return cls(np.broadcast_to(np.uint8(CANARY), array.nbytes), array)
         memory = cls.empty(array.shape, array.strides, array.dtype, array.ctypes.data, at_end=at_end)
@@ -316,7 +316,7 @@ class Memory(NamedTuple):
         return self.raw.size >= _SPARSE
 
     def check(self, name: str, before: Array, *, written: bool) -> None:
-        """Nothing but the elements has changed since `before`; neither have they, unless they were `written`."""
+        """Checks that nothing outside the elements has changed since `before`, and no element unless `written`."""
         changed = self.raw != before
         if written:
             element = np.dtype(f"V{self.array.itemsize}")
@@ -327,7 +327,7 @@ class Memory(NamedTuple):
             raise SimulationError(f"{name}: byte {first} from its first element was overwritten")
 
     def span(self, launch: int = 0, *, late: bool = False) -> Span:
-        """From the lowest address of an element to the end of the highest."""
+        """From the lowest address of the elements to the end of the highest element."""
         reach = [(n - 1) * stride for n, stride in zip(self.array.shape, self.array.strides, strict=True)]
         first, end = (self.array.ctypes.data + n for n in (0, self.array.itemsize))
         return Span(first + sum(r for r in reach if r < 0), end + sum(r for r in reach if r > 0), launch, late)
@@ -337,7 +337,7 @@ class Memory(NamedTuple):
 
 
 def _guarded_pages(nbytes: int) -> Array:
-    """New pages, so many that `nbytes` fit in."""
+    """New pages that hold `nbytes` bytes, between two inaccessible ones."""
     size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, size + 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
     raw = np.frombuffer(pages, np.uint8)
@@ -359,10 +359,10 @@ def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A call of `cuscan.scan`, planned; `run` it as often as you like.
+    """A planned call of `cuscan.scan`; it can `run` any number of times.
 
-    `arrays` are those that are read, or None, in the order of the kernel's arguments without those written. The
-    memory of value number `in_place` is also the first result's.
+    `arrays` are the arrays that the kernel reads, or None, in the order of its arguments without those that it writes.
+    Value number `in_place` shares its memory with the first result.
     """
 
     request: ScanRequest
@@ -374,7 +374,7 @@ class Simulation:
     in_place: int | None
 
     def run(self, seed: int = 0, **chosen: Any) -> Any:
-        """The result of the kernel; a tuple if there are several. See `run_all`."""
+        """The result of the kernel, or a tuple if there are several. See `run_all`."""
         results = self.run_all(seed, **chosen)
         return results if len(results) > 1 else results[0]
 
@@ -387,9 +387,9 @@ class Simulation:
         code: DeviceCode | None = None,
         **chosen: Any,
     ) -> tuple[Array, ...]:
-        """The results of the kernel, of `launches` launches one after the other in one workspace.
+        """The results of the kernel, after `launches` launches one after the other in one workspace.
 
-        `chosen` goes to `Schedule.of`. Raises `SimulationError` for what a GPU would answer with a hang, or not at all.
+        `chosen` goes to `Schedule.of`. Raises `SimulationError` where a GPU would hang or go wrong in silence.
         """
         if workspace is None:
             workspace = new_workspace(self.plan.workspace_bytes)
@@ -402,7 +402,7 @@ class Simulation:
         return launched[0]
 
     def _bits(self, code: DeviceCode, seed: int) -> Memory | None:
-        """Where segments start, if offsets give it."""
+        """The bits that say where segments start, if they are given by offsets."""
         if self.starts is None:
             return None
         offsets = self.arrays[self._segments]
@@ -410,12 +410,12 @@ class Simulation:
         return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
 
     def place(self, seed: int, bits: Memory | None) -> Placed:
-        """Memory for a launch."""
+        """The arrays of a launch, in memory of their own."""
         count = len(self.request.values)
         ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
         read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
         if bits is not None:
-            read[self._segments] = bits  # in the place of the offsets
+            read[self._segments] = bits  # in place of the offsets
         made = () if self.request.only_carry else self.request.results
         results = [_room_for(spec, at_end=next(ends)) for spec in made]
         if self.in_place is not None:
@@ -424,7 +424,7 @@ class Simulation:
             results[0] = shared
         last = [] if self.request.last is None else [_room_for(self.request.last, at_end=next(ends))]
         carry_out = [_room_for(spec, at_end=next(ends)) for spec in self.request.carry_out]
-        carried = count + 3  # values, mask, segments and initial values are before the carry
+        carried = count + 3  # values, mask, segments and initial values precede the carry
         memories = [
             *read[:count],
             *(results or [None] * len(self.request.results)),
@@ -437,19 +437,19 @@ class Simulation:
 
     @property
     def _segments(self) -> int:
-        """The number of the array that says where segments start."""
+        """The number of the array that tells where segments start."""
         return len(self.request.values) + 1
 
 
 class Placed(NamedTuple):
-    """The arrays of a launch, in the order of the kernel's arguments; of these the results, and one state a row."""
+    """The arrays of a launch, in the order of the kernel's arguments; among them the results, and one state per row."""
 
     memories: list[Memory | None]
     results: list[Memory]
     behind: list[Memory]
 
     def given(self, axis: int) -> tuple[Array, ...]:
-        """What the call returns."""
+        """The arrays that the call returns."""
         return (*(memory.array for memory in self.results), *(memory.array.squeeze(axis) for memory in self.behind))
 
 
@@ -461,7 +461,7 @@ def run_overlapping(
     code: DeviceCode | None = None,
     **chosen: Any,
 ) -> list[tuple[Array, ...]]:
-    """The results of calls that differ in their data alone: launches of one kernel, of which the next begins early."""
+    """The results of calls that differ only in their data: launches of one kernel, each of which begins early."""
     if workspace is None:
         workspace = new_workspace(simulations[0].plan.workspace_bytes)
     return _launch(simulations, seed, simulations[0]._bits(code or CODE, seed), workspace, code or CODE, chosen)
@@ -513,7 +513,7 @@ def _launch(
 
 
 def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
-    """The bits that the kernel for them makes of offsets."""
+    """The bits into which the kernel for segment starts turns offsets."""
     bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
     before = [(memory, memory.raw.copy()) for memory in (offsets, bits)]
     schedule = Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)
@@ -563,10 +563,10 @@ def prepare(
     target: Target = SMALL_GPU,
     **flags: Any,
 ) -> Simulation:
-    """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` says how the result is laid out.
+    """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` gives the layout of the result.
 
-    With `out=value`, or one of the values, the scan works in place, on a copy; no argument is ever written. An array as
-    `initial` is that of a linear recurrence; `flags` are those of `Flags`.
+    With `out=value`, or one of the values, the scan works in place, on a copy; no argument is ever written. An array
+    `initial` holds the initial states of a linear recurrence. `flags` are fields of `Flags`.
     """
     values = value if isinstance(value, tuple) else (value,)
     row_initial = initial if isinstance(initial, np.ndarray) else None
@@ -599,17 +599,17 @@ def prepare(
 
 
 def _as_seen(array: Array, spec: ArraySpec) -> Array:
-    """An array as the request sees it, broadcast."""
+    """The array with the shape and strides of the request, which may broadcast it."""
     return np.lib.stride_tricks.as_strided(array, spec.shape, tuple(s * array.itemsize for s in spec.strides))
 
 
 def simulate(value: Any, op: str | Monoid = "add", *, seed: int = 0, launches: int = 1, **call: Any) -> Any:
-    """`cuscan.scan` on NumPy arrays, by the kernels; see `prepare` and `Simulation.run`."""
+    """`cuscan.scan` on NumPy arrays by the simulated kernels; see `prepare` and `Simulation.run`."""
     return prepare(value, op, **call).run(seed, launches=launches)
 
 
 def assert_same(result: Array, expected: Array) -> None:
-    """All bits agree, but those of a NaN."""
+    """Checks that all bits agree, except those of NaNs."""
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
     part = {"complex64": np.float32, "complex128": np.float64}.get(result.dtype.name, result.dtype)
@@ -623,7 +623,7 @@ def assert_same(result: Array, expected: Array) -> None:
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, so that few elements make a long chain, and larger chunks of panels.
 
-    Calls that the NumPy backend has kept are of other units, and set aside.
+    Calls that the NumPy backend has recorded use other units; they are set aside.
     """
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
     with (

@@ -1,5 +1,5 @@
-// A kernel that is nothing but the walks of look_back.cuh: a block is a warp, a unit is an element, a row is a chain,
-// and result[u] is what precedes unit u of its row.
+// A kernel that only walks chains with look_back.cuh. A block is a warp, a unit is an element, a row is a chain.
+// result[u] is what precedes unit u of its row.
 #pragma once
 #include "../elements.cuh"
 #include "../look_back.cuh"
@@ -35,7 +35,7 @@ void look_back_only(Row<Config> origin, Workspace* workspace, const typename Ele
         if (lane == 0) chain.publish(turn.strip, turn.unit, ((const State*)row.array[0])[turn.unit]);
         Carry carry = initial;
         const bool exists = chain.prefix(turn.strip, turn.unit, Config::kHasInitial, carry);
-        // All lanes know the same.
+        // The carry is the same in all lanes.
         const Carry first = target::broadcast(exists ? carry : Element::identity(), 0);
         if ((exists ? carry : Element::identity()) == first && lane == turn.unit % target::kWarp)
             ((State*)row.array[1])[turn.unit] = first;

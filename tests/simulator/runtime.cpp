@@ -16,13 +16,13 @@ Fiber* current;
 constexpr uint64_t kPage = 4096;
 constexpr size_t kMostPending = 256;
 constexpr uint32_t kDrainOdds[] = {8, 64, 1000};
-constexpr uint32_t kLongestEnd = 1000;  // turns
+constexpr uint32_t kLongestEnd = 1000;  // in turns
 
 constexpr const char* kNames[] = {"shuffle_up", "broadcast", "shuffle", "ballot"};
 
 static void swap(PendingStore& store) { std::swap_ranges(store.hidden, store.hidden + store.bytes, store.at); }
 
-// ---- fibers: swapcontext would make two system calls a switch, so it only starts a fiber ----------------------------
+// ---- fibers: a switch by swapcontext would take two system calls, so ucontext only starts a fiber -------------------
 
 void Grid::fiber_main() {
     for (;;) {
@@ -80,7 +80,7 @@ void Grid::fail(const char* format, ...) {
     for (;;) suspend();
 }
 
-// A second of work has passed in a turn of a thread.
+// A thread has worked for a second of its turn.
 void Grid::pass_a_second() {
     constexpr int kMost = 5;
     seconds_ = turns_ == turn_of_seconds_ ? seconds_ + 1 : 1;
@@ -130,7 +130,7 @@ void Grid::withhold(const Array& array) {
     memset(first, kEarly, bytes);
 }
 
-// The launch before has ended: the last that it writes are the late arrays.
+// The previous launch has ended: late arrays contain what it writes last.
 void Grid::end_kernel_before(Launch& launch) {
     launch.may_go_on = true;
     for (const auto& [array, bytes] : launch.withheld)
@@ -143,7 +143,7 @@ void Grid::end(Launch& launch) {
     if (&launch != &launches_.back()) end_kernel_before((&launch)[1]);
 }
 
-// The one whose blocks start now, if there is one.
+// The launch whose blocks start now, if there is one.
 Launch* Grid::next_launch() {
     for (Launch& launch : launches_) {
         if (!launch.waiting.empty()) return &launch;
@@ -235,7 +235,7 @@ void Grid::run() {
     grid = nullptr;
 }
 
-// A random warp that can go on and is awake; if all sleep, the time passes.
+// A random warp that can go on and is awake. If all warps sleep, time passes.
 Warp* Grid::pick() {
     std::vector<Warp*> ready;
     for (;;) {
@@ -246,7 +246,7 @@ Warp* Grid::pick() {
                 if (can_go_on(warp)) ready.push_back(&warp);
             }
         if (!ready.empty()) return ready[random_.below(uint32_t(ready.size()))];
-        if (alarm == ~uint64_t(0)) {  // nobody ever wakes
+        if (alarm == ~uint64_t(0)) {  // no warp ever wakes
             report("hang: every warp waits for others at a barrier");
             return &resident_.front()->warps.front();
         }
@@ -255,7 +255,7 @@ Warp* Grid::pick() {
     }
 }
 
-// One of the bulk copies arrives, whichever.
+// A random bulk copy arrives.
 void Grid::deliver() {
     if (on_their_way_.empty()) return;
     std::swap(on_their_way_[random_.below(uint32_t(on_their_way_.size()))], on_their_way_.back());
@@ -293,7 +293,7 @@ void Grid::turn(Warp& warp) {
 }
 
 void Grid::settle(Warp& warp) {
-    uint32_t in[4] = {};  // the lanes in each state
+    uint32_t in[4] = {};  // masks of the lanes in each state
     for (int lane = 0; lane < kWarp; ++lane) in[int(warp.lanes[lane]->state)] |= 1u << lane;
     const uint32_t met = in[int(State::kCollective)];
     if (in[int(State::kRunnable)] && !in[int(State::kExited)] && !in[int(State::kBarrier)]) return;
@@ -368,10 +368,10 @@ void Grid::release(Block& block, int number) {
             }
 }
 
-// ---- stores that are seen late
-// -----------------------------------------------------------------------------------------
+// ---- stores that become visible late --------------------------------------------------------------------------------
 
-// Before others run. Now and then a store is seen by then, whichever. Stores may overlap: the last one is undone first.
+// Called before other threads run. Now and then random stores become visible. Stores may overlap, so the last one is
+// undone first.
 void Grid::hide(PendingStores& pending) {
     const auto drains = [&](const PendingStore&) { return random_.one_in(kDrainOdds[schedule_.seed % 3]); };
     pending.erase(std::remove_if(pending.begin(), pending.end(), drains), pending.end());
@@ -496,7 +496,7 @@ void Grid::allow_next_kernel() {
     maybe_suspend(2);
 }
 
-// Says where the bytes are, seen from the nearest array.
+// Reports where the bytes lie, relative to the nearest array.
 void Grid::fail_beyond(const void* address, uint32_t bytes) {
     const int64_t from = reinterpret_cast<intptr_t>(address);
     int64_t least = INT64_MAX;
@@ -517,11 +517,11 @@ void Grid::fail_beyond(const void* address, uint32_t bytes) {
          nearest);
 }
 
-// Whoever reads the destination before the copy has arrived finds poison.
+// Threads that read the destination before the copy has arrived find poison.
 void Grid::load_pieces(void* destination, const void* source, uint32_t bytes, Phase& phase) {
     if (!is_in_an_array(source, bytes)) fail("bulk copy of %u bytes that reach beyond their array", bytes);
     memset(destination, kPoison, bytes);
-    // Now and then a large one takes so long that many later ones overtake it.
+    // Now and then a large copy takes so long that many later ones overtake it.
     const uint64_t delay = bytes > 16 && random_.one_in(16) ? random_.below(20000) : 0;
     on_their_way_.push_back({current->warp->block, destination, source, bytes, &phase, nullptr, turns_ + delay, {}});
     maybe_suspend(2);
@@ -563,7 +563,7 @@ void Grid::fence_before_copies() {
     current->unfenced.clear();
 }
 
-// To the same place in another block's shared memory, for the same barrier there.
+// Sends to the same place in another block's shared memory, and to the same barrier there.
 void Grid::send(uint32_t to, void* destination, const void* words, uint32_t bytes, Phase& phase) {
     Block& own = *current->warp->block;
     if (to >= cluster_) fail("sends to block %u of a cluster of %u", to, cluster_);
@@ -582,13 +582,12 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     maybe_suspend(2);
 }
 
-// ---- guard pages: who touches them ends the launch
-// ---------------------------------------------------------------------
+// ---- guard pages: an access to them ends the launch -----------------------------------------------------------------
 
 namespace {
 
-// While it lives, threads of the launch that touch what they must not fail, instead of the process; and those that work
-// on and on, and come to no point where another could.
+// While it exists, an invalid access or a division by zero in a thread ends the launch instead of the process. So does
+// a thread that works on and on without reaching a scheduling point.
 class FaultHandler {
 public:
     FaultHandler() : stack_(new char[kStackBytes]) {
@@ -617,7 +616,7 @@ public:
 private:
     static void touch(int, siginfo_t* info, void*) {
         if (grid != nullptr && grid->runs_a_thread()) grid->fail_beyond(info->si_addr, 1);
-        signal(SIGSEGV, SIG_DFL);  // a fault of the simulator itself: it happens again
+        signal(SIGSEGV, SIG_DFL);  // a fault of the simulator itself, which now happens again
     }
     static void divide(int, siginfo_t*, void*) {
         if (grid != nullptr && grid->runs_a_thread()) grid->fail("divides by zero");
@@ -657,8 +656,7 @@ const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint3
 
 }  // namespace simulator
 
-// ---- what the compiler calls before plain accesses
-// --------------------------------------------------------------------
+// ---- calls that the compiler inserts before plain accesses ----------------------------------------------------------
 
 #define SIMULATOR_ACCESSES(bytes)                                                                 \
     void __tsan_read##bytes(void* address) { simulator::watch(address, bytes, false); }           \

@@ -1,19 +1,21 @@
-// A kernel launch on one CPU thread. Every GPU thread is a fiber; a fiber runs until it calls a function of target.cuh
-// that others can notice, and a seeded scheduler says who goes on: some blocks are resident at a time, a random warp of
-// theirs has a turn, and now and then a warp or a block stalls for so long that the others run far ahead.
+// A kernel launch on one CPU thread. Every GPU thread is a fiber. A fiber runs until it calls a function of target.cuh
+// with an effect that other threads can observe; then a seeded scheduler chooses who runs next. Some blocks are
+// resident at a time, and a random warp of theirs has a turn. Now and then a warp or a block stalls for so long that
+// the others run far ahead.
 //
-// What a GPU would answer with a hang or with silence fails here with a message: lanes of a warp in different
-// collectives, a barrier that a thread left the kernel without, misaligned access, access beyond an array, words sent
-// to a block that has not begun or has returned, waiting that has no end.
+// What hangs on a GPU, or goes wrong there in silence, fails here with a message: lanes of a warp in different
+// collectives; a barrier that a thread skips by leaving the kernel; a misaligned access; an access beyond an array;
+// words sent to a block that has not begun or has returned; endless waiting.
 //
-// Launches overlap: one may begin when every block of the one before has called allow_next_kernel or returned, and the
-// kernel before the first one still runs for a while. What a launch reads and writes has other bytes until the launch
-// before ends.
+// Launches overlap: a launch may begin once every block of the previous one has called allow_next_kernel or returned,
+// and before the first launch another kernel still runs for a while. Until the previous launch ends, the arrays that a
+// launch reads and writes contain other bytes.
 //
-// Kernels that are compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch).
-// There, others see stores late and in any order: those of the same block when its thread arrives at a barrier, those
-// of other blocks when a thread of the block fences, or the launch ends, some time after its last block has returned.
-// Until then the bytes are swapped with the old ones whenever one of the others goes on. Loads are never early.
+// Kernels compiled with -fsanitize=thread report their plain accesses to global and shared memory (watch). Their stores
+// reach other threads late and in any order: threads of the same block see them once the storing thread arrives at a
+// barrier; other blocks see them once a thread of the block fences, or when the launch ends, some time after its last
+// block has returned. Until then the bytes are swapped with the old ones whenever another thread runs. Loads are never
+// early.
 #pragma once
 #include <setjmp.h>
 
@@ -26,39 +28,39 @@
 
 namespace simulator {
 
-// A function whose accesses are never reported.
+// The accesses of such a function are never reported.
 #define SIMULATOR_UNWATCHED __attribute__((no_sanitize_thread))
 
 constexpr int kWarp = 32;
-constexpr int kWords = 12;  // of the largest value that lanes exchange
+constexpr int kWords = 12;  // words of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
-constexpr unsigned char kEarly = 0x5B;  // in late arrays
+constexpr unsigned char kEarly = 0x5B;  // byte of late arrays before their time
 constexpr std::align_val_t kSharedAlignment{128};
 
 // An array of a launch.
 struct Array {
     uint64_t from, to;  // addresses
     uint32_t launch;
-    uint32_t late;  // 1: the launch before writes it until it ends
+    uint32_t late;  // 1: the previous launch writes it until its end
 };
 
 // How a launch is scheduled; __init__.py has the same struct.
 struct Schedule {
     uint64_t seed;
-    uint64_t patience;  // so many turns without an exit, an atomic, an arrival, a relaxed or a vector store are a hang
-    uint32_t resident;  // blocks that the device holds; or one cluster, if that is more
-    uint32_t shuffled;  // 1: blocks start in random order
-    uint32_t stall_odds;          // after one turn in so many, somebody stalls; 0: never
-    uint32_t stall_turns;         // the longest stall
-    uint32_t shared_bytes;        // of a block
-    uint64_t hold_from, hold_to;  // addresses; who is about to store between them stalls for that long
-    const Array* arrays;          // what threads may touch beside the workspace; none: any bytes
+    uint64_t patience;      // a hang: so many turns without an exit, an atomic, an arrival, a relaxed or a vector store
+    uint32_t resident;      // number of blocks resident at a time, at least one cluster
+    uint32_t shuffled;      // 1: blocks start in random order
+    uint32_t stall_odds;    // after one turn in so many, a warp or a block stalls; 0: never
+    uint32_t stall_turns;   // the longest stall
+    uint32_t shared_bytes;  // per block
+    uint64_t hold_from, hold_to;  // addresses; a warp about to store between them stalls for stall_turns
+    const Array* arrays;          // what threads may access beside the workspace; none: any bytes
     uint32_t array_count;
-    uint32_t launches;                      // of the kernel, that overlap
-    uint64_t first_turn;                    // in which the kernel before the first launch has ended
+    uint32_t launches;                      // overlapping launches of the kernel
+    uint64_t first_turn;                    // turn in which the kernel before the first launch ends
     uint64_t workspace_from, workspace_to;  // addresses
-    uint32_t first_block;                   // those before it do not run
+    uint32_t first_block;                   // earlier blocks do not run
 };
 
 struct Random {  // splitmix64
@@ -74,12 +76,12 @@ struct Random {  // splitmix64
     bool one_in(uint32_t odds) { return odds != 0 && below(odds) == 0; }
 };
 
-constexpr int kBarriers = 16;  // of a block
+constexpr int kBarriers = 16;  // named barriers of a block
 
 enum class State { kRunnable, kCollective, kBarrier, kExited };
 enum class Collective { kShuffleUp, kBroadcast, kShuffle, kBallot };
 
-// What a lane brings to a collective, and afterwards what it takes from there.
+// What a lane passes to a collective, and afterwards what it gets from it.
 struct Offer {
     Collective kind;
     int argument;
@@ -95,13 +97,13 @@ struct Offer {
 struct Block;
 struct Warp;
 
-// A store that others do not see yet.
+// A store that other threads do not see yet.
 struct PendingStore {
     static constexpr uint32_t kMostBytes = 16;
     char* at;
     uint32_t bytes;
     bool is_shared;
-    char hidden[kMostBytes];  // while the storing side runs, what others see; while others run, what was stored
+    char hidden[kMostBytes];  // what others see, while the storing side runs; what was stored, while others run
 
     bool meets(uintptr_t from, uint32_t count) const {
         const auto first = reinterpret_cast<uintptr_t>(at);
@@ -112,17 +114,17 @@ using PendingStores = std::vector<PendingStore>;
 
 struct Fiber {
     jmp_buf context;
-    PendingStores pending;                                // for its block
-    std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // watched: first bytes and counts in Block::unfenced
-    uint32_t sending;                                     // bulk copies of which it has not waited for
+    PendingStores pending;                                // stores that its block does not see yet
+    std::vector<std::pair<uint32_t, uint32_t>> unfenced;  // if watched: first bytes and counts in Block::unfenced
+    uint32_t sending;                                     // its bulk copies that have not arrived yet
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     State state;
     Offer offer;
-    int barrier;  // the number of the one it waits at
+    int barrier;  // number of the barrier where it waits
     Warp* warp;
     int lane;
-    bool arrived;     // at the cluster's barrier, and has not waited there since
-    uint32_t passed;  // phases of that barrier
+    bool arrived;     // it has arrived at the cluster's barrier, and not waited there since
+    uint32_t passed;  // phases of that barrier for which it has waited
 };
 
 struct Warp {
@@ -130,16 +132,16 @@ struct Warp {
     int index;
     Fiber* lanes[kWarp];
     uint64_t asleep_until;
-    bool blocked;  // every lane is at a barrier or has left
+    bool blocked;  // every lane is at a barrier or has returned
 };
 
 // Blocks that are resident together.
 struct Cluster {
-    std::vector<Block*> blocks;  // null: has returned
+    std::vector<Block*> blocks;  // null: it has returned
     uint32_t arrived = 0, exited = 0, threads = 0;
-    uint32_t completed = 0;  // phases of its barrier
+    uint32_t completed = 0;  // completed phases of its barrier
 
-    // Threads that have returned are not waited for.
+    // The barrier does not wait for threads that have returned.
     void settle() {
         if (arrived == 0 || arrived + exited != threads) return;
         ++completed;
@@ -153,31 +155,32 @@ struct FreeShared {
 
 struct Launch {
     std::vector<uint32_t> waiting;  // clusters to start, the next one last
-    uint32_t admitting = 0;         // blocks that have called allow_next_kernel or have returned
-    uint32_t returned = 0;          // blocks
-    bool may_go_on = false;         // the launch before has ended
-    uint64_t end = ~uint64_t(0);    // on the clock: some time after all blocks have returned
-    PendingStores unseen;           // of blocks that have returned: others see them when the launch ends
-    std::vector<std::pair<Array, std::unique_ptr<char[]>>> withheld;  // late arrays, and what they will have
+    uint32_t admitting = 0;         // blocks that have called allow_next_kernel or returned
+    uint32_t returned = 0;          // blocks that have returned
+    bool may_go_on = false;         // the previous launch has ended
+    uint64_t end = ~uint64_t(0);    // time of its end, some time after all blocks have returned
+    PendingStores unseen;           // stores of returned blocks, which others see when the launch ends
+    std::vector<std::pair<Array, std::unique_ptr<char[]>>>
+        withheld;  // late arrays, and the bytes that they will contain
 };
 
 struct Block {
     uint32_t index;
     Launch* launch;
     bool admits;
-    PendingStores pending;  // for other blocks
+    PendingStores pending;  // stores that other blocks do not see yet
     std::vector<uint16_t>
-        unfenced;  // watched: of each byte of shared memory, 1 + who wrote it and has not fenced since
+        unfenced;  // if watched: per byte of shared memory, 1 + the thread that wrote it and has not fenced since
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
     std::unique_ptr<unsigned char[], FreeShared> shared;
-    int arrived[kBarriers];   // at each barrier; number 0 is sync_block
-    int expected[kBarriers];  // there, as the last to arrive said
+    int arrived[kBarriers];   // threads at each barrier; number 0 is sync_block
+    int expected[kBarriers];  // threads that the last one to arrive expects there
     int exited;
 };
 
-// A barrier in shared memory: `completed` phases; in the present one so many arrivals, of `arrivals`, and bytes are
-// missing.
+// A barrier in shared memory: its number of completed phases. Its present phase still lacks `missing` of `arrivals`
+// arrivals, and `expected` bytes.
 struct Phase {
     uint32_t expected;
     uint32_t completed : 8, arrivals : 12, missing : 12;
@@ -194,9 +197,9 @@ struct BulkCopy {
     void* destination;
     const void* source;
     uint32_t bytes;
-    Phase* phase;           // null: to global memory
-    Fiber* sender;          // to global memory
-    uint64_t due;           // in turns: not before
+    Phase* phase;           // null: a copy to global memory
+    Fiber* sender;          // of a copy to global memory
+    uint64_t due;           // in turns: it does not arrive before
     uint32_t sent[kWords];  // what arrives, if there is no source
 };
 
@@ -227,7 +230,7 @@ public:
     }
     // A watched thread is about to access these bytes.
     void watch(void* address, uint32_t bytes, bool writes);
-    // What the thread has stored is seen by its block; by all.
+    // Make the thread's stores visible to its block; to all blocks.
     void release_to_block();
     void release_to_all();
     // An atomic or relaxed access is in order with the thread's own stores to the same bytes.
@@ -282,14 +285,14 @@ private:
     const Schedule schedule_;
     const int threads_;
     const uint32_t cluster_;
-    const std::function<void(uint32_t)>& kernel_;  // of a launch, by number
+    const std::function<void(uint32_t)>& kernel_;  // called with the number of the launch
     Random random_;
     jmp_buf scheduler_;
     uint64_t clock_ = 0, last_progress_ = 0;
-    uint64_t turns_ = 0;          // the time that did not pass in sleep
-    Block* shown_ = nullptr;      // the one whose stores are seen now
-    bool runs_a_thread_ = false;  // or else the scheduler
-    int seconds_ = 0;             // of work, that one turn takes
+    uint64_t turns_ = 0;          // the clock without the time for which all warps sleep
+    Block* shown_ = nullptr;      // the block whose stores are visible now
+    bool runs_a_thread_ = false;  // else the scheduler runs
+    int seconds_ = 0;             // of CPU time, spent in one turn
     uint64_t turn_of_seconds_ = 0;
     std::vector<Launch> launches_;
     std::vector<std::unique_ptr<Block>> resident_;
@@ -298,11 +301,11 @@ private:
     std::vector<BulkCopy> on_their_way_;
 };
 
-// The one simulated launch of the process, and the fiber that runs now.
+// The one simulated grid of the process, and the fiber that runs now.
 extern Grid* grid;
 extern Fiber* current;
 
-// Runs the launches of a kernel, each by its number; null, or what went wrong.
+// Runs the launches of a kernel, which gets the number of each. Returns null, or what went wrong.
 const char* launch(const Schedule& schedule, uint32_t blocks, int threads, uint32_t cluster,
                    const std::function<void(uint32_t)>& kernel);
 

@@ -1,5 +1,5 @@
-// The simulator's stand-in for cuscan/cuda/target.cuh: the same names, on fibers of the CPU (runtime.hpp). Every access
-// to memory that others may share is a point where the scheduler can turn to another thread.
+// The simulator's stand-in for cuscan/cuda/target.cuh: the same names, for fibers on the CPU (runtime.hpp). At every
+// access to memory that threads may share, the scheduler can turn to another thread.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -37,7 +37,7 @@ inline int thread_index() { return simulator::current->warp->index * kWarp + sim
 inline uint32 block_index() { return simulator::current->warp->block->index; }
 inline uint32 block_count() { return simulator::grid->blocks; }
 
-// Without these instructions kernels run one after the other.
+// Older architectures lack these instructions: their kernels run one after the other.
 constexpr bool kOverlaps = SIMULATED_ARCH >= 90;
 inline void wait_for_previous_kernel() {
     if (kOverlaps) simulator::grid->wait_for_previous_kernel();
@@ -164,7 +164,7 @@ void store_vector(T* address, const T& value) {
     memcpy(reinterpret_cast<char*>(address), &value, sizeof(T));
 }
 
-// The compiler must not keep what another fiber may change: volatile.
+// Volatile: the compiler must not keep in a register what another fiber may change.
 SIMULATOR_UNWATCHED inline uint64 load_relaxed(const uint64* address) {
     check_aligned(address, 8);
     simulator::grid->maybe_suspend(2);
@@ -176,7 +176,7 @@ SIMULATOR_UNWATCHED inline void store_relaxed(uint64* address, uint64 value) {
     simulator::grid->in_order(address, sizeof(*address));
     *const_cast<volatile uint64*>(address) = value;
 }
-// Pairs tear, and either word can be the earlier one.
+// A pair is not atomic: either word can be accessed first.
 inline void load_relaxed(const uint64* address, uint64& first, uint64& second) {
     check_aligned(address, 16);
     if (simulator::grid->random().one_in(2)) {
@@ -204,7 +204,7 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
     }
 }
 
-// ---- bulk copies: they arrive some time after they were staged ----------------------------------------------------
+// ---- bulk copies, which arrive some time after their start --------------------------------------------------------
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
@@ -252,11 +252,11 @@ struct Barrier {
         simulator::grid->send(block, destination, &words, sizeof(words), state);
     }
     void arrive_loaded() { arrive(); }
-    // The hardware knows a phase by its parity, and so may who waits alone.
+    // The hardware identifies a phase by its parity; a thread that waits alone may rely on that.
     SIMULATOR_UNWATCHED void wait(uint32 phase) {
         while (state.completed % 2 == (phase & 1)) simulator::grid->suspend();
     }
-    // Who waits for the one before the next, or for the one after, would be misled.
+    // Parity would mislead a wait for a phase after the present one, or for one before the previous one.
     SIMULATOR_UNWATCHED void wait_together(uint32 phase) {
         const int over = int8_t(state.completed - uint8_t(phase));
         if (over < 0 || over > 1)
@@ -346,7 +346,7 @@ inline uint32 floats_to_bfloats(float32 low, float32 high) {
     return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
 }
 
-// The file is compiled without contraction.
+// Simulated kernels are compiled without contraction into fused multiply-adds.
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
@@ -360,7 +360,7 @@ template <class T>
 T smaller_number(T a, T b) {
     return std::fmin(a, b);
 }
-// As the hardware has it: +0 goes before -0, and every NaN becomes the same one.
+// As in the hardware: +0 is larger than -0, and every NaN becomes the same one.
 template <class T>
 T larger_or_nan(T a, T b) {
     if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();

@@ -1,21 +1,21 @@
-// strips: the scanned axis is not the contiguous one, and the columns beside it lie so that 16 bytes of them move at
-// once. A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory.
-// Every warp has one task, and every stage a barrier for each:
+// strips: scans an axis that is not the contiguous one, where the columns beside it lie so that 16 bytes of them move
+// at once. A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared
+// memory. Every warp has one task, and every stage has a barrier for each task:
 //
 // * producers load a tile as soon as its stage is free;
-// * reduce warps add up the tile's runs;
-// * scan warps add those up, from run to run, and know what precedes the units: a lane for a column of one;
+// * reduce warps compute the totals of the tile's runs;
+// * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
+//   unit;
 // * store warps write the results over the values, and store them.
 //
-// So some tiles are on their way, others wait for what precedes them, and nobody waits for a tile but those who need
-// it.
+// So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
-// Blocks have strips of their own (then a unit can be several tiles), or share them, by batches of tiles (batches.cuh).
-// Then three take the place of a scan warp:
+// Blocks either have strips of their own (then a unit can be several tiles) or share strips, by batches of tiles
+// (batches.cuh). Where blocks share strips, three kinds of warps take the place of a scan warp:
 //
-// * a scan warp adds up, from run to run, and publishes what a batch adds up to;
-// * look-back warps find what precedes the batch, when all of it is there;
-// * a spreader finds what precedes the units.
+// * a scan warp folds the totals of runs, and publishes the total of a batch;
+// * look-back warps compute what precedes the batch, once all of it is there;
+// * a spreader computes what precedes the units.
 #pragma once
 #include "../batches.cuh"
 #include "../strip_tile.cuh"
@@ -31,7 +31,7 @@ struct StripsShared {
     using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Config::kBatch * Layout::kUnits,
                            Config::kLookBackWarps, Config::kLooks, Config::kHasInitial>;
 
-    // What precedes the unit with a column's last element, where a carry goes out.
+    // Its base holds what precedes the unit with a column's last element, where a carry goes out.
     struct Stage : Behind<Tile::kCarriesOut, Carry, Config::kColumns> {
         alignas(kGrid ? target::kLine : 16) typename Tile::Values values;
         typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
@@ -41,9 +41,9 @@ struct StripsShared {
         target::Barrier known, arrived, folded, summed, sought, prefixed, free;
     };
     Stage stages[Config::kStages];
-    uint32 epoch;  // of the launch, where blocks share strips
+    uint32 epoch;  // epoch of the launch, where blocks share strips
     typename Walk::Exchange exchange[kGrid ? Config::kScanWarps : 1];
-    // Of each column, where a block has its own; and for lanes without one.
+    // One per column, where a block has strips of its own, and one for lanes without a column.
     using Chain = SectionCarry<Carry, typename Tile::CarryOp, 1, Config::kHasInitial>;
     typename Chain::Sections sections[kGrid ? 1 : Config::kColumns + 1];
     alignas(kGrid ? target::kLine : 16)
@@ -61,13 +61,15 @@ struct Strips {
     using CarryOp = typename Element::CarryOp;
     using Stage = typename StripsShared<Config>::Stage;
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
-    static constexpr int kReduceWarps = Config::kReduceWarps;  // warps, as kWarps are store warps
+    static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
-    static constexpr int kScanWarps = Config::kScanWarps;  // or scan warps, or spreaders; each has kLookBackWarps
+    // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
+    static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
     static constexpr int kSlice = Layout::kSlice;
-    // Numbers of barriers: the producers' own, where all warps meet in the beginning; the first one of look-back warps.
+    // Numbers of named barriers: the producers' own, where all warps meet at the start; the first one of the look-back
+    // warps.
     static constexpr int kLoading = 1, kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps <= 16, "");
     static_assert(kBatch <= kStages, "what precedes a batch is sought when all of it is there");
@@ -87,9 +89,9 @@ struct Strips {
     CUSCAN_DEVICE uint32 side_by_side() const {
         return Config::kFlat ? 1 : uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
     }
-    // Memory holds fewer than 2^32, so their numbers are divided in 32 bits, which is quick.
+    // Memory holds fewer than 2^32 strips, so numbers of strips are divided in 32 bits, which is fast.
     CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
-    CUSCAN_DEVICE uint32 tiles() const {  // of a strip
+    CUSCAN_DEVICE uint32 tiles() const {  // tiles of a strip
         return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
     }
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
@@ -107,12 +109,13 @@ struct Strips {
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns)};
     }
-    // The number of the last row of values in a tile, and whether it is there.
+    // The number of the last row that has values, counted from the first row of a tile; whether it lies in the tile.
     CUSCAN_DEVICE int64 last_row(const Turn& turn) const {
         return geometry.elements() - 1 - int64(turn.unit) * Layout::kRows;
     }
     CUSCAN_DEVICE bool ends_in(const Turn& turn) const { return last_row(turn) >= 0 && last_row(turn) < Layout::kRows; }
-    // By reduce warps, some stages each: the hardware makes one barrier after the other for the threads of a warp.
+    // Called by the reduce warps, each for some stages: the hardware makes one barrier after the other for the lanes of
+    // a warp.
     CUSCAN_DEVICE void make_barriers(int warp) {
         if (lane() != 0) return;
         for (int i = warp; i < kStages; i += kReduceWarps) make_barriers(shared.stages[i]);
@@ -134,7 +137,7 @@ struct Strips {
         SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words);
         Turn batch{};
         if (Config::kGrid && thread == 0) tickets.open();
-        target::wait_for_previous_kernel();  // for all: they meet these warps at the barrier
+        target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
         if (Config::kGrid && thread == 0) {
             batch = tickets.first();
             shared.epoch = tickets.epoch();
@@ -148,7 +151,7 @@ struct Strips {
                 if (thread == 0) {
                     if (part == kBatch) batch = tickets.next(), part = 0;
                     stage.turn = {batch.exists, batch.strip, batch.unit * kBatch + part};
-                    // A block that staged tiles far ahead of its work would hold up all others.
+                    // A block that stages tiles far ahead of its work would delay all other blocks.
                     if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
                     stage.known.arrive();
                 }
@@ -187,7 +190,7 @@ struct Strips {
         }
     }
 
-    // This lane's column: of its unit, in the tile.
+    // The unit of the tile and the column that a lane handles, if it handles one.
     struct Place {
         int unit, column;
         bool exists;
@@ -203,13 +206,13 @@ struct Strips {
         return Element::start(geometry, at, initial);
     }
 
-    // Strips of the block's own: the carry stays in the lane.
+    // Run by scan warps where a block has strips of its own: the carry stays in the lane.
     CUSCAN_DEVICE void run_own_scan(int scan_warp) {
         const Place place = this->place(scan_warp);
         const int column = place.exists ? place.column : 0;
         typename StripsShared<Config>::Chain carry;
         auto& sections = shared.sections[place.exists ? column : Layout::kColumns];
-        PairedFold<Op, 2, State> parts;  // of the unit
+        PairedFold<Op, 2, State> parts;  // earlier parts of the unit
         State unit_prefix;
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
@@ -229,7 +232,7 @@ struct Strips {
             const State of_unit = parts.push(part, total);
             stage.prefixed.arrive();
             if (part < kParts - 1) continue;
-            carry.pass(sections, unit, convert<Carry>(of_unit));  // while nobody waits
+            carry.pass(sections, unit, convert<Carry>(of_unit));  // no warp waits for this
             unit_prefix = convert<State>(carry.before(unit + 1));
         }
     }
@@ -237,7 +240,7 @@ struct Strips {
     static CUSCAN_DEVICE State& of_lane(Stage& stage, int scan_warp) {
         return stage.units.state[scan_warp * target::kWarp + lane()];
     }
-    // What the runs of the lane's unit add up to, in a tile. Lanes without a column have a place of their own.
+    // The totals of the runs of the lane's unit, in a tile. Lanes without a column have a place of their own.
     struct OfRuns {
         State* first;
         int step;
@@ -247,9 +250,9 @@ struct Strips {
         if (!place.exists) return {&of_lane(stage, scan_warp), 0};
         return {&stage.exchange.at(place.unit * Layout::kPartRuns, place.column), Layout::kColumns};
     }
-    // From totals of runs to what precedes them in their unit, for the tile's part of it: the unit's parts before that,
-    // if there are any, and the runs before in the part. Gives what all add up to. Some are read before any is
-    // overwritten: a load waits for the stores before it.
+    // Replaces the totals of runs by what precedes each run in its unit: the parts of the unit before this tile, if
+    // there are any, and the earlier runs of the tile's part. Returns the total of the part. Reads some totals before
+    // it overwrites any, because a load waits for the stores before it.
     CUSCAN_DEVICE State put_before_runs(Stage& stage, int scan_warp, const Place& place, bool has_parts,
                                         const State& parts) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
@@ -281,7 +284,7 @@ struct Strips {
         const uint64 strips = this->strips();
         return {workspace->words() + TotalsTable<Carry>::whole_lines(strips), strips * Layout::kColumns, shared.epoch};
     }
-    // What a unit adds up to.
+    // The total of a unit.
     static CUSCAN_DEVICE State total(const OfRuns& of_runs) {
         constexpr int kRuns = Layout::kPartRuns, kAtATime = kRuns < 8 ? kRuns : 8;
         PairedFold<Op, levels_of(kRuns / kAtATime), State> parts;
@@ -313,7 +316,7 @@ struct Strips {
             const Carry total = tiles.push(now.unit % kBatch, units.total);
             if (now.unit % kBatch == kBatch - 1 && place.exists && place.unit == 0)
                 table.publish(now.unit / kBatch, chain(now, place.column), total);
-            put_before_runs(stage, scan_warp, place, false, State{});  // while the total is on its way
+            put_before_runs(stage, scan_warp, place, false, State{});  // while the total travels to other blocks
             of_lane(stage, scan_warp) = of_unit;
             target::sync_warp();
             stage.summed.arrive();
@@ -328,8 +331,8 @@ struct Strips {
             first.known.wait(phase(k));
             const Turn now = first.turn;
             if (!now.exists) return;
-            // When the batch is there, others are as well: looks before that would only be in their way.
-            const uint32 end = k + kBatch;  // of a strip's last batch, some tiles may be empty
+            // Once the batch is complete, earlier ones usually are, too; looking sooner would slow other blocks down.
+            const uint32 end = k + kBatch;  // in a strip's last batch some tiles may be empty
             stage(end - 1).summed.wait(phase(end - 1));
             if (now.strip != strip) walk.begin(start(now, column));
             strip = now.strip;
@@ -341,8 +344,8 @@ struct Strips {
     CUSCAN_DEVICE void run_spreader(int scan_warp) {
         const Place place = this->place(scan_warp);
         const int column = place.exists ? place.column : 0;
-        Carry prefix;  // of the batch
-        Tiles tiles;   // in it
+        Carry prefix;  // what precedes the batch
+        Tiles tiles;   // earlier tiles of the batch
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
@@ -375,7 +378,7 @@ struct Strips {
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
             if constexpr (Element::kCarriesOut) {
-                if (ends_in(now)) {  // before the tile takes registers
+                if (ends_in(now)) {  // before the tile occupies registers
                     if (Config::kHolds) stage.prefixed.wait(phase(k));
                     sum_to_end(stage, tile, warp);
                 }
@@ -399,7 +402,7 @@ struct Strips {
                 tile.store(results, warp, lane());
             target::sync_warp();
             stage.free.arrive();
-            target::sync_warp();  // the next tile's results may take the place of these
+            target::sync_warp();  // the results of the next tile may overwrite these
         }
     }
     CUSCAN_DEVICE void sum_to_end(Stage& stage, const Tile& tile, int warp) {

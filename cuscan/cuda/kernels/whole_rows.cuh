@@ -1,22 +1,24 @@
-// whole_rows: the scanned axis is not the contiguous one, and beside it lie so few columns, without gaps, that a tile
-// can be whole rows, one stretch of memory: a bulk copy each way, wherever it begins. So rows need not be aligned, and
-// no sector is shared but by neighbouring tiles. A tile is kRows rows, a unit of them at most, which are cut into
-// kShares shares: a thread has one of a column.
+// whole_rows: scans an axis that is not the contiguous one, where few columns lie beside it, without gaps. Then a tile
+// of whole rows is one stretch of memory: a bulk copy moves it each way, wherever it begins. So rows need not be
+// aligned, and only neighbouring tiles share a sector. A tile has kRows rows, at most a unit, in kShares shares; a
+// thread takes one share of a column.
 //
-// Blocks take parts by ticket, kBatch tiles each, strip after strip (a strip is what the carry goes down); a part is of
-// a unit, or is some units. Tiles go through a ring of kStages stages in shared memory. Every warp has one task, and
-// every stage a barrier for each:
+// A strip is what one carry passes along. Blocks take parts by ticket, strip after strip; a part is kBatch tiles, which
+// are a fraction of a unit, or some units. Tiles go through a ring of kStages stages in shared memory. Every warp has
+// one task, and every stage has a barrier for each task:
 //
 // * the producer loads a tile as soon as its stage is free;
-// * reduce warps add up a tile's columns, and publish what a part adds up to;
-// * gatherers look at the earlier parts of its group, and publish what the group adds up to if the part is its last;
-// * look-back warps find what precedes the group, from what all earlier ones add up to (GroupWalk), and then the unit;
+// * reduce warps compute the totals of a tile's columns, and publish the total of a part;
+// * gatherers read the totals of earlier parts of the group, and publish the total of the group if the part is its
+//   last;
+// * look-back warps compute what precedes the group, from the totals of all earlier groups (GroupWalk), and then what
+//   precedes the unit;
 // * store warps write the results over the values;
 // * the storer stores them.
 //
-// A look at another block's total takes almost as long as a tile takes to pass, while memory is busy: so parts are of
-// several tiles, groups of many parts, and looks travel together. Nobody waits for more than two steps through memory,
-// and a group's total for one.
+// While memory is busy, a look at another block's total takes almost as long as a tile takes to pass. So parts have
+// several tiles, groups have many parts, and looks travel together. No warp waits for more than two steps through
+// memory, and the total of a group waits for one.
 #pragma once
 #include "../column_chain.cuh"
 #include "../elements.cuh"
@@ -26,97 +28,102 @@ namespace cuscan {
 template <class Config>
 struct WholeRowsLayout {
     static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kBatch = Config::kBatch, kSteps = 8;
-    static constexpr int kShares = Config::kShares, kRuns = kRows / kSteps / kShares;  // of a column; of a share
-    static constexpr int kTiles = kSteps * target::kWarp / kRows;                      // of a unit
-    static constexpr int kParts = kTiles > kBatch ? kTiles / kBatch : 1;               // of a unit
+    // Shares of a column; runs of a share.
+    static constexpr int kShares = Config::kShares, kRuns = kRows / kSteps / kShares;
+    static constexpr int kTiles = kSteps * target::kWarp / kRows;         // tiles of a unit
+    static constexpr int kParts = kTiles > kBatch ? kTiles / kBatch : 1;  // parts of a unit
     static constexpr int kPartUnits = kBatch > kTiles ? kBatch / kTiles : 1, kPartTiles = kBatch / kPartUnits;
     static_assert(kPartUnits == 1 || kTiles == 1, "a part is of one unit, or of units that are a tile each");
     static constexpr int kGroupParts = Config::kGroupParts,
-                         kNodes = kGroupParts / kParts;                             // of a group: units, or parts
-    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;  // a warp's columns each
-    static constexpr int kShareSlices = (kColumns * kShares + target::kWarp - 1) / target::kWarp;  // a warp's shares
-    static constexpr int kSought = target::kWarp / Config::kEntries;           // columns of a warp that seeks
-    static constexpr int kLookBackWarps = (kColumns + kSought - 1) / kSought;  // warps
-    static constexpr int kPiece = 16;  // bytes that bulk copies are multiples of
-    // In tables, so that all columns of a part or group begin on a line.
+                         kNodes = kGroupParts / kParts;  // nodes of a group: units, or parts
+    // Slices that a warp takes at a time: of one column per lane; of one share per lane.
+    static constexpr int kSlices = (kColumns + target::kWarp - 1) / target::kWarp;
+    static constexpr int kShareSlices = (kColumns * kShares + target::kWarp - 1) / target::kWarp;
+    static constexpr int kSought = target::kWarp / Config::kEntries;           // columns of a look-back warp
+    static constexpr int kLookBackWarps = (kColumns + kSought - 1) / kSought;  // look-back warps
+    static constexpr int kPiece = 16;  // bulk copies move multiples of so many bytes
+    // Columns of a table of totals, so many that every part or group begins on a line.
     static constexpr int kChains = (kColumns + kLineWords - 1) / kLineWords * kLineWords;
 
     using Element = Elements<Config>;
     using State = typename Element::State;
     using Carry = typename Element::Carry;
     static constexpr bool kManyUnits = kPartUnits > 1;
-    using Part = typename Choose<kManyUnits, Carry, State>::Type;  // what one adds up to
+    using Part = typename Choose<kManyUnits, Carry, State>::Type;  // total of a part
     using PartOp = typename Choose<kManyUnits, typename Element::CarryOp, typename Element::Op>::Type;
-    using Nodes = PairedFold<typename Element::CarryOp, levels_of(kNodes), Carry>;  // of a group
-    using Parts = PairedFold<PartOp, levels_of(kParts), Part>;                      // of a unit
-    using Units = PairedFold<PartOp, levels_of(kPartUnits), Part>;                  // of a part
-    using Tiles = PairedFold<typename Element::Op, levels_of(kPartTiles), State>;   // of a part, in one unit
-    using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // of a tile
-    using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // of a share
+    // Folds, and what they combine.
+    using Nodes = PairedFold<typename Element::CarryOp, levels_of(kNodes), Carry>;  // nodes of a group
+    using Parts = PairedFold<PartOp, levels_of(kParts), Part>;                      // parts of a unit
+    using Units = PairedFold<PartOp, levels_of(kPartUnits), Part>;                  // units of a part
+    using Tiles = PairedFold<typename Element::Op, levels_of(kPartTiles), State>;   // tiles of a part, in one unit
+    using Shares = PairedFold<typename Element::Op, levels_of(kShares), State>;     // shares of a tile
+    using Runs = PairedFold<typename Element::Op, levels_of(kRuns), State>;         // runs of a share
 
-    // Of a part: the units of its group before it. Where a carry goes out, and a strip ends in the part: what precedes
-    // the unit that it ends in, once the others are used.
+    // For a part: the nodes of its group before it. Once these are used, and where a carry goes out and a strip ends in
+    // the part: what precedes the unit in which the strip ends.
     union Before {
         Nodes nodes;
         Carry last;
     };
     struct Stage {
-        // As far from a multiple of a line as in memory.
+        // The tile lies as far beyond a multiple of a line as in global memory.
         alignas(target::kLine) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + target::kLine];
-        State column[kColumns];           // what the tile adds up to; then what precedes its unit
-        State before[kShares][kColumns];  // what the shares add up to; then what precedes them in the unit
+        State column[kColumns];           // total of the tile; then what precedes its unit
+        State before[kShares][kColumns];  // totals of shares; then what precedes them in the unit
         Turn turn;
         target::Barrier arrived, folded, gathered, sought, finished, free;
     };
 };
 
-// A walk down columns, over the totals of groups, window after window: what precedes group after group. A lane looks at
-// kEach groups of a window in a row, in one column; and, kLong, at as many of the next window, so that one look is
-// enough. What it has seen it keeps as long as the window lasts. All groups of a strip that is not long are in one
-// window.
+// A walk down columns, over the totals of groups, window after window. It computes what precedes one group after
+// another. A lane reads kEach consecutive groups of a window, in one column; with kLong, also as many of the next
+// window, so that one look is enough. It keeps what it has read until the walk leaves the window. Without kLong, all
+// groups of a strip lie in one window.
 template <class Config>
 class GroupWalk {
     using Layout = WholeRowsLayout<Config>;
     using Carry = typename Layout::Carry;
     using CarryOp = typename Layout::Element::CarryOp;
     static constexpr uint32 kEntries = Config::kEntries, kEach = Config::kEach, kWindow = kEntries * kEach;
-    static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // looked at
+    static constexpr uint32 kWindows = Config::kLong ? 2 : 1;  // windows that a lane reads at once
     static constexpr int kWords = Published<Carry>::kWords, kStep = Layout::kChains * kWords;
     using Windows = SectionCarry<Carry, CarryOp, kWindow * Layout::kNodes * Layout::kPartUnits, Config::kHasInitial>;
-    using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;  // of a lane; it may be asked for all
+    // The groups of a lane. Without kLong, all of them may precede a group, which takes a level more.
+    using Groups = PairedFold<CarryOp, levels_of(kEach) + !Config::kLong, Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, Layout::kSought>;
 
 public:
-    // In the lane that has it: what precedes a group, if there is an earlier one or an initial value.
+    // What precedes a group: valid in the lane of each column where `here` is true, if there is an earlier group or an
+    // initial value.
     struct Found {
         bool here;
         Carry carry;
     };
 
-    // Where a long walk down a column is.
+    // How far a long walk down a column has come.
     struct Place {
         typename Windows::Sections sections;
         Windows windows;
     };
 
-    // `exists`: whether the lane has a column.
+    // `exists`: the lane has a column.
     CUSCAN_DEVICE GroupWalk(Place& place, bool exists, uint32 epoch)
         : place_(place),
           epoch_(epoch),
           entry_(target::thread_index() % target::kWarp / Layout::kSought),
           keeps_(exists && entry_ == 0) {}
-    // Another strip. `words`: of its first group, in the lane's column.
+    // Called at the beginning of a strip. `words`: those of its first group, in the lane's column.
     CUSCAN_DEVICE void begin(const uint64* words, const Carry& initial) {
         words_ = words + entry_ * kEach * kStep;
         passed_ = 0;
         if (!Config::kLong) initial_ = initial;
-        target::sync_warp();  // all have read what was there
+        target::sync_warp();  // all lanes have read what was there
         if (Config::kLong && entry_ == 0) place_.windows.begin(place_.sections, initial);
         target::sync_warp();
         CUSCAN_UNROLL
         for (auto& window : seen_) forget(window);
     }
-    // Groups come in order.
+    // Called by whole warps, for groups of the strip in ascending order.
     CUSCAN_DEVICE Found prefix(uint32 group) {
         CUSCAN_NO_UNROLL
         for (;;) {
@@ -150,7 +157,7 @@ public:
 private:
     using Seen = uint64[kEach][kWords];
 
-    // Of the first `ahead` groups, those that the lane looks at in a window.
+    // The number of groups that the lane reads in a window, among the first `ahead`.
     CUSCAN_DEVICE uint32 least(uint32 ahead, uint32 window) const {
         const uint32 first = window * kWindow + entry_ * kEach;
         return ahead < first ? 0 : ahead - first < kEach ? ahead - first : kEach;
@@ -158,9 +165,9 @@ private:
     static CUSCAN_DEVICE void forget(Seen& seen) {
         CUSCAN_UNROLL
         for (auto& words : seen) CUSCAN_UNROLL
-        for (uint64& word : words) word = 0;  // no launch's epoch
+        for (uint64& word : words) word = 0;  // no launch has this epoch
     }
-    // By a warp, until the first `ahead` groups are there, or all that are looked at.
+    // Called by the whole warp. Waits until the first `ahead` groups are there, as far as lanes read them.
     CUSCAN_DEVICE void await(uint32 ahead) {
         for (;;) {
             bool here[kWindows][kEach], all = true;
@@ -182,12 +189,12 @@ private:
         }
     }
 
-    Place& place_;  // of the column
+    Place& place_;  // of the lane's column
     const uint32 epoch_, entry_;
-    const bool keeps_;     // what the column's lanes read
-    const uint64* words_;  // the lane's first of the window
-    uint32 passed_;        // windows
-    Carry initial_;        // of a walk that is not long
+    const bool keeps_;     // this lane updates place_, which all lanes of the column read
+    const uint64* words_;  // words of the first group that the lane reads
+    uint32 passed_;        // number of windows behind the walk
+    Carry initial_;        // the initial value, without kLong
     Seen seen_[kWindows];
 };
 
@@ -197,10 +204,10 @@ struct WholeRowsShared {
     static constexpr uint32 kPartsHere = (Config::kStages + Config::kBatch - 1) / Config::kBatch;
 
     typename Layout::Stage stages[Config::kStages];
-    typename Layout::Before before[kPartsHere][Layout::kColumns];  // of a part
+    typename Layout::Before before[kPartsHere][Layout::kColumns];  // for each part
     typename GroupWalk<Config>::Place
         places[Config::kLong ? Layout::kColumns + 1 : 1];  // one for lanes without a column
-    uint32 epoch;                                          // of the launch
+    uint32 epoch;                                          // epoch of the launch
 };
 
 template <class Config>
@@ -223,8 +230,8 @@ struct WholeRows {
     static constexpr int kReduceWarps = Config::kReduceWarps, kStoreWarps = Config::kStoreWarps,
                          kStages = Config::kStages;
     static constexpr int kRowBytes = kColumns * int(sizeof(Value));
-    static constexpr uint32 kPassing = 4;  // parts of the block, one of which walks along where only carries are stored
-    static constexpr int kFolding = 2;     // the number of the reduce warps' own barrier; all warps meet at the first
+    static constexpr uint32 kPassing = 4;  // where only carries are stored, one part in so many walks along
+    static constexpr int kFolding = 2;     // number of the reduce warps' own barrier; all warps meet at number 1
     static constexpr int kThreads = (2 + kReduceWarps + kStoreWarps + kSlices + Layout::kLookBackWarps) * target::kWarp;
 
     WholeRowsShared<Config>& shared;
@@ -239,19 +246,19 @@ struct WholeRows {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
-    // Of a strip.
+    // Parts and groups of a strip.
     CUSCAN_DEVICE uint32 parts() const { return uint32((geometry.axis.size + kRows * kBatch - 1) / (kRows * kBatch)); }
     CUSCAN_DEVICE uint32 groups() const { return (parts() + kGroupParts - 1) / kGroupParts; }
-    // The tile of a strip's last element.
+    // The tile that holds a strip's last element.
     CUSCAN_DEVICE uint32 last_tile() const { return uint32((geometry.axis.size - 1) / kRows); }
-    // Whether anything is made of what precedes a part: where nothing but carries is stored, of a strip's last part
-    // alone.
+    // Whether the block needs what precedes a part. Where only carries are stored, it needs that for a strip's last
+    // part alone.
     CUSCAN_DEVICE bool needs_before(uint32 part) const { return Element::kStores || part + 1 == parts(); }
 
     // ---- a tile ----------------------------------------------------------------------------------------------------
 
-    // A tile in memory and in its stage: `begin` to `end` are its bytes, counted in the stage from an address that is
-    // `memory` in an array.
+    // A tile in memory and in its stage. Its bytes go from `begin` to `end`, counted from the beginning of the stage's
+    // data and, in the array, from `memory`.
     struct Stretch {
         char* memory;
         int begin, end;
@@ -260,11 +267,11 @@ struct WholeRows {
     static CUSCAN_DEVICE int up(int bytes) { return down(bytes + kPiece - 1); }
 
     struct Tile {
-        Row<Config> at;  // row 0, column 0
-        int64 position;  // of row 0 along the axis
-        int rows;        // that exist; of a strip's last part, some tiles may have none
+        Row<Config> at;  // addresses of row 0, column 0
+        int64 position;  // position of row 0 along the axis
+        int rows;        // number of rows that exist; in a strip's last part, some tiles may have none
 
-        // From a multiple of a line to the tile's lowest element, were it whole.
+        // Bytes from a multiple of a line to the lowest element of the tile, as if all its rows existed.
         CUSCAN_DEVICE int shift() const { return int(reinterpret_cast<uint64>(lowest(0)) % target::kLine); }
         CUSCAN_DEVICE char* lowest(int array) const {
             return at.array[array] - (Config::kBack ? (kRows - 1) * kRowBytes : 0);
@@ -285,7 +292,7 @@ struct WholeRows {
         at.advance(geometry.axis, position);
         return {at, position, clamp(geometry.axis.size - position, kRows)};
     }
-    // Some rows of a column, and what they add up to.
+    // Some rows of a column, and their total.
     using Run = Items<Config, kSteps, 1>;
     CUSCAN_DEVICE void read(Stage& stage, const Tile& tile, int row, int column, Run& run) const {
         run.clear(geometry, tile.position + row, typename Element::Initial());
@@ -344,7 +351,7 @@ struct WholeRows {
             target::sync_warp();
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
-            // A block that staged tiles far ahead of its work would hold up all others.
+            // A block that stages tiles far ahead of its work would delay all other blocks.
             if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
             const bool in_bulk = now.exists && load_pieces(stage, tile);
             if (!in_bulk) stage.arrived.arrive();
@@ -352,7 +359,8 @@ struct WholeRows {
         }
         workspace->allow_next_kernel(shared.epoch);
     }
-    // The tile of a part. Of short strips some take turns, part by part: what precedes a part is there when it is.
+    // A tile of the part that a ticket stands for. Short strips take turns, some at a time, part by part: then what
+    // precedes a part is there when the part is.
     CUSCAN_DEVICE Turn turn(const Turn& ticket, uint32 parts, uint32 tile) const {
         if (!ticket.exists) return {};
         const uint32 chunk = ticket.unit / (Config::kAbreast * parts), rest = ticket.unit % (Config::kAbreast * parts);
@@ -360,7 +368,7 @@ struct WholeRows {
         const uint32 abreast = Config::kAbreast > 1 && left < Config::kAbreast ? left : Config::kAbreast;
         return {true, first + rest % abreast, rest / abreast * kBatch + tile};
     }
-    // By a warp. True for the lane that has, with it, arrived at the stage's barrier.
+    // Called by the whole warp. Loads a tile; returns true in a lane that has thereby arrived at the stage's barrier.
     CUSCAN_DEVICE bool load_pieces(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
@@ -377,7 +385,7 @@ struct WholeRows {
         return false;
     }
 
-    // The share of a column that a lane has; of a slice, some lanes may have none.
+    // The share of a column that a lane takes, if it takes one.
     struct Share {
         int column, number;
         bool exists;
@@ -402,9 +410,9 @@ struct WholeRows {
                 if (share.exists) stage.before[share.number][share.column] = fold(stage, tile, share);
             }
             const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
-            if (now.exists && number == kBatch - 1 && part < parts - 1) {  // nobody asks for a strip's last part
+            if (now.exists && number == kBatch - 1 && part < parts - 1) {  // the total of the last part is not read
                 if (kShares > 1)
-                    target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);  // else shares are the lane's own
+                    target::barrier_sync<kFolding>(kReduceWarps * target::kWarp);  // else lanes read their own shares
                 CUSCAN_NO_UNROLL
                 for (int column = warp * target::kWarp + lane(); column < kColumns;
                      column += kReduceWarps * target::kWarp)
@@ -432,7 +440,7 @@ struct WholeRows {
         for (int s = 0; s < kShares; ++s) total = shares.push(s, stage.before[s][column]);
         return total;
     }
-    // Of the part whose first tile is number k.
+    // The total of the part whose first tile is number k.
     CUSCAN_DEVICE Part total_of_part(uint32 k, int column) {
         typename Layout::Units units;
         Part part;
@@ -459,11 +467,11 @@ struct WholeRows {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
             if (!now.exists) return;
-            // When the part is there, others are as well: looks before that would be in their way.
+            // Once the part is complete, earlier ones usually are, too; looking sooner would slow other blocks down.
             stage(k + kBatch - 1).folded.wait(phase(k + kBatch - 1));
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
             const bool publishes = place == kGroupParts - 1 && group + 1 < groups;
-            // Of what precedes the part.
+            // Number of earlier parts of the group that the warp reads.
             const uint32 looked_at = publishes || needs_before(part) ? place : 0;
             typename Layout::Parts of_unit;
             typename Layout::Nodes nodes;
@@ -484,7 +492,7 @@ struct WholeRows {
             }
             if (exists) {
                 before_part(k)[column].nodes = nodes;
-                if (publishes) {  // first: others wait for it
+                if (publishes) {  // first: other blocks wait for it
                     pass(place, total_of_part(k, column));
                     of_groups.publish(now.strip * groups + group, column, total);
                 }
@@ -496,14 +504,14 @@ struct WholeRows {
             for (uint32 i = 0; i < kBatch; ++i) stage(k + i).gathered.arrive();
         }
     }
-    // From what the shares of a part's columns add up to, to what precedes them in their unit: its parts before this
-    // one, if there are any, and so on.
+    // Replaces the totals of shares by what precedes each share in its unit: the parts of the unit before this one, if
+    // there are any, then the earlier tiles of the part, and so on. Computes the totals of tiles, too.
     CUSCAN_DEVICE void put_before_shares(uint32 k, int column, bool has_parts, const State& parts) {
         typename Layout::Tiles tiles;
         CUSCAN_UNROLL
         for (uint32 i = 0; i < kBatch; ++i) {
             Stage& stage = this->stage(k + i);
-            State own[kShares];  // all of them read before any is overwritten
+            State own[kShares];  // all are read before any is overwritten
             CUSCAN_UNROLL
             for (int s = 0; s < kShares; ++s) own[s] = stage.before[s][column];
             const uint32 number = i % kPartTiles;
@@ -530,7 +538,7 @@ struct WholeRows {
                   existing = column < kColumns ? column : 0;
         GroupWalk<Config> walk(shared.places[Config::kLong ? least(column, kColumns) : 0], column < kColumns,
                                shared.epoch);
-        uint32 strip = ~0u;  // there are not so many
+        uint32 strip = ~0u;  // no strip has this number
         for (uint32 k = 0;; k += kBatch) {
             stage(k).folded.wait(phase(k));
             const Turn now = stage(k).turn;
@@ -539,11 +547,11 @@ struct WholeRows {
                 walk.begin(of_groups().entry(now.strip * groups(), existing), start(now, existing));
             strip = uint32(now.strip);
             const uint32 part = now.unit / kBatch, group = part / kGroupParts, place = part % kGroupParts;
-            stage(k).gathered.wait(phase(k));  // others are not ready before that, either
+            stage(k).gathered.wait(phase(k));  // other blocks are not ready before that, either
             if (!needs_before(part)) {
                 CUSCAN_UNROLL
                 for (uint32 i = 0; i < kBatch; ++i) stage(k + i).sought.arrive();
-                // Lest the way to the last part is long: a part in some goes along, and holds nobody up.
+                // One part in kPassing walks along, so that the way to the last part is short. No warp waits for it.
                 if (Config::kLong && k / kBatch % kPassing == 0) walk.prefix(group);
                 continue;
             }
@@ -558,7 +566,7 @@ struct WholeRows {
         }
     }
 
-    // What precedes the units of a part, from what precedes the first of them, if anything does.
+    // Computes what precedes each unit of a part, from what precedes the first of them, if anything does.
     CUSCAN_DEVICE void put_prefixes(uint32 k, const Turn& now, int column, bool precedes, const Carry& carry) {
         typename Layout::Units units;
         CUSCAN_UNROLL
@@ -611,9 +619,9 @@ struct WholeRows {
         CUSCAN_UNROLL
         for (int r = 0; r < Layout::kRuns; ++r, run = next) {
             if (r + 1 < Layout::kRuns)
-                read(stage, tile, share.row() + (r + 1) * kSteps, column, next);  // a load waits for stores before it
+                read(stage, tile, share.row() + (r + 1) * kSteps, column, next);  // loads wait for earlier stores
             Running<Config> running;
-            const bool is_first = r == 0 && !has_before;  // of the unit
+            const bool is_first = r == 0 && !has_before;  // the first run of the unit
             running.present = has_prefix || !is_first;
             running.value = is_first ? prefix : join<Op>(has_prefix, prefix, runs.before(r, has_before, before));
             if constexpr (Element::kCarriesOut) {
@@ -664,7 +672,8 @@ struct WholeRows {
             }
         }
     }
-    // Sends off whole pieces in bulk, and the elements at either end, in pieces that others have a part of, one by one.
+    // Stores whole pieces in bulk. Other tiles have a part of the pieces at either end; elements there are stored one
+    // by one.
     CUSCAN_DEVICE void store(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(1);
         const int first = up(stretch.begin), last = down(stretch.end);
