@@ -113,19 +113,19 @@ ON_GPU = [pytest.param(library, id=library.__name__, marks=pytest.mark.gpu) for 
 
 @pytest.fixture(params=ON_CPU, scope="module")
 def library_on_cpu(request):
-    """What arrays a library has."""
+    """A library with arrays on the CPU."""
     return request.param()
 
 
 @pytest.fixture(params=ON_GPU, scope="module")
 def library_on_gpu(request):
-    """What arrays a library has."""
+    """A library with arrays on a GPU."""
     return request.param()
 
 
 @pytest.fixture(params=ON_CPU + ON_GPU, scope="module")
 def library(request):
-    """What arrays a library has."""
+    """A library of arrays, on the CPU or on a GPU."""
     return request.param()
 
 

@@ -50,7 +50,7 @@ def test_any_call_matches_a_sequential_scan(case, data):
     mask = None
     if draw(st.booleans()):
         kept = tuple(n if draw(st.booleans()) else 1 for n in shape)[draw(st.integers(0, len(shape) - 1)) :]
-        if len(kept) < len(shape):  # one dimension alone would lie along the scanned axis
+        if len(kept) < len(shape):  # a single dimension would lie along the scanned axis
             kept = (1, *kept)
         mask = lay_out(draw, kept, bool)
         mask[...] = rng.random(kept) < 0.6
@@ -84,7 +84,7 @@ def test_any_call_matches_a_sequential_scan(case, data):
 def test_integers_wrap(dtype, op):
     bits = 8 * np.dtype(dtype).itemsize
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    x = np.random.default_rng(1).integers(high // 2, high, 50, dtype) | 1  # odd: products never vanish
+    x = np.random.default_rng(1).integers(high // 2, high, 50, dtype) | 1  # odd, so that products never vanish
     combine = operator.add if op == "add" else operator.mul
     exact = list(itertools.accumulate(x.tolist(), combine))
     assert exact[-1] > high
@@ -125,7 +125,7 @@ def test_infinities_and_nan_spread_as_in_any_order():
 def test_denormals_are_kept(dtype):
     x = np.full(100, ml_dtypes.finfo(numpy_dtype(dtype)).smallest_subnormal, numpy_dtype(dtype))
     got = cuscan.scan(x)
-    steps = np.arange(1, 101, dtype="f8") * float(x[0])  # exact as long as float16 and bfloat16 have bits for them
+    steps = np.arange(1, 101, dtype="f8") * float(x[0])  # exact as long as the bits of float16 and bfloat16 suffice
     np.testing.assert_array_equal(got.astype("f8"), steps)
     if dtype in ("float32", "float64"):
         assert same_bits(got, np.cumsum(x))
@@ -178,7 +178,7 @@ def test_exclusive_is_the_inclusive_scan_one_later(dtype, op, initial):
     assert (exclusive[:, 0] == np.array(first).astype(inclusive.dtype)).all()
     if dtype in EXACT or op != "add":
         assert same_bits(exclusive[:, 1:], inclusive[:, :-1])
-    else:  # the items of the next vector start from another association
+    else:  # the items of the next vector have another association
         magnitude = np.cumsum(np.abs(x.astype("f8")), 1)[:, :-1] + 1
         eps = float(ml_dtypes.finfo(numpy_dtype(dtype)).eps)
         difference = np.abs(exclusive[:, 1:].astype("f8") - inclusive[:, :-1].astype("f8"))
@@ -241,7 +241,7 @@ def test_the_error_stays_small_over_many_elements():
     bound = 16 * np.finfo(np.float32).eps * exact
     assert (np.abs(cuscan.scan(x).astype("f8") - exact) <= bound).all()
     assert np.abs(cuscan.scan(x.reshape(-1, 2), axis=0)[:, 1].astype("f8") - exact[: n // 2]).max() <= bound[n // 2]
-    assert np.abs(np.cumsum(x).astype("f8") - exact).max() > bound[-1]  # the bound tells good from naive
+    assert np.abs(np.cumsum(x).astype("f8") - exact).max() > bound[-1]  # naive sums exceed the bound
 
 
 # ---- results ------------------------------------------------------------
@@ -305,11 +305,11 @@ def test_read_only_inputs_are_fine_and_untouched():
     assert cuscan.scan(x, mask=np.broadcast_to(np.array(True), 10)).tolist() == np.cumsum(x).tolist()
 
 
-# ---- operators of the user ------------------------------------------------------------
+# ---- user operators -------------------------------------------------------------------
 
 
 def affine(earlier, later):
-    """Maps z -> a z + b kept as the complex number a + ib: composition is associative and does not commute."""
+    """Maps z -> a z + b, stored as complex numbers a + ib: composition is associative and does not commute."""
     out = np.empty(np.broadcast(earlier, later).shape, earlier.dtype)
     out.real = later.real * earlier.real
     out.imag = later.real * earlier.imag + later.imag
@@ -384,7 +384,7 @@ def test_large_floats_become_large_integers():
     "shape, axis", [((5, 3), 0), ((5, 3), -2), ((2, 5, 3), 1), ((2, 5, 3), 0), ((5, 1), 0), ((5, 0), 0), ((1, 1), 0)]
 )
 def test_one_dimension_lies_along_the_scanned_axis_or_the_last(function, dtype, name, shape, axis):
-    """Along the axis whose length it has, if the other has another one."""
+    """One dimension lies along the axis whose length it has, if the other axis has a different length."""
     x = np.arange(1, 1 + math.prod(shape)).astype(dtype).reshape(shape)
     flags = np.random.default_rng(0).random(shape[axis]) < 0.5
     column = flags.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
@@ -417,4 +417,4 @@ def test_one_dimension_that_fits_both_axes_is_an_error_with_both_spellings(name,
         cuscan.cumsum(x, axis, **{name: flags.reshape(1, -1)}),
         cuscan.cumsum(x, axis, **{name: np.ascontiguousarray(np.broadcast_to(flags, shape))}),
     )
-    assert cuscan.cumsum(x, -1, **{name: flags}).shape == shape  # the last axis is the scanned one
+    assert cuscan.cumsum(x, -1, **{name: flags}).shape == shape  # the scanned axis is the last one

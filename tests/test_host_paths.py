@@ -22,7 +22,7 @@ SIZES = [0, 1, 2, 31, 100, 129, 700, 3000]
 
 @pytest.fixture
 def in_order(monkeypatch):
-    """Every scan takes the defined order step by step: no `accumulate`, no short lines, no gates."""
+    """Makes every scan follow the defined order step by step: no `accumulate`, no short lines, no gates."""
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
@@ -36,7 +36,7 @@ def in_order(monkeypatch):
 
 @pytest.fixture
 def no_order(monkeypatch):
-    """The defined order must not be walked."""
+    """Makes scans fail that follow the defined order step by step."""
     monkeypatch.setattr(repeats, "calls", Table())
     monkeypatch.setattr(host, "scan_lines", None)
 
@@ -67,7 +67,7 @@ def test_values_are_no_part_of_what_is_kept():
 
 
 def test_no_more_than_so_many_calls_are_kept(monkeypatch):
-    """The oldest goes, and no other."""
+    """Only the oldest call is dropped."""
     monkeypatch.setattr(repeats, "calls", Table())
     monkeypatch.setattr(LIBRARY, "_kinds", Table())
     monkeypatch.setattr(kept, "MOST", 3)
@@ -188,7 +188,7 @@ SPECIAL = [[], [0.0], [0.0, -0.0], [np.nan], [np.inf, -np.inf], [3e38, -3e38]]
 
 
 def short_call(rng, op, x, axis):
-    """Random flags of a scan of some array, or of a recurrence."""
+    """Random flags for a scan of an array, or for a recurrence."""
     n, others, call = x.shape[axis], np.delete(x.shape, axis), {"axis": axis, "reverse": rng.random() < 0.4}
     if op != "recurrence":
         call |= {name: bool(rng.random() < 0.3) for name in ("exclusive", "include_initial", "skipna")}
@@ -214,7 +214,7 @@ SHORT = [(op, dtype) for op in UNDEFINED for dtype in SHORT_DTYPES if np.dtype(d
 
 @pytest.mark.parametrize("op, dtype", SHORT)
 def test_short_lines_give_the_same_bits(op, dtype, in_order):
-    """The second of three calls too, which notes the calls of NumPy, and the third, which makes them again."""
+    """So do the second of three calls, which records NumPy calls, and the third, which replays them."""
     rng = np.random.default_rng([9, SHORT.index((op, dtype))])
     function = cuscan.Operator("plus", "earlier + later", 0, numpy=np.add) if op == "user" else op
     for _ in range(60):
@@ -301,7 +301,7 @@ def test_recurrences_with_gates_give_the_same_bits(dtype, values, in_order):
 
 @pytest.mark.usefixtures("no_order")
 def test_segments_take_gates_where_they_can(monkeypatch):
-    """The way with choices takes more than twice as long: it is for what gates do not say."""
+    """The way with selections takes more than twice as long: it is for segments that gates cannot express."""
     x, reset = np.arange(1.0, 100), np.arange(99) % 7 == 0
     seen = []
     monkeypatch.setattr(host, "is_short", lambda *_: False)
@@ -342,7 +342,7 @@ def test_bits_do_not_depend_on_how_much_passes_at_a_time(monkeypatch):
 
 
 def test_the_buffer_of_numpy_is_as_it_was() -> None:
-    """While a scan runs it is shorter than the rows of a step, also where it stops halfway."""
+    """During a scan it is shorter than the rows of a step. Afterwards it is as before, even if the scan fails."""
     before, seen = np.getbufsize(), []
 
     def add(earlier, later):

@@ -26,7 +26,7 @@ def is_nan(number):
 
 
 def step_for(name, ties):
-    """(value, position) after (value, position); the initial value has no position and loses every tie."""
+    """The step from (value, position) to the next; the initial value has no position and loses every tie."""
 
     def step(earlier, later):
         (old, place), (new, _) = earlier, later
@@ -65,7 +65,7 @@ def check(x, name, ties, segments=None, **call):
 
 
 def numbers(rng, dtype, shape):
-    """Few values, so that ties are many; NaN, infinities and the ends of the range among them."""
+    """Few different values, so that there are many ties; among them NaN, infinities and the ends of the range."""
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if dtype in INTEGERS:
@@ -176,7 +176,7 @@ def test_nan_that_is_skipped_is_no_element():
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("ties", TIES)
 def test_long_rows(ties, reverse):
-    x = np.random.default_rng(2).integers(0, 3, 400_000) + np.arange(400_000) // 5000  # ties, far and near
+    x = np.random.default_rng(2).integers(0, 3, 400_000) + np.arange(400_000) // 5000  # ties, both far and near
     ordered = x[::-1] if reverse else x
     values = np.maximum.accumulate(ordered)
     fresh = np.concatenate([[True], ordered[1:] > values[:-1]])
@@ -192,7 +192,7 @@ def test_long_rows(ties, reverse):
 @pytest.mark.parametrize("name, op", [("cummax", "max"), ("cummin", "min")])
 @pytest.mark.parametrize("ties", TIES)
 def test_without_positions_it_is_the_plain_scan(name, op, ties, monkeypatch):
-    """Nothing of positions is computed or written."""
+    """No positions are computed or written."""
     run, ran = repeats.repeat, []
     monkeypatch.setattr(repeats, "repeat", lambda flags, *rest: ran.append(flags.op) or run(flags, *rest))
     got = getattr(cuscan, name)(np.array([1, 3, 2]), ties=ties)

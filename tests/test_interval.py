@@ -57,7 +57,7 @@ def option_facets(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
 
 
 def option_pairs(family: str, options: tuple[bool, ...]) -> Iterable[Hashable]:
-    """Any two options of each family."""
+    """All pairs of options of each family."""
     return ((family, *two) for two in itertools.combinations(enumerate(options), 2))
 
 
@@ -84,7 +84,7 @@ UNMASKED = [options for options in OPTIONS if not options[2]]
 @needs_compiler
 @pytest.mark.parametrize("units, options", covering(itertools.product([2, 3, 4], UNMASKED), each), ids=id_of_parameter)
 def test_clusters_take_rows_in_turn(units: int, options: tuple[bool, ...]) -> None:
-    """Without a mask: integers of 8 bytes that have one are for tiles."""
+    """Without a mask, since tiles take masked 8-byte integers."""
     reverse, exclusive, _, initial = options
     scan = Example((9, units * 256 - 6), reverse=reverse, initial=initial)
     call = {"reverse": reverse, "exclusive": exclusive, "initial": scan.initial}
@@ -114,7 +114,7 @@ LONG = ("tiles-shared-groups", "tiles-alone", "tiles-alone-shifted", "panels-sha
 
 
 def segmented(family: str, kind: str, options: set[str]) -> tuple[Example, Any, dict[str, Any]]:
-    """The array, the operator and the keywords. "carry": a carry in for each row, that no segment but the first has."""
+    """The array, the operator and the keywords. "carry": each row has an incoming carry, for its first segment only."""
     shape, axis, _ = FAMILIES[family]
     rng = np.random.default_rng(len(family) + len(options))
     segments = segments_of(kind, rng, shape, axis)
@@ -150,7 +150,7 @@ def planned_segments(family: str, kind: str, options: set[str]) -> Simulation:
 
 
 def segment_cases() -> list[tuple[str, str, set[str]]]:
-    """All options for the short shapes; of the long ones every kind has others."""
+    """All options for the short shapes; for the long ones, each kind of segments gets other options."""
     return [
         (family, kind, set(options))
         for f, family in enumerate(FAMILIES)
@@ -182,7 +182,7 @@ def test_simulated_segments(family: str, kind: str, options: set[str]) -> None:
             np.testing.assert_array_equal(result, expected)
 
 
-# ---- chains and nothing else ---------------------------------------------------------------------
+# ---- chains alone -------------------------------------------------------------------------------
 
 
 UNITS = [31, 32, 33, 127, 128, 129, 160, 255, 256, 257, 1023, 1024, 1025, 1300, 5000]
@@ -226,7 +226,7 @@ def test_look_back_over_many_sections(kind: str) -> None:
 @needs_compiler
 @pytest.mark.parametrize("kind", AHEAD)
 def test_look_back_far_behind(kind: str) -> None:
-    """A single block takes all units: each walk is a step. Many blocks: a walk is long."""
+    """If a single block takes all units, each walk is one step. With many blocks, walks are long."""
     simulation, expected = look_back(kind, 2, 1500, False)
     for resident in (1, 64):
         schedule = {"resident": resident, "stall_odds": 20, "stall_turns": 30_000}

@@ -21,20 +21,20 @@ needs_compiler = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-NARROW = ("strips", "strips-groups", "strips-own")  # with anything beside the values they would be panels
+NARROW = ("strips", "strips-groups", "strips-own")  # panels take calls with arrays beside the values
 KINDS = ("", "reset", "keys-full", "offsets-empty")
 FLAGS: list[set[str]] = [set(), {"reverse", "exclusive"}, {"masked"}, {"include_initial", "reverse"}, {"total"}]
 
 
 def called(family: str, kind: str, flags: set[str]) -> tuple[Example, dict[str, Any]]:
-    """The array and the keywords of a call with a carry for each row."""
+    """The array and the keywords of a call with one carry per row."""
     shape, axis, _ = FAMILIES[family]
     rng = np.random.default_rng(len(family) + len(flags))
     segments = segments_of(kind, rng, shape, axis)
     mask = rng.random(shape) < 0.8 if "masked" in flags else None
     reverse = "reverse" in flags
     begins = restarts(shape, axis, reverse, **segments) if kind else None
-    if begins is not None and "offsets" in segments:  # a first segment without elements takes the carry
+    if begins is not None and "offsets" in segments:  # a first segment without elements absorbs the carry
         end, offsets = shape[axis] * reverse, segments["offsets"]
         begins = begins.copy()
         np.moveaxis(begins, axis, 0)[-1 if reverse else 0] |= np.count_nonzero(offsets == end) > 1
@@ -92,5 +92,5 @@ def test_simulated(family: str, kind: str, number: int) -> None:
     simulation = planned(family, kind, flags)
     for seed in range(3):
         results = simulation.run_all(seed)
-        for result, expected in zip(results, known(scan, flags), strict=False):  # the last keys come behind
+        for result, expected in zip(results, known(scan, flags), strict=False):  # the last keys come after the results
             np.testing.assert_array_equal(result, expected)

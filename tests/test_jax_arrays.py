@@ -44,7 +44,7 @@ def test_every_function(case: Case) -> None:
     assert_same(jax.jit(case.call)(*arrays), case.call(*arrays))
 
 
-# By default those eager calls that are not the same way once more.
+# The eager calls of the default run, which take different paths.
 EAGER = {"cumsum", "offsets", "recurrence of a number", "indices of chunks", "operator of fields"}
 
 
@@ -264,7 +264,7 @@ def test_programs_cannot_be_exported() -> None:
 
 
 def test_programs_are_not_kept_on_disk_for_other_processes(tmp_path: Path) -> None:
-    """JAX leaves out what calls back, so nothing there calls what is no more."""
+    """JAX does not store programs with callbacks, so no stored program calls a function that is gone."""
     from jax.experimental.compilation_cache import compilation_cache
 
     options = {

@@ -38,7 +38,7 @@ def facets(case: Case) -> set[Any]:
 
 
 def assert_each(got: Any, case: Case, each: list[tuple[Array, ...]]) -> None:
-    """The bits of NumPy's results, one by one."""
+    """Each result has the bits of NumPy's."""
     for i, arrays in enumerate(each):
         for one, other in zip(leaves(got), leaves(case.call(*arrays)), strict=True):
             np.testing.assert_array_equal(np.asarray(one)[i], np.asarray(other).astype(one.dtype))
@@ -51,14 +51,14 @@ def test_every_function(case: Case, way: Callable[[Case], Callable[..., Any]]) -
     assert_each(way(case)(*arrays), case, each)
 
 
-BRIEF = {"recurrence, all", "min with indices", "sum, carry"}  # by default; the others are the same rules again
+BRIEF = {"recurrence, all", "min with indices", "sum, carry"}  # the default run; the others use the same rules
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.full) for name in DIFFERENTIABLE]
 )
 def test_derivatives_of_a_loop_with_branches_and_checkpoints(name: str) -> None:
-    """Those of one call after the other, which `test_jax_transforms.py` has."""
+    """They equal those of successive calls, which `test_jax_transforms.py` tests."""
     function, shapes = DIFFERENTIABLE[name], SHAPES.get(name, [(3, 6)])
     xs = tuple(standard_normal(2, *shape, seed=1 + k) for k, shape in enumerate(shapes))
     ts = tuple(standard_normal(2, *shape, seed=11 + k) for k, shape in enumerate(shapes))

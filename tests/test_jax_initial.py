@@ -53,7 +53,7 @@ def test_the_bits_of_a_number() -> None:
         for got in (cuscan.cumprod(x, exclusive=True, initial=zero), cuscan.cumprod(x + 1, initial=jnp.float32(zero))):
             assert np.signbit(got[0]) == np.signbit(zero)
     assert np.isnan(cuscan.cummax(x, initial=float("nan"))[0])
-    exact = cuscan.cumsum(np.float64([1]), initial=0.1)  # and not the number rounded to 32 bits
+    exact = cuscan.cumsum(np.float64([1]), initial=0.1)  # not of the number rounded to 32 bits
     with wide_types(True):
         assert_equal(cuscan.cumsum(jnp.asarray(np.float64([1])), initial=0.1), exact)
 
@@ -76,7 +76,7 @@ def test_vmap(name: str) -> None:
 
 
 def test_the_state_of_a_loop() -> None:
-    """Chunk after chunk, each from where the one before ended."""
+    """Each chunk starts where the previous one ended."""
     x = jnp.asarray(FLOATS[0, :6])
 
     def chunk(before: Array, part: Array) -> Any:
@@ -89,7 +89,7 @@ def test_the_state_of_a_loop() -> None:
 
 @pytest.mark.parametrize("name", [name for name in FROM_NUMBERS if name not in (*STARTS, "bfloat16", "fields")])
 def test_derivatives(name: str) -> None:
-    """Of the first results by the number: differences of those of NumPy, forward and backward."""
+    """Derivatives of the first results by the number, forward and backward, equal differences of NumPy's results."""
     x, step = FLOATS.astype(np.float64), 1e-6
 
     def first(i: Any, x: Any = x) -> Any:
@@ -110,12 +110,12 @@ def test_positions_have_no_derivative_and_values_do() -> None:
     def smallest(i: Array) -> Array:
         return cuscan.cummin(x, initial=i, return_indices=True)[0].sum()
 
-    assert jax.jit(jax.grad(smallest))(0.5) == 1  # where nothing smaller has come
+    assert jax.jit(jax.grad(smallest))(0.5) == 1  # one result, before any smaller element
     assert cuscan.cummin(x, initial=0.5, return_indices=True)[1].tolist() == [-1, 1, 2]
 
 
 def test_a_carry_comes_before_it() -> None:
-    """`initial` precedes the segments that start in x, and there are none."""
+    """`initial` precedes the segments that start in x, but here none does."""
     x, carry = jnp.ones(3), jnp.float32(5)
     assert cuscan.cumsum(x, carry=carry, initial=100).tolist() == [6, 7, 8]
     with pytest.raises(ScanValueError, match="does not fit"):

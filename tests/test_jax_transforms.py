@@ -28,7 +28,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives(name: str) -> None:
-    """Tangents are differences of the NumPy backend's results; cotangents and second tangents agree with them."""
+    """Tangents equal differences of the NumPy backend's results; cotangents and second tangents agree with them."""
     function = DIFFERENTIABLE[name]
     xs, ts = (
         [standard_normal(*shape, seed=i + k) for k, shape in enumerate(SHAPES.get(name, [(3, 6)]))] for i in (1, 11)
@@ -78,7 +78,7 @@ def test_cotangents_of_complex_numbers_are_no_conjugates() -> None:
 
 
 def test_gradients_of_python_s_numbers() -> None:
-    """JAX hands its rules subclasses of float, which have no shape."""
+    """JAX passes subclasses of float to its rules; they have no shape."""
     x = jnp.asarray([1.0, 2.0, 4.0])
 
     def last(decay: Any, state: Any) -> Array:
@@ -161,7 +161,7 @@ def test_of_equal_extrema_in_two_chunks_the_first_has_the_gradient() -> None:
 
 
 def test_a_backward_is_made_of_scans() -> None:
-    """No loop, no associative_scan: a scan for each that derivatives.py says, and element by element the rest."""
+    """No loop, no associative_scan: only the scans that derivatives.py defines, and elementwise operations."""
     programs = {
         name: str(jax.make_jaxpr(jax.grad(lambda x, op=op: cuscan.scan(x, op).sum()))(jnp.ones((2, 4))))
         for name, op in (("add", "add"), ("mul", "mul"), ("max", "max"))
@@ -174,7 +174,7 @@ def test_a_backward_is_made_of_scans() -> None:
 
 
 def one_by_one(function: Callable[..., Any], arrays: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
-    """What vmap means."""
+    """The meaning of vmap: one call after the other."""
     size = next(x.shape[axis] for x, axis in zip(arrays, axes, strict=True) if axis is not None)
     each = [
         function(*(x if axis is None else jnp.take(x, i, axis) for x, axis in zip(arrays, axes, strict=True)))
@@ -286,14 +286,14 @@ def test_arrays_on_several_devices_are_refused(mesh: Mesh) -> None:
 
 
 def test_arrays_whose_types_say_that_they_lie_on_several_devices(mesh: Mesh) -> None:
-    """Not even their shapes are told: a result would be of a type that says it lies on one."""
+    """Not even shapes are inferred: the type of a result would say that it lies on one device."""
     kinds = pytest.importorskip("jax.sharding", reason="types of axes").AxisType
     explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(kinds.Explicit,))
     x = jax.device_put(jnp.ones((4, 3)), NamedSharding(explicit, PartitionSpec("i")))
     for call in (cuscan.cumsum, jax.jit(cuscan.cumsum), lambda x: jax.eval_shape(cuscan.cumsum, x)):
         with pytest.raises(ScanTypeError, match=r"lies on several devices"):
             call(x)
-    with pytest.raises(ScanTypeError, match=r"lies on several devices"):  # one of the arrays beside
+    with pytest.raises(ScanTypeError, match=r"lies on several devices"):  # an array beside x
         cuscan.cumsum(jnp.ones((4, 3)), mask=x > 0)
 
 
@@ -303,7 +303,7 @@ def test_programs_that_are_told_to_run_on_several_devices(mesh: Mesh) -> None:
         jax.jit(cuscan.cumsum, in_shardings=rows)(jnp.ones((4, 3)))
     with pytest.raises(ScanTypeError, match=r"the program runs on several"):
         jax.jit(lambda x: cuscan.cumsum(jax.lax.with_sharding_constraint(x, rows)))(jnp.ones((4, 3)))
-    both = Mesh(mesh.devices.reshape(1, 2), ("i", "j"))  # inside shard_map for one axis of the mesh alone
+    both = Mesh(mesh.devices.reshape(1, 2), ("i", "j"))  # inside a shard_map of only one axis of the mesh
     spec = PartitionSpec("i")
     with pytest.raises(ScanTypeError, match=r"the program runs on several"):
         jax.jit(jax.shard_map(cuscan.cumsum, mesh=both, in_specs=spec, out_specs=spec, axis_names={"i"}))(jnp.ones(4))

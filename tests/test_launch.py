@@ -62,7 +62,7 @@ def test_calls_of_all_kinds_share_a_workspace(gpu):
 
 STARTS = np.array([0, 3, 3, 900, 5000])
 SEVERAL = {
-    # A function, arrays, other keywords, and which of the arrays that the kernel may take are there.
+    # A function, arrays, other keywords, and which of the kernel's possible arrays are present.
     "indices": (cuscan.cummax, [values((2, 5000))], {"return_indices": True, "reverse": True}, (1, 1, 1, 0, 0, 0, 0)),
     "offsets": (cuscan.cumsum, [values(5000)], {"offsets": STARTS, "exclusive": True}, (1, 1, 0, 1, 0, 0)),
     "everything": (
@@ -130,7 +130,7 @@ BACKWARDS = [
 @pytest.mark.parametrize("op, roles, options", BACKWARDS)
 @pytest.mark.parametrize("axis, length", [(1, 3000), (0, 700), (1, 0)])
 def test_a_backward_shows_the_state_that_it_starts_from(gpu, op, roles, options, axis, length):
-    """Views without one end of the axis, and a result that has both; from 32-bit elements and a 64-bit carry."""
+    """Views that lack one end of the axis, and a result with both ends; 32-bit elements and a 64-bit carry."""
     shape = (2, length) if axis else (length, 6)
     longer = (2, length + 1) if axis else (length + 1, 6)
     lines = (shape[1 - axis],)
@@ -164,7 +164,7 @@ def test_the_second_call_is_a_lookup(gpu, monkeypatch):
 
 
 def test_numbers_are_those_of_the_call(gpu):
-    """They lie beside the addresses, in memory that is used again."""
+    """They lie beside the addresses, in memory that later calls reuse."""
     x = values((2, 3000))
     for initial, a in [(7, 0.5), (-3, 0.25), (7, 1.5)]:
         check(gpu, x, initial=initial)
@@ -204,7 +204,7 @@ def test_a_kernel_that_may_not_be_compiled_is_named_by_its_command(gpu, monkeypa
 
 
 def test_what_the_driver_refuses_is_its_error(gpu, monkeypatch):
-    class Refused(RuntimeError):  # CuPy's asks the driver for its text
+    class Refused(RuntimeError):  # CuPy's error would ask the driver for its text
         pass
 
     monkeypatch.setattr(kernel.cupy.cuda.driver, "CUDADriverError", Refused)
@@ -234,7 +234,7 @@ def test_a_thread_has_the_context_of_the_device_before_it_launches(gpu):
 
 
 def test_a_kernel_is_loaded_once_for_all_shapes(gpu):
-    """And on each device: a module belongs to a context."""
+    """It is loaded once per device, because a module belongs to a context."""
     for n in (20_000, 30_000, 40_001):
         check(gpu, values(n))
     assert len(gpu.loads) == 1 and len(gpu.launches) == 3
@@ -243,7 +243,7 @@ def test_a_kernel_is_loaded_once_for_all_shapes(gpu):
 
 
 def test_kept_launches_are_bounded(gpu, monkeypatch):
-    """The oldest goes, and no other: the next of a kept shape plans nothing."""
+    """Only the oldest is dropped: a call with a stored shape plans nothing."""
     monkeypatch.setattr(kept, "MOST", 3)
     for n in range(1, 9):
         check(gpu, values(n))
@@ -256,7 +256,7 @@ def test_kept_launches_are_bounded(gpu, monkeypatch):
 
 
 def test_a_kept_launch_has_no_request(gpu):
-    """A program of ever new shapes keeps thousands of launches: each is few objects for the garbage collector."""
+    """Programs with ever new shapes store thousands of launches: each is few objects for the garbage collector."""
     check(gpu, values(9))
     [launch] = repeats.launches.values()
     assert launch.unscanned is None and not any(isinstance(each, ScanRequest) for each in vars(launch).values())
@@ -273,7 +273,7 @@ def test_a_lookup_does_not_pass_what_the_first_call_refused(gpu):
     out.flags.writeable = False
     with pytest.raises(cuscan.ScanValueError, match=r"^out is read-only"):
         cuscan.scan(x, axis=0, reverse=True, out=out)
-    check(gpu, array, axis=np.array(0))  # cannot be hashed, and is an index
+    check(gpu, array, axis=np.array(0))  # cannot be hashed, but is an index
 
 
 def test_what_strangers_lend_is_kept_until_the_work_is_done(gpu, monkeypatch):
@@ -292,7 +292,7 @@ def test_what_strangers_lend_is_kept_until_the_work_is_done(gpu, monkeypatch):
     monkeypatch.setattr(
         gpu, "adopt", lambda a, name: dataclasses.replace(Gpu.adopt(gpu, a, name), lender=(name, len(events)))
     )
-    monkeypatch.setattr(gpu, "look", lambda arrays: None)  # strangers' arrays are of no known type
+    monkeypatch.setattr(gpu, "look", lambda arrays: None)  # strangers' arrays have no known type
     x = on_gpu(values(20))
     cuscan.scan(x)
     cuscan.scan(x, mask=on_gpu(np.ones(20, bool)))
@@ -359,7 +359,7 @@ def test_memory_is_given_back(gpu):
     np.testing.assert_array_equal(cuscan.scan(x), before)  # in new memory
     gpu.current_stream = 5
     cuscan.scan(x)
-    cuscan.scan(x)  # by now the reserve is cleared
+    cuscan.scan(x)  # now the reserve is cleared
     gpu.capturing.add(5)
     cuscan.scan(x)
     taken = gpu.launches[-1][2][-1]
@@ -373,7 +373,7 @@ class Stream:
 
 
 def test_a_stream_lives_as_long_as_its_workspace(gpu, monkeypatch):
-    """Or the next one has its handle, and its workspace, while it is at work."""
+    """Otherwise the next stream could get its handle, and its workspace, while it is still at work."""
     monkeypatch.setattr(workspace, "_MANY", 4)
     x = on_gpu(values(20_000))
 
@@ -383,7 +383,7 @@ def test_a_stream_lives_as_long_as_its_workspace(gpu, monkeypatch):
         cuscan.scan(x)
         return weakref.ref(stream)
 
-    gpu.capturing = {13}  # asking it whether it is done would end the capture
+    gpu.capturing = {13}  # asking this stream whether it is done would end the capture
     streams = [scan_on(11, done=False), scan_on(12, done=True), scan_on(14, done=True)]
     workspace._workspaces[gpu, Device("cuda", 0), 13, None, "states"] = workspace.Workspace(
         0, 0, None, SimpleNamespace(ptr=13)
@@ -399,7 +399,7 @@ def test_a_stream_lives_as_long_as_its_workspace(gpu, monkeypatch):
 def test_the_per_thread_stream_is_another_in_every_thread(gpu):
     gpu.current_stream = 2
     x = on_gpu(values(20_000))
-    for _ in range(3):  # one after the other: the system gives them the same number
+    for _ in range(3):  # one after the other, so that the system gives them the same number
         cuscan.scan(x)
         thread = threading.Thread(target=cuscan.scan, args=(x,))
         thread.start()
@@ -408,7 +408,7 @@ def test_the_per_thread_stream_is_another_in_every_thread(gpu):
 
 
 def check_in_threads(gpu, arrays, times):
-    """Check each array so many times in a thread of its own; what failed."""
+    """Check each array `times` times in a thread of its own; return the errors."""
     failures = []
 
     def work(array):
@@ -452,13 +452,13 @@ def test_threads_never_share_the_memory_of_arguments(gpu):
 
 
 def offsets_of(array, seed=0):
-    """Of random segments, some of them empty, along the last axis."""
+    """Offsets of random segments along the last axis, some of them empty."""
     n = array.shape[-1]
     return np.sort(np.concatenate([[0, n], np.random.default_rng(seed).integers(0, n + 1, n // 20)]))
 
 
 def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
-    """Their memory is not that of states, and is used again."""
+    """The memory of the bits is not that of states, and it is reused."""
     x = values((2, 20_000))
     for call in ({}, {"reverse": True}, {}):
         check(gpu, x, offsets=offsets_of(x), **call)
@@ -513,7 +513,7 @@ def test_no_thread_takes_the_bits_of_another(gpu):
 
 
 def captured(gpu, x, calls, **call):
-    """The workspaces of calls that are captured into a graph."""
+    """The workspaces of calls that a graph captures."""
     gpu.capturing.add(gpu.current_stream)
     for _ in range(calls):
         cuscan.scan(x, **call)
@@ -522,7 +522,7 @@ def captured(gpu, x, calls, **call):
 
 
 def end_graph(semaphore):
-    """What the driver does when a graph is gone."""
+    """What the driver does when a graph is destroyed."""
     graphs._c().sem_post(ctypes.c_void_p(semaphore))
 
 
@@ -542,7 +542,7 @@ def test_captured_calls_have_workspaces_until_their_graphs_are_gone(gpu):
     end_graph(gpu.ties[1])
     assert sorted(captured(gpu, x, 2)) == sorted(first)
     assert captured(gpu, x, 1)[0] not in first + second
-    assert (len(gpu.scratches), len(gpu.cleared)) == (allocations, cleared)  # out of the reserve, with nothing to clear
+    assert (len(gpu.scratches), len(gpu.cleared)) == (allocations, cleared)  # from the reserve, without clearing
     check(gpu, values(20_000))
 
 
@@ -555,14 +555,14 @@ def test_captured_workspaces_lie_apart(gpu):
         captured(gpu, on_gpu(values(n)), 1)
     taken = sorted(piece.memory for _, piece in graphs._lent)
     taken.sort(key=lambda memory: memory.pointer)
-    assert len(taken) == 4 and len({memory.pointer % 128 for memory in taken}) == 1  # lines stay lines
+    assert len(taken) == 4 and len({memory.pointer % 128 for memory in taken}) == 1  # alike relative to lines
     for one, following in itertools.pairwise(taken):
         assert one.pointer + one.nbytes <= following.pointer
 
 
 @pytest.mark.parametrize("why", ["reserve", "driver", "bits"])
 def test_other_memory_of_captured_calls_is_of_their_graph(gpu, monkeypatch, why):
-    """Each replay clears what has to be clear, and nothing here holds it afterwards."""
+    """Each replay clears the memory that must be clear, and cuscan holds none of it afterwards."""
     x = values(20_000)
     there, call = on_gpu(x), {"offsets": on_gpu(offsets_of(x))} if why == "bits" else {}
     if why == "reserve":
@@ -597,7 +597,7 @@ def test_a_reserve_is_replaced_before_it_is_used_up(gpu, monkeypatch):
     pointers += captured(gpu, x, 8)
     assert len(gpu.of_graphs) == 0 and len(set(pointers)) == 13
     captured(gpu, x, 1)
-    assert len(gpu.of_graphs) == 1  # more than there was
+    assert len(gpu.of_graphs) == 1  # the reserve is used up
 
 
 def test_a_workspace_grows_and_survives_a_failure(gpu, monkeypatch):

@@ -32,7 +32,7 @@ CALLS = {
 
 
 def parts(results):
-    """All arrays, those of tuples in tuples too."""
+    """All arrays, also those in nested tuples."""
     if isinstance(results, tuple):
         return [array for part in results for array in parts(part)]
     return [results]
@@ -45,7 +45,7 @@ def moved(value):
 
 
 def check(function, arrays, **call):
-    """The carry of the host."""
+    """Compare a call with the host's results; return the host's carry."""
     want = function(*(a.copy() if isinstance(a, np.ndarray) else a for a in arrays), **call)
     got = function(*map(moved, arrays), **{name: moved(value) for name, value in call.items()})
     for one, other in zip(parts(got), parts(want), strict=True):
@@ -68,7 +68,7 @@ def test_totals(gpu):
     check(cuscan.total, [x], keys=KEYS)
     check(cuscan.total, [x], keys=KEYS, carry=cuscan.total(x, keys=KEYS))
     config = gpu.loads[-1]
-    assert not config.results[0].present and len(gpu.launches[-1][2]) == 1 + 1 + 2 + 2 + 1  # and the workspace
+    assert not config.results[0].present and len(gpu.launches[-1][2]) == 1 + 1 + 2 + 2 + 1  # the last is the workspace
 
 
 def test_of_nothing(gpu):

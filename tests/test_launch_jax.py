@@ -31,7 +31,7 @@ FLAGS, KEYS, OFFSETS = values(5000, "int8") > 95, values(5000, "int8") // 50, np
 
 @pytest.fixture
 def launches(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The fake GPU behind JAX's CPU; all work is in one stream of XLA."""
+    """The fake GPU behind JAX's CPU; all work is queued in one stream of XLA."""
     gpu.current_stream = 77
 
     def make_runner(device: str, *arguments: Any, validate: bool) -> Callable[..., None]:
@@ -40,7 +40,7 @@ def launches(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def scratch(self: Any, nbytes: int, device: Any) -> Any:
         memory = aligned(nbytes)
-        memory[:] = 0xA5  # as cudaMalloc gives it
+        memory[:] = 0xA5  # as after cudaMalloc
         return SimpleNamespace(ptr=memory.ctypes.data, memory=memory)
 
     monkeypatch.setattr(jax_lowering, "make_runner", make_runner)
@@ -51,8 +51,8 @@ def launches(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def check(call: Callable[..., Any], *arrays: Any) -> None:
-    """A program gives NumPy's bits, in its first run and again."""
-    program = jax.jit(functools.partial(call))  # another one than JAX has kept
+    """A program gives NumPy's bits, in its first run and in its second."""
+    program = jax.jit(functools.partial(call))  # a new function, for which JAX has no program
     expected = call(*arrays)
     for _ in range(2):
         got = program(*map(jnp.asarray, arrays))
@@ -88,7 +88,7 @@ def test_all_arrays_in_their_places(launches: Any) -> None:
 
 
 def test_views_of_memory_that_are_not_aligned_to_vectors(launches: Any) -> None:
-    """XLA's own arrays are aligned; a program may be handed others."""
+    """XLA's own arrays are aligned; a program may get others."""
     request = jax_lowering.request_of(
         jax_lowering.Call(cuscan.request.call.Flags(cuscan.request.call.find_operator("add")), ("x",)), [jnp.ones(900)]
     )
@@ -98,11 +98,11 @@ def test_views_of_memory_that_are_not_aligned_to_vectors(launches: Any) -> None:
     for start in (0, 1, 3, 0):
         runner(SimpleNamespace(stream=77), (Buffer(out[2:902]),), Buffer(base[start : start + 900]))
         np.testing.assert_array_equal(out[2:902], cuscan.cumsum(base[start : start + 900]))
-    assert len(runner._launches) == 4  # and that of aligned arrays
+    assert len(runner._launches) == 4  # one of them for aligned arrays
 
 
 class Buffer:
-    """What XLA hands over."""
+    """A buffer as XLA passes it."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array

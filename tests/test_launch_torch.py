@@ -54,7 +54,7 @@ def gradient(function: Callable[..., Any], x: Any) -> tuple[Any, Any]:
 
 
 def inputs() -> list[Any]:
-    """Like ones, and one with other strides."""
+    """Similar arrays, and one with other strides."""
     return [numbers(ROWS, LENGTH, seed=seed) for seed in range(3)] + [numbers(LENGTH, ROWS).t()]
 
 
@@ -67,7 +67,7 @@ def test_like_calls_have_the_gradients_of_the_first(name: str, request: pytest.F
     gpu = request.getfixturevalue("gpu")
     for _ in range(2):
         with pytest.MonkeyPatch.context() as patch:
-            for way in ("item", "tolist", "cpu", "numpy", "__bool__"):  # each of them waits for the GPU
+            for way in ("item", "tolist", "cpu", "numpy", "__bool__"):  # each of these waits for the GPU
                 patch.setattr(torch.Tensor, way, None)
             got = [gradient(CALLS[name], x) for x in inputs()]
         for one, other in zip(got, expected, strict=True):
@@ -132,7 +132,7 @@ def test_batches_of_gradients_and_threads(gpu: Any) -> None:
 
 
 def calls_of(function: Callable[[], Any]) -> int:
-    """How many functions of the package a call runs."""
+    """The number of the package's functions that a call runs."""
     package, count = str(Path(cuscan.__file__).parent), 0
 
     def watch(frame: Any, event: str, _: Any) -> None:
@@ -147,12 +147,12 @@ def calls_of(function: Callable[[], Any]) -> int:
     return count
 
 
-OTHERS = 18  # functions that forward and backward may run beside those of as many scans without gradients
+OTHERS = 18  # functions that forward and backward may run in addition to those of as many scans without gradients
 
 
 @pytest.mark.parametrize("name, scans", [("add", 1), ("add-masked", 1), ("mul", 2), ("recurrence", 2), ("decay", 1)])
 def test_a_like_call_decides_nothing(name: str, scans: int, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither forward nor backward adopt or check anything: each scan is a key, a lookup and a launch."""
+    """Neither forward nor backward adopts or checks anything: each scan is a key, a lookup and a launch."""
     x, weights = torch.ones(LENGTH, requires_grad=True), torch.ones(LENGTH)
     mask, a = torch.ones(LENGTH, dtype=torch.bool), torch.ones(LENGTH)
     function: Callable[[Any], Any] = {

@@ -16,10 +16,10 @@ import cuscan
 PACKAGE = Path(cuscan.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-# What only arrays on a GPU need.
+# Packages that only arrays on a GPU need.
 PLANNING = ("planning", "compile")
 
-# Each may import those before it, and what shares its package. `cuscan` is the package's own __init__.py.
+# Each may import layers before it, and modules of its own package. `cuscan` is the package's own __init__.py.
 LAYERS = [
     "errors", "versions", "kept", "dtypes", "order", "states", "operators", "signatures", "specs", "interop", "request",
     "planning", "compile", "trials", "custom", "words", "places", "imagined", "backends", "warming", "linearised",
@@ -51,13 +51,13 @@ GUESTS = {
 
 
 def layer_of(module: str) -> str:
-    """The layer of a file: "kept.py", "interop/numpy.py", "__init__.py"."""
+    """The layer of a file such as "kept.py", "interop/numpy.py" or "__init__.py"."""
     head = module.split("/", maxsplit=1)[0].removesuffix(".py")
     return "cuscan" if head == "__init__" else head
 
 
 def imports(source: str) -> Iterator[str]:
-    """The dotted names that a module imports at run time, whether at its top or in a function."""
+    """The dotted names that a module imports at run time, at its top or in functions."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -70,7 +70,7 @@ def imports(source: str) -> Iterator[str]:
 
 
 def wrong_ways(module: str, source: str) -> list[str]:
-    """The imports of a module that go up."""
+    """The imports of a module that go upwards."""
     own = layer_of(module)
     wrong = []
     for name in imports(source):
@@ -95,7 +95,7 @@ def test_the_wrong_way_is_noticed() -> None:
 
 
 def module_of(name: str, modules: Collection[str]) -> str:
-    """The file that has what a dotted name means: a module, or something in one."""
+    """The file of a dotted name, which is a module or a name in one."""
     parts = name.split(".")[1:]
     for end in range(len(parts), -1, -1):
         stem = "/".join(parts[:end])
@@ -106,9 +106,9 @@ def module_of(name: str, modules: Collection[str]) -> str:
 
 
 def circle_among(sources: Mapping[str, str]) -> list[str]:
-    """Modules each of which imports the next one, from one back to itself; none, if there is no such circle.
+    """A circle of modules, each of which imports the next one; empty if there is none.
 
-    That a module's package comes with it does not count.
+    The implicit import of a module's package does not count.
     """
     graph = {
         module: {module_of(name, sources) for name in imports(source) if name.split(".")[0] == "cuscan"} - {module}
@@ -145,7 +145,7 @@ def test_guests_stay_in_their_rooms(module: str) -> None:
 
 
 def imported_by(code: str) -> list[str]:
-    """The names of all modules that a new process has behind some lines of code."""
+    """The names of all modules that a new process has imported after some lines of code."""
     code += "\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
     return done.stdout.split()

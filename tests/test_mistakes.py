@@ -23,7 +23,7 @@ MISTAKES = [mistake for table in TABLES for mistake in table.MISTAKES]
 
 
 def facets(mistake: Mistake) -> Iterable[Hashable]:
-    """Kinds and headers, and the kernels' own cases: ways in which blocks share the work."""
+    """Kinds and headers, and the cases of kernels.py, which are ways for blocks to share the work."""
     yield from (mistake.kind, mistake.header)
     if mistake.case in kernels.CASES:
         yield mistake.case
@@ -51,7 +51,7 @@ def test_every_mistake_has_one_place() -> None:
 
 
 def test_every_header_and_kind_has_mistakes() -> None:
-    """But for target.cuh, which the simulator replaces."""
+    """Except target.cuh, which the simulator replaces."""
     assert {mistake.header for mistake in MISTAKES} == headers().keys() - {"target.cuh"}
     assert {mistake.kind for mistake in MISTAKES} == set(Kind)
 

@@ -22,7 +22,7 @@ CONFIG = plan("rows-short").config
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """What is loaded, in place of a GPU."""
+    """The compiled code that is loaded; no GPU loads it."""
     codes = []
     monkeypatch.setattr(module, "_load", lambda code, config: codes.append(code))
     return codes
@@ -30,7 +30,7 @@ def loaded(monkeypatch):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The architectures that something is compiled for."""
+    """The architectures for which kernels are compiled."""
     calls, compile_source = [], module.compile_source
     monkeypatch.setattr(module, "compile_source", lambda *a: calls.append(a[1]) or compile_source(*a))
     return calls
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_compiled_again(cache, loaded, compiled, monkeypatch):
     path.write_bytes(b"half a")
 
     class Damaged(Exception):
-        """Stands for CUDADriverError, which only a driver can make."""
+        """Stands in for CUDADriverError, which only a driver can create."""
 
     def load(code, config):
         if code != whole:
@@ -110,7 +110,7 @@ def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path, caplog):
 
 
 def test_a_file_appears_whole(cache, loaded, compiled, monkeypatch):
-    """Other processes may look at any time: before the file has its name, all of it is written."""
+    """Other processes may look at any time, so the file is complete before it gets its name."""
     replace, seen = os.replace, []
 
     def watched(source, target):
@@ -123,7 +123,7 @@ def test_a_file_appears_whole(cache, loaded, compiled, monkeypatch):
 
 
 def test_processes_that_compile_the_same_do_no_harm(cache, loaded, compiled, monkeypatch):
-    """The file of the one that is slower takes the other's place."""
+    """The file of the slower process replaces the other one."""
     compile_source = module.compile_source
 
     def slower(*call):
@@ -139,7 +139,7 @@ def test_processes_that_compile_the_same_do_no_harm(cache, loaded, compiled, mon
 
 
 def test_a_launch_has_all_that_its_kernel_needs(monkeypatch):
-    """It has no more than 8 blocks a cluster, and 48 KiB of shared memory, unasked."""
+    """Without a request, a launch has at most 8 blocks per cluster, and 48 KiB of shared memory."""
     asked = []
     function = SimpleNamespace(ptr=7)
     monkeypatch.setattr(module, "Module", lambda: SimpleNamespace(load=list, get_function=lambda name: function))
@@ -166,7 +166,7 @@ def test_a_folder_that_is_read_only_is_read(cache, loaded, compiled, monkeypatch
     module.load_kernel(CONFIG, 90)
     module.load_kernel(CONFIG, 80)
     assert compiled == [90, 80] and loaded[0] == loaded[1]
-    assert len(list(cache.iterdir())) == 1  # nothing half-written is left
+    assert len(list(cache.iterdir())) == 1  # no half-written file is left
 
 
 def refused(*arguments, **keywords):
@@ -180,7 +180,7 @@ def test_the_code_of_another_user_is_never_run(cache, loaded, compiled, monkeypa
     monkeypatch.setattr("cuscan.compile.cache._ROOT", -1)
     module.load_kernel(CONFIG, 90)
     assert compiled == [90, 90]
-    monkeypatch.setattr("cuscan.compile.cache._ROOT", path.stat().st_uid)  # whose files all may run
+    monkeypatch.setattr("cuscan.compile.cache._ROOT", path.stat().st_uid)  # all users may run this user's files
     module.load_kernel(CONFIG, 90)
     assert compiled == [90, 90]
 
@@ -208,7 +208,7 @@ def test_a_machine_without_a_compiler_runs_what_the_cache_has(cache, loaded, com
 
 
 def test_without_a_compiler_the_files_of_other_users_do_not_count(cache, loaded, compiled, monkeypatch):
-    """Neither their names: another version of NVRTC may have compiled a file of one's own."""
+    """Their names do not count, either: another version of NVRTC may have compiled the user's own file."""
     module.load_kernel(CONFIG, 90)
     [path] = cache.iterdir()
     other = path.with_name(path.name.replace(module.nvrtc_version(), "99.9"))
@@ -238,7 +238,7 @@ def test_the_folder_is_limited_to_what_was_used_last(cache):
         path = cache / f"{i}.cubin"
         path.write_bytes(bytes(100))
         os.utime(path, (i, i))
-    assert read(cache / "0.cubin") == bytes(100)  # used now
+    assert read(cache / "0.cubin") == bytes(100)  # this uses the file now
     assert [entry.path.name for entry in entries()] == [f"{i}.cubin" for i in (0, 4, 3, 2, 1)]
     assert [entry.path.name for entry in shrink(250)] == ["3.cubin", "2.cubin", "1.cubin"]
     assert len(entries()) == 2 and len(shrink(0)) == 2 and not entries()

@@ -38,7 +38,7 @@ def least(a, b):
 
 
 def of_text(tmp_path: Path, name: str, text: str) -> list[tuple[str, str]]:
-    """Kind and new line of all mutants."""
+    """The kind and the new line of each mutant."""
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text(text)
     return [(mutant.kind, mutant.new.strip()) for mutants in all_mutants(tmp_path) for mutant in mutants]
@@ -84,7 +84,7 @@ def test_the_seed_chooses_lines_once_each() -> None:
     assert "target.cuh" not in "".join(first)
 
 
-# ---- what is run ---------------------------------------------------------------------------------
+# ---- tests that run ------------------------------------------------------------------------------
 
 TREE = {
     "cuscan/some.py": "def half(a):\n    return a // 2 + 0\n\n\ndef twice(a):\n    return a + a\n",
@@ -165,7 +165,7 @@ def test_mutants_are_judged_by_the_tests_that_matter(jobs: int, source: Path, tm
 
     first = [("noticed", TESTS[4]), ("unnoticed", ""), ("unnoticed", "")]
     assert tried(3, 100) == first
-    # The same command goes on: what was tried is not run again.
+    # The same command continues: mutants that were tried are not run again.
     assert tried(4, 100) == [*first, ("noticed", TESTS[0])]
     with pytest.raises(SystemExit):
         Results(tmp_path / "results.jsonl", {"seed": 2})

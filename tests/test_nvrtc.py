@@ -30,7 +30,7 @@ def test_pairs_of_units_are_what_they_are_called(dtype):
 
 
 def spread():
-    """Layouts, dtypes, operators, flags: each pair of layout and dtype once, the rest in turn."""
+    """Layouts, dtypes, operators, flags: each pair of layout and dtype once; operators and flags take turns."""
     flags = itertools.cycle(("", "reverse", "exclusive", "mask initial", "reverse exclusive"))
     names = itertools.cycle(OPERATORS)
     for layout, dtype in itertools.product(LAYOUTS, DTYPES.values()):
@@ -92,18 +92,18 @@ def test_conversions_compile(dtype, result):
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
 
-# Bytes of registers that may be spilled, by item size: none where it was possible to have none.
+# Bytes of registers that kernels may spill, by item size; the others must not spill any.
 SPILLS = {
-    ("tiles-block", 8): 32,  # exclusive, as in the next
+    ("tiles-block", 8): 32,  # exclusive, as in the next line
     ("tiles-grid", 8): 32,
-    ("tiles-odd", 2): 52,  # masked, as in the next
+    ("tiles-odd", 2): 52,  # masked, as in the next line
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("panels-grid", 4): 36,  # of one column a thread, misaligned
+    ("panels-grid", 4): 36,  # one column per thread, misaligned
     ("panels-grid", 8): 16,  # masked
-    ("strips-shared", 2): 60,  # of those who look
+    ("strips-shared", 2): 60,  # look-back warps
 }
-# The same for sm_100, of what is masked and of what is not.
+# The same for sm_100: masked, and not masked.
 SPILLS_100 = {
     ("cluster-odd", 2): (16, 0),
     ("tiles-block", 2): (28, 0),
@@ -114,7 +114,7 @@ SPILLS_100 = {
     ("tiles-odd", 8): (24, 24),
     ("panels-grid", 4): (0, 62),
     ("strips-three", 8): (0, 8),
-    ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave 80 registers to a thread
+    ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave each thread 80 registers
 }
 
 
@@ -148,7 +148,7 @@ HOT = itertools.product(
 
 
 def hot_pairs(layout, dtype, flag, arch):
-    """Any two together, and of each layout every dtype on both architectures."""
+    """Any two parameters together, and every dtype of each layout on both architectures."""
     return (*pairs(layout, dtype, flag, arch), (layout, dtype, arch))
 
 
@@ -161,7 +161,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
     registers, spilled = figures(log)
     stack = re.search(r"(\d+) bytes stack frame", log)
     assert spilled or (stack and stack[1] == "0"), "an array in local memory: unknown numbers index it"
-    if config.family == "panels":  # which do what strips and whole rows cannot
+    if config.family == "panels":  # panels do what strips and whole rows cannot
         layout = "panels-grid" if config.grid else "panels-block"
     masked, plain = SPILLS_100.get((layout, itemsize), (0, 0)) if arch == 100 else (0, 0)
     allowed = max(SPILLS.get((layout, itemsize), 0), masked if "mask" in flags else plain)
@@ -169,7 +169,7 @@ def test_hot_kernels_do_not_spill(layout, dtype, flag, arch):
 
 
 def test_rows_of_every_second_element_do_not_spill():
-    """As the benchmark has them; longer rows, and 16-bit floats, spill 8 to 132 bytes."""
+    """Rows as in the benchmark; longer rows, and 16-bit floats, spill 8 to 132 bytes."""
     arrays = operands(view((16384, 8192), "float32", (16384, 2)))
     config = make_plan(make_request(Flags("add", 1), arrays, has_initial=False), H200).config
     registers, spilled = figures(report(config, 90))
@@ -182,7 +182,7 @@ SHARED = {"strips": "StripsShared", "tiles": "TilesShared", "whole_rows": "Whole
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
 def test_blocks_take_no_more_shared_memory_than_they_ask_for(dtype):
-    """What a block takes depends on the shape most of all: so many shapes, and of each the size alone."""
+    """The memory of a block depends mostly on the shape: so this tests many shapes, but only their sizes."""
     shapes = [
         *itertools.product((600, 70_000, 2**20), range(2, 321, 5)),
         *itertools.product((600, 2**15), (512, 2**15)),
@@ -213,7 +213,7 @@ PACKED = itertools.product(
 def test_packed_sums_do_not_spill(layout, dtype, flags):
     config = plan(layout, dtype, result=dtype, **dict.fromkeys(flags.split(), True)).config
     registers, spilled = resources(config, 90)
-    allowed = 56 if layout.startswith("tiles") and "mask" in flags else 0  # none with NVRTC 13
+    allowed = 56 if layout.startswith("tiles") and "mask" in flags else 0  # NVRTC 13 spills nothing
     assert spilled <= allowed, f"{registers} registers and {spilled} bytes of spills"
 
 
@@ -254,5 +254,5 @@ def test_every_kernel_waits_for_those_before_it_and_lets_the_next_begin(family):
     ptx, _ = compiled(make_source(configs[family]), 999)
     wait, launch = (ptx.find(b"griddepcontrol." + name) for name in (b"wait;", b"launch_dependents;"))
     assert 0 < wait < launch
-    if family not in ("strips", "tiles"):  # there a warp waits for all
+    if family not in ("strips", "tiles"):  # in these one warp waits for all
         assert b"ld.global" not in ptx[:wait] and b"st.global" not in ptx[:wait]

@@ -43,10 +43,10 @@ def test_the_fast_ones_do_not_spill(layout, carry):
 
 
 def room(config):
-    """What a kernel takes of an SM, as far as speed goes: its shape, and how many blocks share the registers."""
+    """The resources of an SM that determine speed: the shape of a kernel, and how many blocks share the registers."""
     registers, _ = resources(config, 90)
     side_by_side = 65536 // (-(-registers // 8) * 8 * config.block)
-    if config.shared_bytes > 100 << 10:  # of which there is one, whatever the registers
+    if config.shared_bytes > 100 << 10:  # an SM has room for one such block, whatever its registers
         side_by_side = 1
     return config.family, dict(config.constants), config.block, side_by_side
 
@@ -62,21 +62,21 @@ def test_carries_take_nothing_of_an_sm(layout):
 @pytest.mark.parametrize("layout", ["cluster", "cluster-one", "rows-long"])
 @pytest.mark.parametrize("feature", [ADD, ("mul", "bfloat16"), ("max", "float32"), RECURRENCE])
 def test_totals_leave_registers_for_more_loads(layout, feature):
-    """Who only reads needs twice as many loads on their way: those of 1,024 threads of an SM."""
+    """A kernel that only reads needs twice as many loads in flight: those of 1,024 threads per SM."""
     made = config(layout, 90, feature, "total")
     registers, _ = resources(made, 90)
     assert registers <= 64, f"{registers} registers"
 
 
 def others():
-    """Each layout with each way of a carry, and operators in turn."""
+    """Each layout with each kind of carry; operators take turns."""
     features = itertools.cycle([ADD, RECURRENCE, ("mul", "bfloat16"), ("max", "float32"), ADD])
     for layout, carry in itertools.product(HOT, ("in", "out", "both", "total")):
         yield layout, carry, next(features)
 
 
-OTHER_SPILLS = {("panels-block", "out"): 48}  # a recurrence, in strips; without a carry it spills 40
-SHARED_PANELS = 200  # at most, whatever the layout was made for: test_nvrtc_features.py says why
+OTHER_SPILLS = {("panels-block", "out"): 48}  # a recurrence, which strips take; without a carry it spills 40
+SHARED_PANELS = 200  # at most, for any layout: test_nvrtc_features.py says why
 
 
 @pytest.mark.full
@@ -98,7 +98,7 @@ MIXED = {
 
 
 def mixed():
-    """Each combination on each kind of layout, for one architecture in turn."""
+    """Each combination with each kind of layout; architectures take turns."""
     layouts = ("rows-long", "cluster", "tiles-grid", "panels-block")
     for (i, name), (k, layout) in itertools.product(enumerate(MIXED), enumerate(layouts)):
         yield name, layout, ARCHS[(i + k) % len(ARCHS)]

@@ -34,7 +34,7 @@ MIN = INDEXED["min", "last"]
 
 BYTES = cuscan.Operator("bytes", "later", (0,) * 16, state={f"f{i}": "int8" for i in range(16)})
 
-# Operator and dtypes of the values; then the keywords of `config`.
+# Operator and dtypes of the values; keywords of `config`.
 FLOAT32 = {
     "max": (("max", "float32"), {}),
     "indices": ((MAX, "float32"), {}),
@@ -57,7 +57,7 @@ OTHERS = {
     "brackets": ((BRACKETS.operator(), "int32", "int32"), {"reverse": True}),
     "modular": ((MODULAR_PRODUCT.operator(), "int64"), {}),
 }
-# Bytes of registers that may be spilled: what NVRTC 12.9 and 13 need, at most.
+# Bytes of registers that kernels may spill: the most that NVRTC 12.9 and 13 spill.
 FLOAT32_SPILLS = {
     ("recurrence", "panels-block"): 40,  # strips
     ("recurrence-scalar", "panels-block"): 40,
@@ -69,11 +69,11 @@ FLOAT32_SPILLS = {
 SPILLS = {
     ("recurrence-complex64", "tiles-grid"): 592,
     ("modular", "tiles-grid"): 88,
-}  # where it was not possible to have at most 32
-# The kernel of bits has no more than 32 registers, so that an SM has 2,048 threads of it: it waits for memory.
+}  # others spill at most 32
+# The kernel of bits has at most 32 registers, so that an SM runs 2,048 of its threads, because it waits for memory.
 BITS_SPILLS = {("int64", 90): 28, ("int32", 100): 32, ("int64", 100): 56}
 
-# Combinations of everything, which need only compile.
+# Combinations of everything, which only have to compile.
 MIXED = {
     "recurrence-complex128": (
         (LINEAR_RECURRENCE, "complex128", "complex128"),
@@ -100,7 +100,7 @@ MIXED = {
 
 
 def config(layout, arch, feature, *, segments=None, still=False, rows=False, mask=False, initial=False, **flags):
-    """`still`: all values but the last do not vary along the axis; `rows`: each row has an initial value."""
+    """`still`: only the last value varies along the axis. `rows`: each row has an initial value."""
     (op, *dtypes), (shape, axis) = feature, LAYOUTS[layout]
     values = [view(shape, dtype) for dtype in dtypes]
     if still:
@@ -144,7 +144,7 @@ def test_offsets_become_bits(offsets, arch):
 
 
 def mixed():
-    """Each combination for one architecture in each kind of layout, in turn."""
+    """Each combination with each kind of layout; architectures take turns."""
     archs = itertools.cycle(ARCHS)
     for i, name in enumerate(MIXED):
         for layout in HOT[i % 2 :: 2]:

@@ -27,16 +27,16 @@ def bits(array):
 
 
 def rough(shape, dtype=np.float32, seed=0):
-    """Finite numbers of very different size, so that another association gives other bits."""
+    """Finite numbers of very different sizes, so that another association gives other bits."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 2, shape)).astype(dtype)
 
 
-# ---- the text of order.py, number by number ------------------------------------------------------------
+# ---- the text of order.py, element by element ----------------------------------------------------------
 
 
 def literal(x, order, op, carry_type, *, initial=ABSENT, exclusive=False, identity=0):
-    """The scan of a list of accumulators: out[i] from the text alone, each part by its own recursion."""
+    """The scan of a list of accumulators: out[i] by the text alone, each part by its own recursion."""
     n, accumulator = len(x), type(x[0])
     unit_size = order.items * 32 * order.vectors * order.warps
 
@@ -49,7 +49,7 @@ def literal(x, order, op, carry_type, *, initial=ABSENT, exclusive=False, identi
         return functools.reduce(join, parts, ABSENT)
 
     def doubling(part, place, distance=16):
-        """Kogge & Stone: what `place` holds after the step of `distance`, by recursion over the steps."""
+        """Kogge & Stone: the value of `place` after the step of `distance`, by recursion over the steps."""
         if distance == 0:
             return part(place)
         later = doubling(part, place, distance // 2)
@@ -59,7 +59,7 @@ def literal(x, order, op, carry_type, *, initial=ABSENT, exclusive=False, identi
 
     @functools.cache
     def run_of(lane):
-        """Lane number `lane` of the row: consecutive elements one by one."""
+        """Lane number `lane` of the row: consecutive elements, one by one."""
         return left_fold(x[lane * order.items : (lane + 1) * order.items])
 
     @functools.cache
@@ -118,7 +118,7 @@ def literal(x, order, op, carry_type, *, initial=ABSENT, exclusive=False, identi
 
 
 def paired(x, order, op, carry_type):
-    """The inclusive scan of a list of accumulators in a paired order, from the text as well."""
+    """The inclusive scan of a list of accumulators in a paired order, also by the text."""
     n, accumulator = len(x), type(x[0])
 
     def join(earlier, later):
@@ -129,7 +129,7 @@ def paired(x, order, op, carry_type):
 
     @functools.cache
     def block(level, number):
-        """Block `number` of those of 2^level runs."""
+        """Block number `number` of 2^level runs."""
         if level == 0:
             return left_fold(x[number * order.items : (number + 1) * order.items])
         return op(block(level - 1, 2 * number), block(level - 1, 2 * number + 1))
@@ -160,7 +160,7 @@ def paired(x, order, op, carry_type):
 def use_order(monkeypatch, order):
     monkeypatch.setattr(layout, "CONTIGUOUS", dict.fromkeys(CONTIGUOUS, order))
     monkeypatch.setattr(layout, "COLUMNS", order)
-    monkeypatch.setattr(repeats, "calls", Table())  # those that are kept have their orders
+    monkeypatch.setattr(repeats, "calls", Table())  # stored calls have orders of their own
 
 
 def add(a, b):
@@ -216,7 +216,7 @@ def test_the_backend_follows_the_text_for_every_float(monkeypatch, dtype, exclus
     order = Order(2, 2, 1)
     use_order(monkeypatch, order)
     x = rough(order.unit * 35 + 77)
-    if op == "mul":  # near 1, so that the product stays finite
+    if op == "mul":  # values near 1, so that the product stays finite
         x = 2 ** (x / 2000)
     assert_literal(x.astype(dtype), order, exclusive=exclusive, initial=initial, op=op)
 
@@ -238,7 +238,7 @@ def test_the_tuned_order_of_other_axes(length):
 
 
 def test_another_order_gives_other_bits():
-    """The numbers of these tests tell one association from another."""
+    """The numbers of these tests distinguish associations."""
     x = list(rough(3000))
     orders = [Order(2, 2, 2), Order(1, 2, 2), Order(2, 1, 2), Order(4, 1, 1), Order(2, 4, 1)]
     assert len({bits(np.array(literal(x, order, add, np.float64))) for order in orders}) == len(orders)
@@ -252,7 +252,7 @@ def test_complex_numbers_follow_the_order(monkeypatch):
     assert bits(cuscan.scan(x, initial=1 + 2j)) == bits(np.array(expected, np.complex64))
 
 
-# ---- what follows from it ------------------------------------------------------------------------------
+# ---- consequences of the order -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, np.complex64])

@@ -25,7 +25,7 @@ print(*headers())
 
 
 def in_process(*words: object, cwd: Path) -> str:
-    """Run Python in a folder where the source tree is not on its path."""
+    """Run Python in a folder from which it does not find the source tree."""
     done = subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -52,7 +52,7 @@ def test_wheel_holds_every_file(wheel: Path) -> None:
         for path in (ROOT / "cuscan").rglob("*")
         if path.suffix in (".py", ".cuh") or path.name == "py.typed"
     }
-    assert package <= held and "cuscan/py.typed" in held  # by which type checkers read the annotations
+    assert package <= held and "cuscan/py.typed" in held  # because of it, type checkers read the annotations
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/"))]
 
 

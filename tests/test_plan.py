@@ -126,12 +126,12 @@ def test_longer_rows_are_tiles(length, family, warps, groups, units):
     assert (made.config.family, made.config.grid, scalars(made)[1]) == (family, family == "tiles", units)
     if family == "tiles":
         assert constants(made, "Warps", "Groups") == (warps, groups)
-        # Up to 24 warps that scan, one that loads and, where there is a chain, one that walks.
+        # Up to 24 warps scan, one loads, and where there is a chain, one looks back.
         assert made.config.block == (warps * groups + 1 + (units > 1)) * 32 and made.config.blocks_per_sm == 1
 
 
 def test_a_block_has_as_many_groups_as_there_are_barriers_and_room_for():
-    assert tiles.GROUPS == 15  # of 16 barriers, one is that of the block
+    assert tiles.GROUPS == 15  # one of the 16 barriers is that of the block
     for dtype, length in itertools.product(DTYPES, (600, 1500, 3000, 6000, 20_000, 2**20)):
         made = planned(view((7, length), dtype), op="mul")
         if made.config.family != "tiles":
@@ -184,7 +184,7 @@ def test_of_several_values_and_results_the_widest_count():
 @pytest.mark.parametrize(
     "call, units, words",
     [
-        # Words of the units' aggregates, of 32 bits each; other blocks need nothing else. Rows of one unit need none.
+        # Words of the units' aggregates, of 32 bits each. Other blocks need nothing else. Rows of one unit need none.
         (dict(x=view((2**20,))), 128, 128),
         (dict(x=view((2**20,)), op="max"), 128, 128),
         (dict(x=view((3, 2**18))), 32, 3 * 32),
@@ -192,7 +192,7 @@ def test_of_several_values_and_results_the_widest_count():
         (dict(x=view((2**20,), "float64")), 256, 2 * 256),
         (dict(x=view((2**20,), "complex64")), 256, 2 * 256),
         (dict(x=view((2**20,), "complex128")), 1024, 4 * 1024),
-        (dict(x=view((2**20,), "float16")), 64, 64),  # sums of float32
+        (dict(x=view((2**20,), "float16")), 64, 64),  # sums are float32
         (dict(x=view((2**20,)), segments=("reset", view((2**20,), "bool"))), 128, 2 * 128),
         (dict(x=(view((2**20,)),) * 2, **RECURRENCE), 256, 2 * 256),
         (dict(x=view((2**24,))), 2048, 2048),
@@ -259,7 +259,7 @@ def test_a_cluster_is_no_larger_than_the_gpu_can_run_together():
     assert [shape(n, 120, 170) for n in (8, 9, 16, 17)] == [(8, 1), (8, 2), (8, 2), None]
     assert [shape(n, 90, 132, cluster=4) for n in (4, 5, 8, 9)] == [(4, 1), (4, 2), (4, 2), None]
     assert shape(1, 90, 132, cluster=0) is None
-    # Of 12 SMs two at least are in one part of the GPU, and so 8 blocks of 8 warps or 4 of 16.
+    # At least 2 of 12 SMs are in one part of the GPU; they have room for 8 blocks of 8 warps or 4 of 16.
     assert [shape(n, 90, 12) for n in (8, 9, 16)] == [(8, 1), None, None]
 
 
@@ -336,7 +336,7 @@ def test_clusters_take_plain_scans_alone_in_turn(call, in_turn):
 
 
 def test_as_many_rows_as_fit_at_once_are_taken_side_by_side():
-    """Three units are four blocks then, of which the last has nothing to do."""
+    """Then three units take four blocks, the last of which has nothing to do."""
     few, many = (planned(view((rows, 3 * 8192))) for rows in (132, 133))
     assert (few.config.cluster, few.grid) == (4, 528) and (many.config.cluster, many.grid) == (3, 399)
 
@@ -364,7 +364,7 @@ def test_the_carry_climbs_no_more_levels_than_the_row_has():
 
 
 def test_strips_of_any_length_share_a_kernel():
-    """Whose look-back has levels is tiles alone: other kernels do not differ by the units of a line."""
+    """Only the look-back of tiles has levels: other kernels do not depend on the number of units of a line."""
     plans = [planned(view((n * 256, 4)), axis=0) for n in (20, 30, 40, 60)]
     assert {made.config.family for made in plans} == {"strips"} and len({made.config for made in plans}) == 1
     assert [made.units for made in plans] == [20, 30, 40, 60]
@@ -395,7 +395,7 @@ def test_tiles_are_loaded_in_bulk_where_they_are_aligned_or_dense():
     assert not staged(make_plan(request(view((9, 10001))), Target(80, 108)))
     old = make_plan(request(view((2**20,))), Target(80, 108))
     assert not staged(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
-    # Three groups: a float for each warp, twice. Tiles on their way: barriers, slot, carry and aggregate.
+    # Each of three groups: two floats per warp. Each tile in flight: barriers, slot, carry and aggregate.
     assert old.config.shared_bytes == tiles.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
 
 
@@ -409,19 +409,19 @@ def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit()
     assert masked.config.shared_bytes == tiles.SHARED_REST + 3 * group + 9 * on_its_way + 6 * tile + 2 * 8192
     shifted = tiled(view((2**20,), pointer=4))
     assert constants(shifted, "Groups", "Stages") == (3, 7)
-    assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 32  # a sector for each stage
+    assert shifted.config.shared_bytes == made.config.shared_bytes + 7 * 32  # a sector per stage
     half = tiled(view((5, 4096)))
-    assert constants(half, "Warps", "Groups", "Stages") == (4, 6, 14)  # 8 of 16 KiB
+    assert constants(half, "Warps", "Groups", "Stages") == (4, 6, 14)  # 8 tiles of 16 KiB ahead
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("key", ["int8", "int32", "int64"])
 def test_flags_are_staged_where_they_leave_a_tile_for_each_group(dtype, key):
-    """A stage for the flags of a tile is that of its values times the ratio of the item sizes; there are two."""
+    """A stage of flags has the size of a stage of values times the ratio of the item sizes; there are two."""
     length = 2**20
     call = dict(segments=("keys", view((length,), key)), mask=view((length,), "bool"))
     made = tiled(view((length,), dtype), dtype=dtype, **call)
-    room = 227 - 3 * 32 - 1  # KiB, beside the tiles of three groups and what else there is
+    room = 227 - 3 * 32 - 1  # KiB, beside the tiles of three groups and everything else
     flags = 2 * 32 * (DTYPES[key].itemsize + 1) / DTYPES[dtype].itemsize
     assert staged(made) == ((0, 2, 3) if flags < room else (0,))
     assert constants(made, "FlagStages") == (2 if flags < room else 1,)
@@ -432,7 +432,7 @@ def test_flags_are_staged_where_they_leave_a_tile_for_each_group(dtype, key):
 @pytest.mark.parametrize(
     "call, expected, numbers",
     [
-        # The mask is array 2; where its rows are aligned to 16 bytes, it is staged too.
+        # The mask is array 2; if its rows are aligned to 16 bytes, it is staged, too.
         (dict(x=view((9, 10001))), ("Shifted", "Shifted"), (0,)),
         (dict(x=view((9, 10001)), reverse=True), ("ShiftedReversed", "ShiftedReversed"), (0,)),
         (dict(x=view((9, 4097))), ("Shifted", "Shifted"), (0,)),  # less than a tile
@@ -446,7 +446,7 @@ def test_flags_are_staged_where_they_leave_a_tile_for_each_group(dtype, key):
         (dict(x=view((9, 10000)), out=view((9, 10000), pointer=4)), ("Vector", "Shifted"), (0, 2)),
         (dict(x=view((9, 10000)), out=view((9, 10000), strides=(20000, 2))), ("Vector", "Strided"), (0, 2)),
         (dict(x=view((9, 10000), strides=(20000, 2))), ("Strided", "Vector"), (2,)),
-        # Results are in registers when they leave, whatever the values are.
+        # Results are stored from registers, whatever the access of the values.
         (dict(x=view((9, 10001), strides=(20002, 2))), ("Strided", "Shifted"), ()),
         (dict(x=view((9, 10001), strides=(1, 0))), ("Broadcast", "Shifted"), ()),
         (dict(x=view((9, 10001)), dtype="float64"), ("Shifted", "Shifted"), (0,)),
@@ -562,8 +562,8 @@ def test_more_tiles_than_tickets_are_refused():
         planned(view((2**31, 8193)))
     with pytest.raises(ScanValueError, match=r"takes 4294967296 tiles, and at most 4293918720 are possible"):
         planned(view((2**32, 8192)))
-    assert planned(view((2**31 - 2**19, 8193))).grid == 132  # just as many as there are
-    assert planned(view((2**25, 32768, 64)), axis=1).config.grid is False  # strips of their own take no tickets
+    assert planned(view((2**31 - 2**19, 8193))).grid == 132  # exactly as many tiles as possible
+    assert planned(view((2**25, 32768, 64)), axis=1).config.grid is False  # a block's own strips take no tickets
 
 
 def test_axes_that_one_stride_walks_are_merged():
@@ -633,7 +633,7 @@ def test_a_reversed_scan_runs_along_negative_strides():
         (dict(x=view((1000,)), out=view((1000,), strides=(2,))), ("Vector", "Strided", "None")),
         (dict(x=view((3, 1000))), ("Vector", "Vector", "None")),
         (dict(x=view((3, 1001))), ("Strided", "Shifted", "None")),
-        (dict(x=view((3, 1001), "bfloat16")), ("Shifted", "Shifted", "None")),  # two elements a word
+        (dict(x=view((3, 1001), "bfloat16")), ("Shifted", "Shifted", "None")),  # two elements per word
         (dict(x=view((3, 1001), strides=(1004, 1))), ("Vector", "Shifted", "None")),
         (dict(x=view((1000,), strides=(2,))), ("Strided", "Vector", "None")),
         (dict(x=view((1000,), strides=(0,))), ("Broadcast", "Vector", "None")),
@@ -670,7 +670,7 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
     ],
 )
 def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, rows, expected):
-    """Producers, and rows of a ticket."""
+    """The number of producers, and of rows per ticket."""
     constants = dict(make_plan(request(view((rows, length), dtype), axis=1), Target(90, 132)).config.constants)
     assert (constants["Producers"], constants["Batch"]) == expected
     assert constants["Stages"] % constants["Producers"] == constants["Groups"] % constants["Producers"] == 0
@@ -710,7 +710,7 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         constants = dict(made.config.constants)
         assert made.config.family == "strips" and made.config.grid and constants["Flat"]
         assert constants["Columns"] == columns and 16 * 256 % constants["Rows"] == 0
-        batches = 2**13 // constants["Rows"] // constants["Batch"]  # of a strip
+        batches = 2**13 // constants["Rows"] // constants["Batch"]  # batches of a strip
         assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         carry = {"uint8": 1, "float32": 2, "float64": 2}[dtype]
@@ -774,7 +774,7 @@ def test_a_strip_is_at_most_twice_as_wide_as_the_columns(columns, width):
 
 @pytest.mark.parametrize("rows, parts", [(9216, 8), (9216 + 256, 16)])
 def test_groups_of_whole_rows_are_small_while_one_window_has_them_all(rows, parts):
-    """Lanes look at eight groups, and nobody at the last one: nine groups of eight parts of 128 rows."""
+    """Lanes look at eight groups, and none at the last one: nine groups of eight parts of 128 rows."""
     made = planned(view((rows, 37)), axis=0)
     assert (made.config.family, dict(made.config.constants)["GroupParts"]) == ("whole_rows", parts)
 
@@ -790,7 +790,7 @@ def test_whole_rows_fit_their_block():
         if made.config.family != "whole_rows":
             continue
         found = dict(made.config.constants)
-        units = found["Rows"] * found["Batch"] / 256  # of a part
+        units = found["Rows"] * found["Batch"] / 256  # units of a part
         seen.add((dtype, found["Batch"], found["Long"], units > 1))
         assert made.config.block <= 1024 and made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         assert units in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) or (units, found["Rows"]) == (2, 256)
@@ -799,7 +799,7 @@ def test_whole_rows_fit_their_block():
         parts = -(-rows // (found["Rows"] * found["Batch"]))
         assert made.grid == min(2 * parts, 132)
         groups = -(-parts // found["GroupParts"])
-        # A strip that is not long is a window of groups and the one that nobody asks for.
+        # A strip that is not long has one window of groups, and a last group that no lane reads.
         assert found["Long"] or groups <= found["Each"] + 1
         assert found["Abreast"] == (1 if found["Long"] else 32)
         state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
@@ -821,10 +821,10 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
         (2**20, 8): (2, 8, 2, 1),
         (2**26, 2): (2, 8, 2, 1),
         (2**20, 160): (2, 4, 2, 0),  # five strips
-        (65536, 256): (2, 4, 2, 0),  # eight
+        (65536, 256): (2, 4, 2, 0),  # eight strips
         (8192, 64): (1, 4, 1, 0),
     }
-    many = planned(view((2**20, 32), "uint8"), axis=0, dtype="uint8")  # that share many columns
+    many = planned(view((2**20, 32), "uint8"), axis=0, dtype="uint8")  # many blocks share many columns
     assert dict(many.config.constants)["Ahead"] == 1
 
 
@@ -837,7 +837,7 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
         blocks[columns, rows, shared] = config.block if config.family == "strips" else 0
     assert max(blocks.values()) <= 28 * 32 and any(blocks.values())
     wide = planned(view((2, 256 * 36, 512), "bool"), "max", axis=1)
-    assert dict(wide.config.constants)["LookBackWarps"] == 1  # of four warps each: two would be 960 threads
+    assert dict(wide.config.constants)["LookBackWarps"] == 1  # per scan warp, of four: 2 would be 960 threads
 
 
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():

@@ -40,22 +40,22 @@ pytestmark = pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(
     "dtypes, op, expected",
     [
-        # Bytes of the values of a unit: of 8,192 elements of 8 bytes each they are 64 KiB, of 4,096 they are 32 KiB.
+        # Bytes of the values of a unit: 8,192 elements of 8 bytes each take 64 KiB, 4,096 take 32 KiB.
         (["float32", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),
-        (["float16", "float16"], LINEAR_RECURRENCE, Order(8, 4, 8)),  # 8,192 of 4
-        (["float16", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),  # 8,192 of 6 are too many
-        (["float64", "float32"], LINEAR_RECURRENCE, Order(2, 4, 8)),  # 4,096 of 12
+        (["float16", "float16"], LINEAR_RECURRENCE, Order(8, 4, 8)),  # 8,192 elements of 4 bytes
+        (["float16", "float32"], LINEAR_RECURRENCE, Order(4, 4, 8)),  # 8,192 of 6 bytes are too many
+        (["float64", "float32"], LINEAR_RECURRENCE, Order(2, 4, 8)),  # 4,096 of 12 bytes
         (["float64", "float64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
         (["complex64", "complex64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
         (["complex128", "complex128"], LINEAR_RECURRENCE, Order(1, 4, 8)),
         (["float32"] * 3, state_of(*["float32"] * 3), Order(4, 2, 8)),  # 24 KiB
         (["float32"] * 4, state_of(*["float32"] * 4), Order(4, 2, 8)),
-        (["int8"] * 2, state_of("int8", "int8"), Order(16, 4, 8)),  # 16,384 of 2
-        (["int8"] * 16, state_of(*["int8"] * 16), Order(16, 1, 4)),  # one vector is the least
+        (["int8"] * 2, state_of("int8", "int8"), Order(16, 4, 8)),  # 16,384 of 2 bytes
+        (["int8"] * 16, state_of(*["int8"] * 16), Order(16, 1, 4)),  # at least one vector
         (["int8"], INDEXED["max", "first"], Order(2, 8, 8)),  # the indices are results of 8 bytes
         (["float64"], INDEXED["min", "last"], Order(2, 8, 8)),
         (["int8"] * 2, state_of("int8", "int64"), Order(2, 8, 8)),
-        (["int8", "float64"], state_of("int8", "int8"), Order(2, 4, 8)),  # 4,096 of 9 are too many
+        (["int8", "float64"], state_of("int8", "int8"), Order(2, 4, 8)),  # 4,096 of 9 bytes are too many
     ],
 )
 def test_units_shrink_to_32_KiB_of_values(dtypes, op, expected):
@@ -98,7 +98,7 @@ def test_every_array_is_a_port():
         ABSENT,
     )
     made = tiled(view((1000,), "float16"), INDEXED["max", "first"], segments=("keys", view((1000,), "bfloat16")))
-    assert made.config.values == (Operand("float16", Access.VECTOR, staged=True),)  # 512 elements are a warp tile
+    assert made.config.values == (Operand("float16", Access.VECTOR, staged=True),)  # a warp tile has 512 elements
     assert made.config.results == (Operand("float16", Access.VECTOR), Operand("int64", Access.VECTOR))
     assert operands_of(made)[3:] == (ABSENT, Operand("bfloat16", Access.VECTOR, staged=True), ABSENT, ABSENT)
     pair = (view((1000,), "bool"), view((1000,), "int64", strides=(-1,), pointer=999 * 8))
@@ -132,7 +132,7 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
     assert column == (64, 4, 4, 4, 0, 0, 4, 4)
     assert accesses(made) == ("Strided",) * 3 + ("None",) * 2 + ("Strided",) * 2
-    # A line of 16 words for the counter of a panel; chunks of a unit of 256 steps, 4 words for each of 64 columns.
+    # A line of 16 words for the counter of a panel; 4 chunks of a unit (256 steps), 4 words for each of 64 columns.
     assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 16 + 4 * 64 * 4
 
 
@@ -169,7 +169,7 @@ def test_axes_are_merged_only_where_segments_and_rows_allow_it():
         (["float16"], "logaddexp", False, 8, 8),
         (["float16"], "logaddexp", True, 12, 12),
         (["float32"], INDEXED["max", "first"], False, 8, 8),
-        (["float64"], INDEXED["max", "first"], False, 16, 16),  # 32 bits of index, and a pad
+        (["float64"], INDEXED["max", "first"], False, 16, 16),  # 32 bits of index, and padding
         (["int8"], INDEXED["max", "first"], True, 12, 12),
         (["int64"], INDEXED["max", "first"], True, 24, 24),
         (["float32"] * 2, LINEAR_RECURRENCE, False, 8, 16),
@@ -180,7 +180,7 @@ def test_axes_are_merged_only_where_segments_and_rows_allow_it():
         (["complex128"] * 2, LINEAR_RECURRENCE, False, 32, 32),
         (["complex128"] * 2, LINEAR_RECURRENCE, True, 48, 48),
         (["int8"], state_of("int8"), False, 1, 1),
-        (["int8"], state_of("int8"), True, 8, 8),  # the mark is 4 bytes, and aligned to them
+        (["int8"], state_of("int8"), True, 8, 8),  # the mark has 4 bytes, and is aligned to 4
         (["int16"] * 3, state_of(*["int16"] * 3), True, 12, 12),
         (["int32", "int8"], state_of("int32", "int8"), False, 8, 8),
         (["int32", "int8"], state_of("int32", "int8"), True, 12, 12),
@@ -198,7 +198,7 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
 @pytest.mark.parametrize(
     "dtypes, op, marked, units, words",
     [
-        # Of 2**20 elements: units, and the words of the aggregate of one.
+        # For 2**20 elements: number of units, and words of an aggregate.
         (["float32"] * 2, LINEAR_RECURRENCE, False, 256, 2),
         (["float32"], "logaddexp", False, 128, 2),
         (["float32"], INDEXED["max", "first"], False, 256, 2),
@@ -233,10 +233,10 @@ def test_indices_have_32_bits_where_that_is_enough():
 
 
 def held(made):
-    """Bytes of a stage for values, and of one for flags, of a block of tiles of 8 warps; those of a plan's kernel."""
+    """Bytes that a plan of tiles with 8 warps takes per stage of values."""
     groups, stages, flag_stages = constants(made, "Groups", "Stages", "FlagStages")
     state, carry = made.config.state_bytes, made.config.carry_bytes
-    on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; what precedes it; an aggregate
+    on_its_way = 48 + (carry + 1 + 15) // 16 * 16 + state  # barriers and slot; carry; aggregate
     rest = tiles.SHARED_REST + groups * 2 * 8 * state + (groups + stages) * on_its_way
     flags = 16 if flag_stages == 1 else made.config.items * 8 * 32 * 8
     assert groups == 3
@@ -244,7 +244,7 @@ def held(made):
 
 
 def test_only_the_operators_of_users_need_clean_elements_beyond_a_row():
-    """Where these are staged: what lies beyond in a stage may be anything."""
+    """And only where elements are staged: a stage may contain anything beyond the row."""
     state = state_of("float32")
     for x, op in (
         (view((9, 2**20 + 1)), "add"),
@@ -344,7 +344,7 @@ def test_the_longer_result_counts():
     for length, family, units in lengths:
         made = tiled(view((length,)), include_initial=True)
         assert (made.config.family, scalars(made)[1], dimensions(made)[0][0]) == (family, units, length + 1)
-    for reverse in (False, True):  # nothing but the initial value
+    for reverse in (False, True):  # only the initial value
         made = tiled(view((3, 0)), include_initial=True, reverse=reverse)
         assert dimensions(made)[0][0] == 1 and scalars(made)[:2] == (3, 1) and made.offsets[1] == 0
     for shape, axis in (((1, 50), 0), ((50, 1), 1)):
@@ -368,7 +368,7 @@ def test_offsets_are_bits_to_the_kernel():
     for reverse in (False, True):
         made = planned(view((3, 1000)), segments=offsets, reverse=reverse)
         step = -4 if reverse else 4
-        assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])  # all rows have the same
+        assert dimensions(made) == (dim(1000, step, step), ONE, [dim(3, 4000, 4000)])  # all rows share the bits
         assert made.offsets == ((3996, 3996, 0, 0, 0, 0) if reverse else (0,) * 6)
         assert made.config.segment_operand == Operand("uint32", Access.STRIDED)
     for segments in (None, offsets, ("keys", view((1000,)))):
@@ -376,7 +376,7 @@ def test_offsets_are_bits_to_the_kernel():
     plain, marked = (planned(view((2**20,)), segments=segments) for segments in (None, offsets))
     assert constants(plain, "Groups", "Stages") == constants(marked, "Groups", "Stages") == (3, 7)
     assert held(plain) == held(marked) == 8192 * 4
-    # 10 tiles on their way, and 3 * 2 * 8 states, each with a mark.
+    # 10 tiles in flight, and 3 * 2 * 8 states, each with a mark.
     assert marked.config.shared_bytes - plain.config.shared_bytes == 3 * 2 * 8 * 4 + 10 * (88 - 68)
 
 

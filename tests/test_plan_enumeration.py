@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def lay_out(draw, shape, itemsize, *, broadcast):
-    """Random strides that do not overlap (or are 0, with `broadcast`), in random axis order."""
+    """Random strides without overlap (some are 0 with `broadcast`), in a random order of axes."""
     strides, step = [0] * len(shape), draw(st.sampled_from([1, 1, 1, 2]))
     for axis in draw(st.permutations(range(len(shape)))):
         if not (broadcast and draw(st.integers(0, 5)) == 0):
@@ -44,7 +44,7 @@ def walk(dim_sizes):
 
 
 KINDS = {
-    # Dtypes of the values and of the results.
+    # Operator; dtypes of the values; dtypes of the results.
     "add": ("add", None, None),
     "max with indices": (INDEXED["max", "first"], None, None),
     "linear recurrence": (LINEAR_RECURRENCE, None, None),
@@ -108,7 +108,7 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
     ]
 
     def places(index):
-        """For each array: the byte offsets of its elements in one row, in scan order."""
+        """For each array, the byte offsets of its elements in one row, in scan order."""
         for a in arrays:
             if a is None:
                 yield (0,)
@@ -120,7 +120,7 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
             yield tuple((start + p * (a.strides[axis] if along else 0)) * size for p in positions)
 
     def visited(index):
-        """The same, as the kernels find them."""
+        """The same offsets, as the kernels compute them."""
         for k, a in enumerate(arrays):
             start = made.offsets[k] + sum(i * d[1 + k] for i, d in zip(index, outer, strict=True))
             step = dims[0][1 + k]
@@ -143,7 +143,7 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
 
 
 def check_units(made, dims, arrays):
-    """Rows are dense, and a thread's rows begin at multiples of what it reads and writes at once."""
+    """Rows are dense, and a thread's rows begin at multiples of the size of its accesses."""
     constants, length = dict(made.config.constants), dims[0][0]
     for k, (name, array) in enumerate(zip(("ValueUnit", "ResultUnit", "MaskUnit"), arrays[:3], strict=True)):
         if array is None:
@@ -158,7 +158,7 @@ def check_units(made, dims, arrays):
 
 
 def check_vectors(made, dims, arrays):
-    """Whole vectors begin (mirrored ones: end) at multiples of their size, or of 16, wherever the kernel looks."""
+    """All vectors of the kernel begin (mirrored ones: end) at multiples of their size, or of 16."""
     items = made.config.items
     along, others = (dims[1], [dims[0], *dims[2]]) if made.config.family == "panels" else (dims[0], dims[2])
     for k, array in enumerate(arrays):

@@ -12,12 +12,12 @@ from views import view
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 
-OLDER = Target(80, 132)  # no strips, and no whole rows
+OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 
 
 def beside(made):
-    """The family's own words: of the tile, and of each of its arrays."""
+    """The geometry words of panels: for the tile, and for each of its arrays."""
     arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
     words = made.geometry[-(14 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
@@ -26,12 +26,12 @@ def beside(made):
 
 
 def axes(array):
-    """The axes of an array's place in the tile (0 steps, 1 columns, 2 rows of the batch), the fastest first."""
+    """The axes of an array in the tile (0 steps, 1 columns, 2 rows of the batch), the fastest first."""
     return [array[4] >> 2 * i & 3 for i in range(3)]
 
 
 def dense(array):
-    """How many of them are a segment."""
+    """The number of axes in a segment."""
     return array[4] >> 6 & 3
 
 
@@ -63,7 +63,7 @@ def test_narrow_rows_of_a_batch_share_a_tile():
     made = planned(view((29181, 17, 5)), axis=1)
     tile, _, (value, result, *_) = beside(made)
     assert tile["columns"] == 5 and tile["outers"] > 1 and height(made) >= 17
-    assert dense(value) == dense(result) == 3  # in one piece
+    assert dense(value) == dense(result) == 3  # each is one segment
     assert tile["blocks"] == -(-29181 // tile["outers"])
 
 
@@ -73,8 +73,8 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
     assert made.config.family == "panels" and made.config.grid
     tile, _, _ = beside(made)
     assert height(made) < 256
-    chunks = -(-10_000 // 256)  # of a unit: there are few
-    # A line of counters; a total for each column of a chunk, of two words where that is a float64.
+    chunks = -(-10_000 // 256)  # chunks of one unit, as there are few
+    # A line of counters; a total per column of a chunk, which takes two words as a float64.
     assert made.workspace_words == 16 + chunks * tile["panels"] * tile["columns"] * words
     assert made.grid == min(chunks * tile["panels"], 2 * 132)
     assert made.workspace_bytes == HEADER_BYTES + 8 * made.workspace_words
@@ -88,18 +88,18 @@ def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(sh
     nbytes, number = steps * tile["columns"] * 2, tile["panels"] * (shape[0] // steps)
     assert made.config.grid and steps % 256 == 0
     assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 4 * 2 * 132)
-    assert 2 * nbytes > 128 << 10 or tile["panels"] * (shape[0] // (2 * steps)) < 4 * 2 * 132  # no larger ones
+    assert 2 * nbytes > 128 << 10 or tile["panels"] * (shape[0] // (2 * steps)) < 4 * 2 * 132  # no larger chunks
 
 
 DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")
 
 
 def draw(rng):
-    """Any columns: sizes, gaps between rows, addresses, dtypes and flags."""
+    """Random columns: sizes, gaps between rows, addresses, dtypes and flags."""
     shape = (rng.choice((1, 2, 5, 200)), int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14)))
 
     def array(dtype, gap, order, length):
-        """A view of the shape, in memory in some order of axes."""
+        """A view of the shape, with some order of axes in memory."""
         sizes, strides, step = [shape[0], length, shape[2]], [0, 0, 0], 1
         for axis in order:
             strides[axis], step = step, step * sizes[axis] + (gap if step == 1 else 0)
@@ -144,7 +144,7 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
         steps = length if i == 1 else x.shape[1]
         extents = (min(height(made), steps), tile["columns"], tile["outers"])
         assert region % 128 == 0 and region >= end
-        # Each axis steps over all that the faster ones take; segments begin 15 bytes further, wherever memory has them.
+        # Each axis steps over the extent of all faster ones; segments need 15 bytes more, for their place in memory.
         reach = size
         for number, axis in enumerate(axes(words)):
             assert extents[axis] == 1 or abs(pitches[axis]) >= reach + 15 * (number >= dense(words))
@@ -180,7 +180,7 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
 
     assert in_bulk(20000, H200) == [1, 1]
     assert in_bulk(20000, OLDER) == [0, 0]
-    assert in_bulk(5000, H200) == [0, 0]  # rows of panels are 160 bytes
+    assert in_bulk(5000, H200) == [0, 0]  # rows of panels have 160 bytes
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():
@@ -204,7 +204,7 @@ def test_wide_states_take_fewer_threads():
 
 
 def test_many_fields_fit_little_shared_memory():
-    """Tiles get smaller until they fit: of few steps first, then of few columns."""
+    """Tiles shrink until they fit: first in steps, then in columns."""
     fields = ["int8"] * 16
     for target in (CONSUMER, Target(75, 68, shared_bytes=64 * 1024)):
         for shape in ((3000, 2**20), (200, 2**20), (3000, 5)):  # with gaps between rows

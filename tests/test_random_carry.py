@@ -31,7 +31,7 @@ def function_of(op: str) -> Any:
 
 
 def drawn_call(seed: int, dtype: str) -> tuple[Array, int, dict[str, Any]]:
-    """An array, maybe a view, the axis, and the keywords of a call."""
+    """An array, which may be a view, the axis, and the keywords of a call."""
     rng = np.random.default_rng([seed, 7])
     ndim = int(rng.integers(1, 4))
     axis = int(rng.integers(ndim))
@@ -67,7 +67,7 @@ def test_cuts_change_nothing(seed: int) -> None:
     *whole, behind = function(x, axis=axis, return_carry=True, **call)
     cuts = cuts_of(np.random.default_rng(seed), x.shape[axis])
     joined, carry = in_chunks(function, (x,), cuts, axis, **call)
-    # In reverse, positions of later chunks move up: the first chunk's alone are those of the whole.
+    # In reverse, later chunks shift positions: only the first chunk has those of the whole.
     kept = 1 if "indices" in op and call.get("reverse") else len(whole)
     for one, other in zip(joined[:kept], whole[:kept], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -94,7 +94,7 @@ def test_cuts_round_within_the_bound(seed: int) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_pieces_side_by_side_are_the_whole(library: str, reverse: bool) -> None:
-    """Totals of pieces, scanned, are what precedes each: as ranks of a sharded sequence have it."""
+    """A scan of the totals of pieces gives what precedes each piece, as on the ranks of a sharded sequence."""
     rng = np.random.default_rng(3)
     x, cuts = rng.integers(-9, 9, (3, 700)), cuts_of(rng, 700)
     made = np.asarray if library == "numpy" else pytest.importorskip("torch", reason="no torch").from_numpy

@@ -24,19 +24,19 @@ README, REFERENCE = TEXTS["README.md"], TEXTS["docs/reference.md"]
 
 
 def fences(page: str, language: str) -> list[str]:
-    """The blocks of a page in a language."""
+    """The code blocks of a page in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXTS[page], re.M | re.S)
 
 
 SNIPPETS = {f"{page}-{i}": text for page in PAGES for i, text in enumerate(fences(page, "python"))}
 COMMANDS = [text.strip() for text in fences("README.md", "bash")]
-CLAIM = re.compile(r"^(\S.*?)  # (?:.*: )?(\[.*\])$", re.M)  # an expression, and the value that its comment shows
-SPEED_UP = re.compile(r"^\w+ = (cuscan\..*?)  # (.*?)(?:: [\d.]+ times as fast)?$", re.M)  # what torch takes longer for
-ROW = re.compile(r"^\| `(.*)`.* \| `(cuscan\..*?)`.* \|$", re.M)  # what is written today, and what with cuscan
+CLAIM = re.compile(r"^(\S.*?)  # (?:.*: )?(\[.*\])$", re.M)  # an expression, and the value in its comment
+SPEED_UP = re.compile(r"^\w+ = (cuscan\..*?)  # (.*?)(?:: [\d.]+ times as fast)?$", re.M)  # the slower torch code
+ROW = re.compile(r"^\| `(.*)`.* \| `(cuscan\..*?)`.* \|$", re.M)  # today's code, and the code with cuscan
 
 
 def run(snippet: str) -> int:
-    """Execute a snippet and compare the values that its comments show; how many those were."""
+    """Execute a snippet, compare the values in its comments, and return their number."""
     names: dict[str, Any] = {}
     exec(compile(snippet, "README.md", "exec"), names)
     claims = CLAIM.findall(snippet)
@@ -45,7 +45,7 @@ def run(snippet: str) -> int:
     return len(claims)
 
 
-# Those for several ranks run on processes: test_distributed_gloo.py.
+# Snippets for several ranks run in several processes: test_distributed_gloo.py.
 ALONE = {name: text for name, text in SNIPPETS.items() if "torch.distributed" not in text}
 
 
@@ -81,7 +81,7 @@ def test_five_lines_replace_what_they_say() -> None:
     assert len(snippet.split("\n")) == 7 and README.index(snippet) < README.index("```bash")
     names: dict[str, Any] = {}
     exec(compile(snippet, "README.md", "exec"), names)
-    names["x"] = names["x"].double()  # in float32 torch's own sums are off by more than a tolerance that says much
+    names["x"] = names["x"].double()  # in float32 torch's own sums have errors beyond any useful tolerance
     replaced = SPEED_UP.findall(snippet)
     assert len(replaced) == 2
     for ours, theirs in replaced:
@@ -110,7 +110,7 @@ def test_what_is_written_today_has_rows() -> None:
 
 
 def parameters_of(name: str) -> list[inspect.Parameter]:
-    """What the README shows of a signature: all but `dim`, which is axis by another name."""
+    """The parameters that the README shows: all but `dim`, which is another name of axis."""
     return [p for p in inspect.signature(getattr(cuscan, name)).parameters.values() if p.name != "dim"]
 
 

@@ -18,7 +18,7 @@ from cuscan.kept import Table
 
 
 def noted(function, *arrays):
-    """A function as a program: it takes arrays like those that it was noted with, and tells what it decided alike."""
+    """A recorded function. It takes arrays like the recorded ones; its result is None if values decide otherwise."""
     program = Program()
     places = [zeros(program, array.shape, array.dtype) for array in arrays]
     for place, array in zip(places, arrays, strict=True):
@@ -35,7 +35,7 @@ def noted(function, *arrays):
 
 
 def steps_of(x):
-    """What the code of scans does to arrays, and more of it."""
+    """All kinds of steps that the code of scans applies to arrays, and more of them."""
     y = np.empty_like(x, shape=(2, 6))
     y[0], y[1] = x, x[::-1] * 2
     y[:, ::2] += 1
@@ -138,7 +138,7 @@ def test_programs_do_not_warn(recwarn):
 
 @pytest.fixture
 def no_programs(monkeypatch):
-    """What a scan gives that nothing is kept of."""
+    """Runs scans that store no programs."""
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
@@ -167,7 +167,7 @@ def test_values_that_decide_otherwise_have_their_own_program(op, most, no_progra
 
 
 def test_the_first_of_like_calls_notes_nothing(monkeypatch):
-    """A program that never repeats a shape does not pay for what it never uses."""
+    """So a user's program that never repeats a shape does not pay for recordings."""
     monkeypatch.setattr(short, "_idle", Table())
     monkeypatch.setattr(repeats, "calls", Table())
     for n in range(1, 9):
@@ -182,7 +182,7 @@ OPS = ["add", "mul", "max", "logaddexp", "recurrence", "positions", "user"]
 
 @pytest.mark.parametrize("op, dtype", list(itertools.product(OPS, ["float32", "complex64", "int32"])))
 def test_carries_and_columns_of_like_calls(op, dtype, no_programs):
-    """What short scans take since they are noted: carries, axes that are not contiguous, states of several fields."""
+    """Recorded short scans include carries, axes that are not contiguous, and states of several fields."""
     kind = np.dtype(dtype).kind
     if (kind == "c" and op not in ("add", "mul", "recurrence")) or (kind == "i" and op in ("logaddexp", "recurrence")):
         pytest.skip("the operator is not defined for the dtype")
@@ -220,7 +220,7 @@ def flat(results):
 
 @pytest.fixture
 def never(monkeypatch):
-    """Extrema of integers in segments are not found by keys."""
+    """Runs scans that do not find extrema of integers in segments by keys."""
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
@@ -267,11 +267,11 @@ def test_keys_are_for_ranges_that_they_hold(wide, monkeypatch):
         cuscan.cummax(x, reset=reset)
 
 
-# ---- like calls ------------------------------------------------------------------------------------------------------
+# ---- similar calls ---------------------------------------------------------------------------------------------------
 
 
 def test_an_initial_value_of_another_type_is_not_a_like_call():
-    """One that a program of JAX has yet to compute goes to JAX, whatever came before."""
+    """An initial value that a JAX program has yet to compute goes to JAX, whatever the earlier calls."""
     jax = pytest.importorskip("jax")
     x = np.ones(5, np.float32)
     for initial in (1.0, 1.0, 2):
@@ -280,7 +280,7 @@ def test_an_initial_value_of_another_type_is_not_a_like_call():
 
 
 def test_like_calls_with_bfloat16():
-    """NumPy has it from another package, and the backend as bits."""
+    """In NumPy it comes from another package, and in the backend it is bits."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     x = np.ones(5, np.float32)
     for _ in range(3):

@@ -17,8 +17,8 @@ from cuscan import ScanTypeError, ScanValueError
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128"]
 SEGMENTS = ["none", "reset", "offsets", "keys"]
 
-# No term of a state goes through more sums than this and one for every 2^16 steps (the docstring of linear_recurrence);
-# the products are counted one by one.
+# A term of a state goes through at most this many sums, and one more for every 2^16 steps (see the docstring of
+# linear_recurrence). Products are counted one by one.
 DEPTH = 64
 
 
@@ -27,7 +27,7 @@ def state_dtype(dtype):
 
 
 def loop(a, b, *, axis=-1, reverse=False, initial=None, begins=False, wide="longdouble"):
-    """All states in a wide type, and the last one. The carry in belongs to scan position 0; a new segment has none."""
+    """All states in a wide type, and the last one. `initial` precedes scan position 0; a new segment starts from 0."""
     b = np.asarray(b).astype(wide)
     h = np.empty_like(b)
     factors, inputs, new, states = (
@@ -42,7 +42,7 @@ def loop(a, b, *, axis=-1, reverse=False, initial=None, begins=False, wide="long
 
 
 def begins_of(shape, axis=-1, reverse=False, **segments):
-    """Where the state starts from zero: a reset at scan position 0 counts, the first offset and key do not."""
+    """Where the state starts from 0: a reset at scan position 0 counts, the first offset and key do not."""
     return restarts(shape, axis, reverse, **segments) if segments else np.zeros(shape, bool)
 
 
@@ -50,17 +50,17 @@ def segments_for(rng, kind, shape, axis):
     n = shape[axis]
     if kind == "reset":
         thin = tuple(size if rng.random() < 0.7 else 1 for size in shape)[rng.integers(len(shape)) :]
-        if len(thin) < len(shape):  # one dimension alone would lie along the scanned axis
+        if len(thin) < len(shape):  # a single dimension would lie along the scanned axis
             thin = (1, *thin)
         return {"reset": rng.random(thin) < 0.3}
     if kind == "offsets":
-        inner = np.sort(rng.integers(1, max(n, 2), n // 4)) if n > 1 else []  # empty segments, though none at the ends
+        inner = np.sort(rng.integers(1, max(n, 2), n // 4)) if n > 1 else []  # some are empty, but none at the ends
         return {"offsets": np.array([0, *inner, n], rng.choice(["int32", "int64"]))}
     return {"keys": rng.integers(0, 2, n)} if kind == "keys" else {}
 
 
 def whole_numbers(rng, dtype, shape):
-    """Inputs of which no state is ever rounded, but float16 on the way out."""
+    """Inputs whose states are never rounded, except for results in float16."""
     a, b = rng.choice([-1, 0, 1], shape, p=[0.45, 0.1, 0.45]), rng.integers(-4, 5, shape)
     if np.dtype(dtype).kind == "c":
         a, b = a * rng.choice([1, 1j, -1, -1j], shape), b + 1j * rng.integers(-4, 5, shape)
@@ -184,7 +184,7 @@ def test_who_gets_the_carry_in(reverse):
 def test_chunk_by_chunk_is_the_whole(dtype, reverse):
     rng = np.random.default_rng(2)
     _, b = whole_numbers(rng, dtype, (3, 4000))
-    b = np.abs(b.real).astype(dtype) + 1  # sums beyond 2048, where float16 has no odd numbers
+    b = np.abs(b.real).astype(dtype) + 1  # sums exceed 2048, where float16 has no odd numbers
     whole = cuscan.linear_recurrence(1, b, reverse=reverse)
     cuts = [0, 1, 700, 1024, 2999, 4000]
     spans = list(itertools.pairwise(cuts))
@@ -211,7 +211,7 @@ def test_the_carry_of_one_row_is_no_row():
 
 
 def error_bound(a, b, dtype, initial):
-    """u sum_j (products_j + DEPTH) |b_j a_j+1 ... a_t|: a rounding for every factor, one for every sum, u = eps / 2."""
+    """u sum_j (products_j + DEPTH) |b_j a_j+1 ... a_t|: one rounding per factor and one per sum, u = eps / 2."""
     state = state_dtype(dtype)
     eps = float(np.finfo(state).eps)
     a, b = np.broadcast_to(np.abs(a), b.shape).astype("longdouble"), np.abs(b).astype("longdouble")
@@ -224,7 +224,7 @@ def error_bound(a, b, dtype, initial):
     return eps / 2 * (factor * products + DEPTH * magnitude) * second_order + tiny
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])  # two of them an element, as a and b are
+@pytest.mark.parametrize("dtype", ["float32", "float64"])  # an element has two of them, like a and b
 @pytest.mark.parametrize("shape", [(2_200_000,), (530_000, 2)], ids=str)
 def test_no_term_goes_through_more_sums_than_the_bound_says(dtype, shape):
     count = cuscan.Operator(
@@ -236,7 +236,7 @@ def test_no_term_goes_through_more_sums_than_the_bound_says(dtype, shape):
     )
     zeros = np.zeros(shape, dtype)
     _, sums = cuscan.scan((zeros, zeros), count, axis=0)
-    carry = 1  # rounded to the state's dtype where it enters a tile
+    carry = 1  # it is rounded to the state's dtype where it enters a tile
     assert sums.max() > 30 and (sums.T + carry <= DEPTH + np.arange(shape[0]) / 2**16).all()
 
 

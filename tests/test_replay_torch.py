@@ -26,7 +26,7 @@ from cuscan.interop.torch import LIBRARY  # noqa: E402
 from cuscan.interop.view import Device  # noqa: E402
 
 LENGTH = 40
-KEEPS = 3  # like calls, or backwards, until nothing more is found out
+KEEPS = 3  # similar calls, or backwards, until all is recorded
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def numbers(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-# ---- like calls ------------------------------------------------------------------------------------------------------
+# ---- similar calls ---------------------------------------------------------------------------------------------------
 
 
 def test_guards_are_what_is_expected_of_them() -> None:
-    """Else like calls are found more slowly, without an error."""
+    """Otherwise similar calls are found more slowly, without an error."""
     for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with mode():
             assert torch_internals.find_guards.__wrapped__() is not None
@@ -55,7 +55,7 @@ def test_results_on_a_gpu_are_allocated_the_short_way() -> None:
 
 def test_another_allocator_is_not_taken_for_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
     allocates, here = torch_internals.allocates.__wrapped__, torch.device("cpu")
-    assert not allocates(here)  # of a GPU
+    assert not allocates(here)  # not the function of a GPU
     monkeypatch.setattr(torch_internals, "allocate", lambda *spec: torch.empty_strided(*spec[:2], dtype=spec[2]))
     assert allocates(here)
     monkeypatch.setattr(torch_internals, "allocate", lambda *spec: torch.empty_strided(*spec[:2]))
@@ -64,7 +64,7 @@ def test_another_allocator_is_not_taken_for_torch_s(monkeypatch: pytest.MonkeyPa
 
 def test_a_like_call_asks_for_no_facts(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = numbers(3, LENGTH), torch.empty(3, LENGTH)
-    shifted = numbers(LENGTH + 1)[1:]  # which is not aligned
+    shifted = numbers(LENGTH + 1)[1:]  # not aligned
     calls: list[Callable[[], Any]] = [
         lambda: cuscan.cumsum(x),
         lambda: cuscan.cumsum(x, out=y),
@@ -81,7 +81,7 @@ def test_a_like_call_asks_for_no_facts(gpu: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_not_alike_is_told_apart(gpu: Any) -> None:
-    """All of these have the shape of the call that is kept, and most of them its dtype."""
+    """All of these have the shape of the stored call, and most of them its dtype."""
     wide, complexes = numbers(2 * LENGTH + 1), numbers(LENGTH, seed=1) + 1j * numbers(LENGTH)
     others = [
         numbers(LENGTH),
@@ -112,7 +112,7 @@ def test_what_tells_arrays_apart_knows_alignments(gpu: Any) -> None:
 
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]
-    """A mode that has a list of what runs under it."""
+    """A mode that lists the operations that run under it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ WITHOUT_LAUNCH = {"total"}
 
 
 def gradients(name: str, seed: int, turned: bool = False) -> list[Any]:
-    """Of a weighted sum; `turned`: the weights have other strides."""
+    """Gradients of a weighted sum. `turned`: the weights have other strides."""
     x, a = (numbers(3, LENGTH, seed=2 * seed + i).requires_grad_() for i in range(2))
     y = FUNCTIONS[name](x, a.sigmoid())
     weights = numbers(*y.shape[::-1], seed=seed).permute(*range(y.ndim)[::-1])
@@ -221,7 +221,7 @@ def test_a_like_backward_is_found_by_its_tensors_alone(gpu: Any, monkeypatch: py
 
 @pytest.mark.parametrize("initial", [None, 0.0, -0.0, 2.0])
 def test_numbers_that_a_backward_reads_are_told_apart(initial: float | None, gpu: Any) -> None:
-    """Calls that are alike but for them have one recording."""
+    """Calls that differ only in these numbers share a recording."""
     x = torch.tensor([0.0, 1.0, 2.0, 3.0], requires_grad=True)
 
     def gradient(initial: float | None) -> Any:
@@ -243,7 +243,7 @@ def product(x: Any, weights: Any, **keywords: Any) -> Any:
 
 
 def test_other_strides_and_alignments_have_replays_of_their_own(gpu: Any) -> None:
-    """And there are few of these: what comes behind them is run by the tape."""
+    """Only the first few get one; the tape runs all others."""
     x, memory = numbers(LENGTH).requires_grad_(), numbers(8 * LENGTH, seed=1)
     weights = [memory[i : i + LENGTH * step : step] for step in (1, 2, 3) for i in (0, 1, 2)] + [
         memory[:1].expand(LENGTH)
@@ -264,7 +264,7 @@ def test_a_backward_that_is_recorded_is_not_replayed(gpu: Any) -> None:
 
 
 def test_a_replay_allocates_what_it_launches_and_no_more(gpu: Any) -> None:
-    """The last product takes the place of a factor that nobody reads any more, never that of an input."""
+    """The last product replaces a factor that is no longer read, but never an input."""
     x, weights = numbers(LENGTH).requires_grad_(), numbers(LENGTH, seed=1)
     kept = [x.detach().clone(), weights.clone()]
     for _ in range(KEEPS):
@@ -303,8 +303,8 @@ def test_a_replay_lets_go_of_what_is_read(gpu: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_memory_whose_view_is_shown_is_not_written(shown: bool, gpu: Any) -> None:
-    """Doubled twice, and the first of what was doubled once."""
-    x, two, once, first, twice = 2, 1, 3, 4, 5  # slots; 0 is the place of the first
+    """The input doubled twice, and the first element of the input doubled once."""
+    x, two, once, first, twice = 2, 1, 3, 4, 5  # slots; slot 0 has the place of the first element
     moves = [
         Move(operator.mul, (two, x), (once,)),
         Move(operator.getitem, (once, 0), (first,), view_of=once),

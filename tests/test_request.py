@@ -40,7 +40,7 @@ def test_requests_and_plans_are_frozen_and_hashable():
     for thing in (a, a.kind, a.values[0], a.mask, one, one.config, one.config.values[0], H200, ORDER4):
         names = [f.name for f in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else thing._fields
         for name in names:
-            with pytest.raises(AttributeError):  # FrozenInstanceError, of a dataclass
+            with pytest.raises(AttributeError):  # FrozenInstanceError, since it is a dataclass
                 setattr(thing, name, None)
 
 
@@ -161,14 +161,14 @@ def test_values_are_broadcast_against_each_other():
     assert [v.dtype.name for v in made.values] == ["float32", "float16"]
     assert [(r.dtype.name, r.strides) for r in made.results] == [("float16", (20, 4, 1))]
     pair = state_of("float32", "int8")
-    made = request((view((6, 4)), view((4,), "int64")), pair, axis=0)  # of these, any may be the larger
+    made = request((view((6, 4)), view((4,), "int64")), pair, axis=0)  # either array may be the larger one
     assert [v.strides for v in made.values] == [(4, 1), (0, 1)]
     assert [r.dtype.name for r in made.results] == ["float32", "int8"] and made.carry == "float32"
     assert request((view((4,)), view((6, 4), "int64")), pair).shape == (6, 4)
-    made = request((view((6, 1)), view((1, 4), "int64")), pair, axis=0)  # or none
+    made = request((view((6, 1)), view((1, 4), "int64")), pair, axis=0)  # or neither
     assert made.shape == (6, 4) and [v.strides for v in made.values] == [(1, 0), (0, 1)]
     assert [(r.shape, r.strides) for r in made.results] == [((6, 4), (4, 1))] * 2
-    turned = request((view((6, 4), strides=(1, 6)), view((1, 4), "int64")), pair)  # in the order of the larger one
+    turned = request((view((6, 4), strides=(1, 6)), view((1, 4), "int64")), pair)  # in the order of the larger array
     assert [r.strides for r in turned.results] == [(1, 6)] * 2
 
 
@@ -185,7 +185,7 @@ def test_values_are_broadcast_against_each_other():
     ],
 )
 def test_arrays_cover_bytes_from_their_address_on(shape, strides, reach):
-    """From the first to the one behind the last; those without elements cover none."""
+    """From the first byte to the one after the last; arrays without elements cover none."""
     assert view(shape, strides=strides).kind.reach == reach
 
 
@@ -246,7 +246,7 @@ def test_initial_values_of_states():
             check_start(wrong, pair, DTYPES["float32"])
     for initial, number in ((None, 0), (7, 7)):
         got = initial_argument(request(view((3,))).kind, initial)
-        assert got == number and got.dtype == "float64"  # enters the carry
+        assert got == number and got.dtype == "float64"  # it enters the carry
     made = request((view((3,)), view((3,), "uint8")), pair)
     for initial, parts in ((None, (0, 0)), ((2.5, 9), (2.5, 9))):
         got = initial_argument(made.kind, initial)
@@ -279,7 +279,7 @@ ELSEWHERE = {name: of_another_kind(view((3, 4), dtype), device=Device("cuda", 1)
             dict(x=(view((3,)), X), op=LINEAR_RECURRENCE),
         ),
         (
-            ScanValueError,  # they do, but to more than b
+            ScanValueError,  # they do broadcast, but to more than b
             r"^a of shape \(3, 4\) and b of shape \(4,\) do not broadcast",
             dict(x=(X, view((4,))), op=LINEAR_RECURRENCE),
         ),

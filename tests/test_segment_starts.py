@@ -91,7 +91,7 @@ def disordered_offsets(length: int) -> dict[str, Array]:
     }
 
 
-# Lengths, each with the pieces that a warp has.
+# Lengths, each with the number of pieces per warp.
 SIZES = [
     *((n, 1) for n in (1, 2, 31, 32, 33, 1023, 1024, 1025)),
     (3000, 2),
@@ -121,7 +121,7 @@ def test_offsets_in_disorder_are_safe(length, run, reverse):
 
 @needs_compiler
 def test_offsets_beyond_2_31():
-    """The first block of a launch in reverse, which looks for the last offsets."""
+    """The first block of a launch in reverse, which searches for the last offsets."""
     length = 2**31 + 5 * PIECE
     offsets = length - np.array([length, 2**31, 3 * PIECE, 70, 1, 0])
     made = starts((length,), view(offsets.shape, "int64"), target=Target(90, 2**20), reverse=True)

@@ -60,7 +60,7 @@ def result_dtype(op, dtype):
 
 
 def numbers(rng, op, dtype, shape):
-    """Elements that no association rounds: whole numbers, as factors powers of two."""
+    """Elements that are exact in any association: whole numbers, or powers of two for products."""
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if dtype in INTEGERS:
@@ -76,7 +76,7 @@ def numbers(rng, op, dtype, shape):
 
 
 def draw_offsets(rng, n, segments):
-    """Of segments that may be empty, at the ends too."""
+    """Offsets of segments that may be empty, also at the ends."""
     return np.sort(np.concatenate([[0, n], rng.integers(0, n, segments - 1, endpoint=True)]))
 
 
@@ -84,7 +84,7 @@ def segments_for(rng, kind, shape, axis):
     n = shape[axis]
     if kind == "reset":
         thin = tuple(size if rng.random() < 0.7 else 1 for size in shape)[rng.integers(len(shape)) :]
-        if len(thin) < len(shape):  # one dimension alone would lie along the scanned axis
+        if len(thin) < len(shape):  # a single dimension would lie along the scanned axis
             thin = (1, *thin)
         return {"reset": rng.random(thin) < 0.3}
     if kind == "offsets":
@@ -149,7 +149,7 @@ def test_any_call_matches_a_loop(case, kind, data):
     check(x, op, segments_for(rng, kind, x.shape, axis), axis=axis, **call)
 
 
-# ---- what the three kinds mean ------------------------------------------------------------------
+# ---- the meanings of the kinds -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_keys_of_any_real_dtype(dtype):
 def test_keys_differ_in_their_last_bit():
     for keys in ([2**62, 2**62 + 1], [1.0, np.nextafter(1, 2)]):
         assert cuscan.scan(np.ones(2), keys=np.array(keys)).tolist() == [1, 1]
-    assert cuscan.scan(np.ones(2), keys=np.array([0.0, -0.0])).tolist() == [1, 2]  # equal numbers, other bits
+    assert cuscan.scan(np.ones(2), keys=np.array([0.0, -0.0])).tolist() == [1, 2]  # equal numbers with different bits
 
 
 def test_one_dimensional_keys_lie_along_the_axis():

@@ -30,10 +30,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A call, and how it is simulated. `units` are the (warps, vectors) of a small unit; None is the real tuning.
+    """A call, and how to simulate it. `units` are the (warps, vectors) of a small unit; None is the real tuning.
 
-    `shifts`: bytes by which the array and the result lie beyond a multiple of 16; in all rows, if `pitch` (the bytes
-    from one row to the next in both) is a multiple of 16.
+    `shifts`: bytes by which the array and the result lie beyond a multiple of 16. All rows do so if `pitch`, the bytes
+    from one row to the next in both arrays, is a multiple of 16.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
     units: tuple[int, int] | None = (2, 2)
     arch: int = 90
     sms: int = 4
-    cluster: int = 0  # blocks of a cluster at most
+    cluster: int = 0  # largest cluster, in blocks
     seeds: int = 3
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Case:
         return contextlib.nullcontext() if self.units is None else small_units(*self.units)
 
     def arrays(self) -> tuple[Array, dict[str, Any]]:
-        """The array, and all keywords of the call."""
+        """The array and all keywords of the call."""
         rng = np.random.default_rng(len(self.name))
         value = LAYOUTS[self.layout](numbers(rng, self.dtype, self.op), self.shape)
         keywords = {**self.call}
@@ -94,7 +94,7 @@ class Case:
 
 
 def numbers(rng: np.random.Generator, dtype: str, op: str) -> Any:
-    """A source of arrays of any shape: all bits of integers, floats that products do not drive out of range."""
+    """A function that draws arrays of any shape: integers of any bits, floats whose products stay in range."""
 
     def draw(shape: tuple[int, ...]) -> Array:
         if dtype == "bool":
@@ -125,7 +125,7 @@ def _broadcast_rows(draw: Any, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(draw(shape[-1:]), shape)
 
 
-# How an array of a shape comes to lie in memory.
+# Functions that draw arrays with different layouts in memory.
 LAYOUTS: dict[str, Any] = {
     "c": lambda draw, shape: draw(shape),
     "f": lambda draw, shape: np.asfortranarray(draw(shape)),
@@ -141,8 +141,8 @@ LAYOUTS: dict[str, Any] = {
 
 # ---- cases ---------------------------------------------------------------------------------------
 
-# One shape for each kernel family and way to share the work out. Tiles are shared by all blocks, or one block takes all
-# ("alone"). Strips of columns are shared or, where there are enough for all blocks, each block has its own.
+# One shape for each kernel family and way to share the work. All blocks share tiles, or one block takes all tiles
+# ("alone"). Blocks share strips of columns or, where there are enough for all blocks, each block has its own.
 FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},
@@ -174,7 +174,7 @@ def every_row_length() -> list[Case]:
 
 
 def dense_rows() -> list[Case]:
-    """Rows through shared memory: lengths that are no whole words, stretches that are no whole pieces."""
+    """Rows through shared memory: lengths that are not multiples of words, stretches not multiples of pieces."""
     lengths = {
         "int8": (1, 2, 3, 5, 7, 15, 31, 101, 255, 257, 1001, 2047),
         "bfloat16": (1, 2, 3, 6, 7, 12, 31, 33, 100, 127, 129, 255, 1001),
@@ -199,7 +199,7 @@ def dense_rows() -> list[Case]:
 
 
 def every_length() -> list[Case]:
-    """Around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384 elements."""
+    """Lengths around the borders of vectors, warp tiles, units and groups of small units: 4, 256, 512, 16384."""
     lengths = (257, 260, 511, 512, 513, 767, 1023, 1024, 1025, 1026, 5 * 512 - 1, 32 * 512, 33 * 512 + 5, 65 * 512)
     clusters = (257, 260, 511, 512, 513, 1024, 1025, 2 * 512 + 257, 5 * 512 - 1, 9 * 512, 16 * 512, 16 * 512 + 1)
     clusters += (19 * 512 + 300, 31 * 512 - 5, 32 * 512)
@@ -265,7 +265,7 @@ def every_layout() -> list[Case]:
         for layout in ("c", "negative", "padded-rows")
     ]
     masks = [of_family(family, "mask-broadcast", masked="broadcast") for family in FAMILIES]
-    # Without bulk copies tiles stay in registers; a length that is a multiple of 4 is what they would have taken.
+    # Without bulk copies tiles stay in registers. Bulk copies would take lengths that are multiples of 4.
     older = [
         of_family(family, "before-bulk-copies", arch=80, masked=True, shape=(FAMILIES[family]["shape"][0], 1700))
         for family in ("tiles-shared", "tiles-alone")
@@ -297,7 +297,7 @@ def every_conversion() -> list[Case]:
 
 
 def packed_sums() -> list[Case]:
-    """Small integers, several to a word: all bits, every flag, lengths around words, vectors, warp tiles and units."""
+    """Small integers, several per word: any bits, every flag, lengths around words, vectors, warp tiles and units."""
     flags: tuple[dict[str, Any], ...] = (
         {},
         {"reverse": True},
@@ -342,9 +342,9 @@ def packed_sums() -> list[Case]:
 
 
 def shifted_rows() -> list[Case]:
-    """Tiles of rows that begin anywhere: staged with what lies around them, and stored in pieces that lanes share.
+    """Tiles of rows that begin anywhere: staged with the bytes around them, and stored in pieces that lanes share.
 
-    The first and the last tile of an array reach to its very ends. Rows of one tile, of several, of whole ones.
+    The first and the last tile reach exactly to the ends of the array. Rows have one tile, several, or only whole ones.
     """
     flags = itertools.cycle(itertools.product((False, True), repeat=3))
     sizes = {"uint8": 1, "bfloat16": 2, "int32": 4, "float64": 8}
@@ -400,7 +400,7 @@ def shifted_rows() -> list[Case]:
 
 
 def long_chains() -> list[Case]:
-    """Chains of one group of units, of many, and of more than one section of groups."""
+    """Chains of one group of units, of many groups, and of more than one section of groups."""
     tiny: dict[str, Any] = {"units": (1, 1), "seeds": 10}
     return [
         Case("chain-of-32-units", (32 * 128,), **tiny),
@@ -465,7 +465,7 @@ def long_chains() -> list[Case]:
 
 
 def clusters_in_turn() -> list[Case]:
-    """Rows of two to four units, more than an SM has room for at once. Of inexact sums two units, masked four bytes."""
+    """More rows than fit on an SM at once: of two to four units, two for inexact sums; masked ones of four bytes."""
     flags: tuple[dict[str, Any], ...] = (
         {},
         {"reverse": True},
@@ -480,7 +480,7 @@ def clusters_in_turn() -> list[Case]:
     ):
         for call, masked in itertools.product(flags, (False, True) if size == 4 else (False,)):
             name = "-".join(["in-turn", str(units), dtype, *call, *["masked"] * masked])
-            length = units * 2 * 2 * 32 * 16 // size - 16 * units  # the last unit is not whole
+            length = units * 2 * 2 * 32 * 16 // size - 16 * units  # the last unit is incomplete
             cases.append(Case(name, (9, length), dtype, masked=masked, call={**call, "dtype": dtype}, **one_sm))
     cases += [
         Case(f"in-turn-2-{dtype}", (9, 2 * 2 * 2 * 32 * 16 // size - 16), dtype, **one_sm)
@@ -560,7 +560,7 @@ def test_scan(case: Case) -> None:
 
 
 def test_clusters_take_rows_in_turn() -> None:
-    """What these cases are for."""
+    """The cases of clusters in turn test what they are for."""
     for case in clusters_in_turn():
         plan = case.prepare().plan
         assert plan.config.family == "cluster", case.name
@@ -581,7 +581,7 @@ def test_a_column_has_the_same_bits_in_any_batch(columns: int) -> None:
 
 
 def test_small_units_of_one_size_are_not_those_of_another() -> None:
-    """A like call is kept with its units; under others it must not be taken for the same."""
+    """A call is stored with its units, so that a similar call with other units is not taken for it."""
     x = np.random.default_rng(0).standard_normal((3, 1700)).astype(np.float32)
     with small_units(2, 2):
         one = cuscan.scan(x)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def one_a_flag() -> list[Case]:
-    """Each flag in one family, in turn."""
+    """Each flag in one family; the families take turns."""
     floats = tied("float32", nan=0.003)
     forms: list[tuple[str, Any, dict[str, Any]]] = [
         ("in", "add", {"carry": "in"}),
@@ -58,7 +58,7 @@ def one_a_flag() -> list[Case]:
 
 
 def lengths() -> list[Case]:
-    """Lines that end at the borders of vectors, warp tiles and units, and beside them."""
+    """Lines that end at the borders of vectors, warp tiles and units, and next to them."""
     rows = [1, 4, 5, 127, 129, 256, 511, 512, 513, 1025, 34 * 512 + 3]
     columns = [1, 8, 9, 255, 256, 257, 35 * 256 + 1]
     return [Case(f"{n}-elements", "add", (2, n), carry="both", seeds=1) for n in rows] + [
@@ -67,7 +67,7 @@ def lengths() -> list[Case]:
 
 
 def every_combination() -> list[Case]:
-    """Families, carries, segments and kinds of operators; every second one masked."""
+    """Families, carries, segments and kinds of operators; every second case is masked."""
     operators: list[tuple[str, Any, dict[str, Any]]] = [
         ("add", "add", {"call": {**BACKWARDS, "exclusive": True}}),
         ("indices", MAX, {"draw": tied("float32", nan=0.003)}),
@@ -108,7 +108,7 @@ def every_narrow_one() -> list[Case]:
 
 
 def leading_columns() -> list[Case]:
-    """Strips whose last tile has a result more than values, or one result and no values."""
+    """Strips whose last tile has one more result than values, or one result and no values."""
     return [
         named(family, f"leading-{n}-{carry}", op, carry, **{**NARROW[family], "shape": shape_of(n)}, **fields)
         for family, tile, shape_of in [
@@ -151,7 +151,7 @@ def test_the_families_are_what_they_are_called() -> None:
 
 
 def test_carries_come_in_as_numbers_of_all_bits() -> None:
-    """What float32 cannot hold comes in and goes out."""
+    """Numbers that float32 cannot represent come in and go out."""
     case = named("tiles-shared", "add")
     simulation, expected = case.prepare()
     assert expected[-1].dtype == np.float64 and (expected[-1] != expected[-1].astype(np.float32)).all()
@@ -165,7 +165,7 @@ def test_totals_of_any_number_of_vectors(vectors: int, cluster: int) -> None:
     rng = np.random.default_rng(vectors)
     a, b = (rng.uniform(0.9, 1.1, (2, 4 * 256 * vectors)).astype("float32") for _ in range(2))
     for vector in sorted({0, vectors // 2, vectors - 1}):
-        n = (3 * 2 * vectors + vector) * 128 + 77  # behind three units of two warps each
+        n = (3 * 2 * vectors + vector) * 128 + 77  # after three units of two warps each
         here = a[:, :n], b[:, :n]
         with small_units(2, vectors):
             expected = cuscan.total(here, "linear_recurrence")
@@ -182,7 +182,7 @@ CHUNKS = ("tiles-shared", "cluster", "rows", "panels-shared", "strips", "whole-r
     "family", [pytest.param(f, marks=[] if f == "tiles-shared" else pytest.mark.full) for f in CHUNKS]
 )
 def test_chunks_give_the_whole(family: str) -> None:
-    """Integers, so that no order matters; cuts anywhere, also where there is nothing between two."""
+    """Chunks of integers, for which the order does not matter, with cuts anywhere."""
     case = named(family, "chunks", carry="", draw=draws("int32"))
     rng, reverse = np.random.default_rng(len(family)), family == "cluster"
     (x,), n = case.draw(rng, case.shape, case.axis), case.shape[case.axis]

@@ -27,14 +27,14 @@ Array = np.ndarray[Any, Any]
 
 
 def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
-    """Parameters, of which those that are not chosen are part of `pytest --full` alone."""
+    """Parameters; only `pytest --full` runs those that are not chosen."""
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 # ---- addresses beyond 2^32 -----------------------------------------------------------------------
 
 GIB, MIB = 1 << 30, 1 << 20
-# Shape, the bytes from one element to the next along each axis, the scanned axis, blocks of a cluster at most.
+# Shape, strides in bytes, scanned axis, largest cluster in blocks.
 FAR_APART = {
     "rows": ((5, 100), (3 * GIB, 4), -1, 0),
     "rows-of-far-elements": ((2, 100), (9 * GIB, 80 * MIB), -1, 0),
@@ -47,7 +47,7 @@ FAR_APART = {
 
 
 def far_apart(name: str, dtype: str = "int32") -> tuple[Any, Array]:
-    """The simulation of a scan whose rows take a few pages of many gigabytes, and its result."""
+    """The simulation of a scan whose rows take a few pages out of many gigabytes, and its result."""
     shape, strides, axis, cluster = FAR_APART[name]
     value, out = (Memory.empty(shape, strides, dtype).array for _ in range(2))
     value[...] = np.random.default_rng(0).integers(-999, 999, shape)
@@ -89,7 +89,7 @@ def test_products_of_32_bits(name: str, header: str, old: str, new: str) -> None
 @pytest.mark.full
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_end_of_a_row_of_2_31_elements(reverse: bool) -> None:
-    """The last tiles alone: the workspace has it that all others are done."""
+    """Only the last tiles run: the workspace says that all others are done."""
     length, unit = 2**31 + 3333, 2048
     ones = np.broadcast_to(np.int8(1), length)
     simulation = planned(ones, dtype="int8", reverse=reverse, return_carry=True, only_carry=True)
@@ -98,14 +98,14 @@ def test_the_end_of_a_row_of_2_31_elements(reverse: bool) -> None:
     done = length // unit - 2
     workspace.array[0] = done  # tickets
     aggregates = workspace.array[HEADER_BYTES // 4 :].reshape(-1, 2)
-    aggregates[:done] = unit, 1  # and the epoch
+    aggregates[:done] = unit, 1  # total and epoch
     carry = simulation.run_all(workspace=workspace, patience=10**8)[-1]
     assert_same(carry, np.array(length).astype(np.int32))
 
 
 @pytest.mark.parametrize("family", often(["rows", "thread_rows"], "thread_rows"))
 def test_the_last_of_2_32_rows(family: str) -> None:
-    """In memory that is hardly touched: no blocks run but the last two."""
+    """Only the last two blocks run, so that little of the memory is accessed."""
     length = 16 if family == "rows" else 2
     value = Memory.empty((2**32 + 3, length), (length, 1), "int8").array
     value[-300:] = integers((300, length), -128, 127, "int8")
@@ -117,7 +117,7 @@ def test_the_last_of_2_32_rows(family: str) -> None:
 
 # ---- shapes --------------------------------------------------------------------------------------
 
-# One shape for each kernel family, with the scanned axis and blocks of a cluster at most.
+# One shape for each kernel family, with the scanned axis and the largest cluster in blocks.
 FAMILIES = {
     "rows": ((37, 100), -1, 0),
     "thread_rows": ((150, 27), -1, 0),
@@ -140,7 +140,7 @@ def integers(shape: tuple[int, ...], low: int = -999, high: int = 999, dtype: st
 
 @pytest.mark.parametrize("length", often([260, 261], 260))
 def test_several_tiles_a_ticket(length: int) -> None:
-    """In whole tickets, and in one that is not whole."""
+    """In whole tickets, and in one with fewer tiles."""
     for rows in (66, 69):
         value = integers((rows, length))
         with small_units(8, 1):
@@ -168,7 +168,7 @@ def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], 
 
 
 def test_own_strips_of_a_batch() -> None:
-    """A block has as many turns as there are strips, and no more."""
+    """A block has exactly as many turns as there are strips."""
     value = integers((3, 300, 128))
     simulation = planned(value, axis=1, sms=1, dtype="int32")
     assert simulation.plan.config.family == "strips" and not simulation.plan.config.grid
@@ -200,7 +200,7 @@ def test_a_row_initial_of_columns(family: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("columns", "arch"), [(2, 90), (2, 80)], ids=["strips", "panels"])
 def test_more_than_a_section_of_units(columns: int, arch: int) -> None:
-    """Ever smaller negative numbers: the first one is the largest, and nothing that is 0 can have come before it."""
+    """Ever smaller negative numbers: the first one is the largest, and an error that adds a 0 before it shows."""
     length = 4100 * 256 + 3
     value = -1 - np.arange(length * columns, dtype=np.int32).reshape(length, columns)
     simulation = planned(value, "max", axis=0, arch=arch, sms=8)
@@ -218,7 +218,7 @@ def test_mask_bytes_that_are_neither_0_nor_1(family: str) -> None:
 
 @pytest.mark.parametrize("dtype", often(["int8", "uint8", "int16", "uint16"], "uint8"))
 def test_masked_extrema_of_narrow_integers(dtype: str) -> None:
-    """Numbers on the far side of 0, so that what is masked must be the greatest, or the least, of the type."""
+    """Numbers near one end of the type: masked elements must count as its greatest, or its least, number."""
     limits, shape = np.iinfo(dtype), (3, 1300)
     mask = np.random.default_rng(1).random(shape) < 0.3
     for op, value, neutral, accumulate in (
@@ -231,14 +231,14 @@ def test_masked_extrema_of_narrow_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("op", often(["max", "min"], "max"))
 def test_zeros_of_both_signs(op: str) -> None:
-    """As the host has it, bit for bit."""
+    """The result has the host's bits."""
     value = np.random.default_rng(0).choice(np.array([0.0, -0.0], np.float32), (37, 100))
     assert_same(planned(value, op).run(1), cuscan.scan(value, op))
 
 
 @pytest.mark.parametrize("dtype", often(["float16", "bfloat16", "float32", "float64"], "bfloat16"))
 def test_fractions_to_bool(dtype: str) -> None:
-    """Whatever is not 0 is true."""
+    """All numbers other than 0 are true."""
     draw = np.random.default_rng(0).choice(
         np.array([0.0, -0.0, 0.25, -0.5, 1e-3]), (37, 100), p=[0.5, 0.4, 0.04, 0.03, 0.03]
     )
@@ -248,7 +248,7 @@ def test_fractions_to_bool(dtype: str) -> None:
 
 # ---- several batch dimensions --------------------------------------------------------------------
 
-# Shape and scanned axis, with two or three other axes that lie too far apart to be one.
+# Shape, scanned axis, largest cluster; two or three other axes lie too far apart to be merged.
 BATCHES = {
     "rows": ((3, 2, 4, 100), -1, 0),
     "cluster": ((3, 2, 1300), -1, 16),
@@ -260,7 +260,7 @@ BATCHES = {
 
 
 def batches(name: str) -> tuple[Simulation, Array]:
-    """A scan of every axis's first elements: in memory each batch axis has one more."""
+    """A scan of the first elements along each axis; in memory each batch axis has one more."""
     shape, axis, cluster = BATCHES[name]
     lengths = tuple(n + (a < axis % len(shape)) for a, n in enumerate(shape))
     value = integers(lengths)[tuple(slice(n) for n in shape)]
@@ -275,7 +275,7 @@ def test_batch_axes_that_are_apart(name: str) -> None:
     assert_same(simulation.run(1), expected)
 
 
-# What places rows of the batch: all families but panels have Row::at.
+# The code that locates rows of the batch: all families but panels use Row::at.
 ROW_AT = ("geometry.cuh", "int64(row % uint64(", "int64(row / uint64(")
 PANEL_AT = ("kernels/panels.cuh", "first += of.rest * ", "first += of.whole * ")
 

@@ -84,7 +84,7 @@ def missing_values() -> list[Case]:
 
 
 def leading_values() -> list[Case]:
-    """One result more than elements: at the borders of vectors, tiles and units, in each direction."""
+    """One more result than elements, at the borders of vectors, tiles and units, in both directions."""
     options = [
         ("", {}, {}),
         ("-reverse-initial", {"reverse": True}, {"initial": 3.0}),
@@ -102,7 +102,7 @@ def leading_values() -> list[Case]:
     ]
 
 
-# ---- operators of the user -----------------------------------------------------------------------
+# ---- user operators ------------------------------------------------------------------------------
 
 
 def user_operators() -> list[Case]:
@@ -127,7 +127,7 @@ def _sums(earlier: Array, later: Array) -> tuple[Array, ...]:
 
 
 def states_of_all_sizes() -> list[Case]:
-    """Fields of 1 to 8 bytes, up to 16 in all, where C++ pads them."""
+    """Fields of 1 to 8 bytes, up to 16 fields, with padding in C++."""
     states = [
         *(["int8"], ["int8", "int8"], ["int16", "uint8"], ["int8", "int32"], ["uint16"], ["float64", "int8"]),
         *(["int8", "int64"], ["int8"] * 16, ["int32", "int16", "int8", "uint8"], ["float32"] * 3),
@@ -156,7 +156,7 @@ CASES = [*indices(), *missing_values(), *leading_values(), *user_operators(), *s
 # ---- log-sum-exp ---------------------------------------------------------------------------------
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-DEPTH = 64  # combinations that one element goes through at most in these rows
+DEPTH = 64  # most combinations that an element goes through in these rows
 LOG_SUMS = [
     of_family(family, f"{dtype}{'-options' * options}", "logaddexp", draw=draws(dtype), **fields)
     for family in FAMILIES
@@ -177,7 +177,7 @@ def test_feature(case: Case) -> None:
 
 @pytest.mark.parametrize("case", covering(LOG_SUMS, lambda case: facets_of(case, FAMILIES)))
 def test_log_sums(case: Case) -> None:
-    """Within twice eps (|result| + 2.5 DEPTH), the bound of either way, and a rounding of the result."""
+    """Within twice eps (|result| + 2.5 DEPTH), the bound of either side, and a rounding of the result."""
     simulation, (expected,) = case.prepare()
     result = simulation.run()
     limits = ml_dtypes.finfo(result.dtype)

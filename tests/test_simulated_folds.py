@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def states(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-    """Equal values, NaN, and elements that are nowhere."""
+    """Equal values, NaN, and elements without a position (-1)."""
     return *tied("float32", nan=0.01)(rng, shape, axis), rng.integers(-1, 9, shape)
 
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 Array = np.ndarray[Any, Any]
 
-# Shape, axis and SMs for each way: tiles of all steps, of one row of the batch and of many; of few and many rows of
-# threads; panels of a block's own; panels that blocks share, of whole rows and of parts; narrow columns in vectors.
+# Shape, axis and SMs for each way: tiles with all steps, of one row of the batch or of many; few and many rows of
+# threads; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns in vectors.
 WAYS = {
     "whole": ((5, 1031), 0, 2),
     "whole-tall": ((60, 61), 0, 2),
@@ -39,7 +39,7 @@ WAYS = {
     "shared-packed": ((2, 2700, 12), 1, 4),
 }
 
-# How the columns of an array come to lie in memory.
+# Functions that draw columns with different layouts in memory.
 LAYOUTS = {
     "dense": lambda draw, shape: draw(shape),
     "gaps": lambda draw, shape: draw((*shape[:-1], shape[-1] + 3))[..., : shape[-1]],
@@ -62,7 +62,7 @@ DTYPES = ("float32", "uint8", "float16", "int64", "complex64")
 
 @dataclass(frozen=True)
 class Case:
-    """A sum in one of the ways."""
+    """A sum that goes one of the ways."""
 
     way: str
     layout: str
@@ -128,7 +128,7 @@ def test_simulated(case: Case) -> None:
 @pytest.mark.parametrize("way", ["whole-packed", "kept-packed", "shared-packed"])
 @pytest.mark.parametrize("beside", ["nothing", "mask", "reset"])
 def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
-    """Results as narrow as values: vectors of columns are the longest there are."""
+    """Results are as narrow as values, so that vectors of columns have the greatest length."""
     (*others, columns), axis, sms = WAYS[way]
     rng = np.random.default_rng(5)
     value = rng.integers(0, 100, (*others, round_up(columns, 8))).astype(np.uint8)
@@ -140,7 +140,7 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))
 
 
-# Sizes, and SMs, so that blocks have panels of their own, whole or in parts, or share them.
+# Sizes and SMs with which blocks have panels of their own, whole or in parts, or share them.
 TURNED = {
     "whole": ((37, 21, 40), 8),
     "kept": ((1100, 20, 33), 1),
@@ -152,7 +152,7 @@ ORDERS = tuple(itertools.permutations(range(3)))
 
 @dataclass(frozen=True)
 class Turned:
-    """A scan along axis 0 whose values lie in one order of axes in memory, and its results in another one."""
+    """A scan along axis 0 whose values and results have different orders of axes in memory."""
 
     sizes: str
     values: tuple[int, ...]
@@ -175,7 +175,7 @@ ALL_TURNED = [
 
 
 def in_order(order: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Array:
-    """An array of a shape, in memory in the order of these axes."""
+    """An array of a shape with this order of axes in memory."""
     return np.moveaxis(np.zeros([shape[axis] for axis in order], dtype), range(3), order)
 
 

@@ -25,7 +25,7 @@ def recurrence(family: str, name: str, draw: Draw, **fields: Any) -> Case:
 
 
 def every_form() -> list[Case]:
-    """Decays, carries in and out, and segments in each direction."""
+    """Decays, carries in and out, and segments, in both directions."""
     last = {"return_last": True}
     backwards = {"return_last": True, "reverse": True}
     return [
@@ -66,7 +66,7 @@ def every_dtype() -> list[Case]:
 
 
 def in_place() -> list[Case]:
-    """The result over b, or over a."""
+    """The result overwrites b, or a."""
     return [
         recurrence(family, f"over-{name}", steps(), in_place=i, call={"reverse": name == "b"}, segments=segments)
         for family in FAMILIES
@@ -75,7 +75,7 @@ def in_place() -> list[Case]:
 
 
 def before() -> list[Case]:
-    """Exclusive ones, and those with the total in segments: what derivatives ask for."""
+    """Exclusive recurrences, and recurrences with the total in segments, as derivatives use them."""
     exclusive, total = {"exclusive": True, "reverse": True}, {"exclusive": True, "include_initial": True}
     return [recurrence(family, "before", steps(), initial="rows", call=exclusive) for family in FAMILIES] + [
         recurrence(family, "before-in-segments", steps(), segments="reset", initial="rows", call=total)
@@ -84,7 +84,7 @@ def before() -> list[Case]:
 
 
 def lengths() -> list[Case]:
-    """Around the borders of units, and chains of many; with the last state of each."""
+    """Lengths around the borders of units, and chains of many units, with the last states."""
     call = {"return_last": True}
     short = [1, 2, 4, 5, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025, 33 * 512]
     return [

@@ -46,7 +46,7 @@ def every_kind_and_option() -> list[Case]:
 
 
 def every_form() -> list[Case]:
-    """What segments are given by: arrays that broadcast, of all dtypes; offsets of all kinds."""
+    """All arrays that give segments: arrays that broadcast, of all dtypes; offsets of all kinds."""
     forms = [
         *("reset-thin", "reset-all", "reset-none", "keys-full"),
         *("offsets-empty", "offsets-one", "offsets-each", "offsets-random", "offsets-strided", "offsets-backwards"),
@@ -66,7 +66,7 @@ def every_form() -> list[Case]:
 
 
 def every_operator() -> list[Case]:
-    """States of many sizes beside the mark of a segment, in chains too."""
+    """States of many sizes beside the mark of a segment, also in chains."""
     pairs = [
         *(("mul", "float64"), ("min", "int8"), ("max", "bfloat16"), ("xor", "int64"), ("or", "bool")),
         *(("add", "complex64"), ("mul", "complex128"), ("add", "float16"), ("add", "uint8")),
@@ -89,7 +89,7 @@ def every_operator() -> list[Case]:
 
 
 def long_chains() -> list[Case]:
-    """Groups and sections of units; one segment over most of them."""
+    """Groups and sections of units, with one segment over most of them."""
     return [
         Case("chain-of-groups-offsets", "add", (70 * 512 + 3,), segments="offsets-empty"),
         Case("chain-of-groups-reset", "add", (70 * 512 + 4,), segments="reset-none", call={"reverse": True}),
@@ -102,7 +102,7 @@ def long_chains() -> list[Case]:
 
 
 def real_tuning() -> list[Case]:
-    """The bits of a thread take a word of 32 and, for small dtypes, four."""
+    """The bits of a thread take one 32-bit word or, for small dtypes, four."""
     return [
         Case(f"real-{kind}-{dtype}", "max", (2, 2 * n + 5), draw=draws(dtype), segments=kind, units=None, masked=True)
         for dtype, n in (("float32", 8192), ("int8", 32768))
@@ -111,7 +111,7 @@ def real_tuning() -> list[Case]:
 
 
 def shared_memory() -> list[Case]:
-    """Keys of which a tile takes more than an SM has; tiles of which an SM holds fewer than it has groups of warps."""
+    """Keys of a tile that exceed the memory of an SM; tiles that are fewer on an SM than its groups of warps."""
     few = {"units": None, "shared_bytes": 96 * 1024, "sms": 2}
     fewer = {**few, "shared_bytes": 80 * 1024}
     return [
@@ -147,11 +147,11 @@ def test_shared_memory_is_scarce() -> None:
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 
-# ---- offsets that are none -----------------------------------------------------------------------
+# ---- invalid offsets -----------------------------------------------------------------------------
 
 
 def strange_offsets(n: int) -> list[np.ndarray]:
-    """Arrays of int64 that no CPU scan would take: in disorder, far outside, of one element."""
+    """Arrays of int64 that a CPU scan would reject: in disorder, far outside, of one element."""
     rng = np.random.default_rng(n)
     ends = np.iinfo(np.int64)
     far = np.array([ends.min, ends.min + 1, -1, 0, n, n + 1, 2**40, ends.max - 1, ends.max])
@@ -170,7 +170,7 @@ def strange_offsets(n: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("family, reverse", covering(itertools.product(FAMILIES, (False, True)), each))
 def test_any_offsets_are_safe(family: str, reverse: bool) -> None:
-    """Sorted, all that lie inside are boundaries; in disorder no search runs on for ever or leaves the array."""
+    """Sorted offsets inside the axis are boundaries; in disorder, no search is endless or leaves the array."""
     case = of_family(family, "", "add")
     value = np.random.default_rng(0).standard_normal(case.shape).astype(np.float32)
     call = {"axis": case.axis, "reverse": reverse, "target": Target(case.arch, case.sms, cluster=case.cluster)}

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 Array = np.ndarray[Any, Any]
 
-# One shape for each way of a launch to admit the next one, with its axis and the SMs.
+# One shape for each way in which a launch admits the next one, with its axis and the SMs.
 SHAPES = {
     "rows": ((37, 100), -1, 4),
     "thread-rows": ((150, 27), -1, 4),
@@ -45,7 +45,7 @@ SHAPES = {
     "strips-own": ((300, 128), 0, 1),
     "whole-rows": ((3, 700, 37), 1, 4),
 }
-OFTEN = ("tiles", "panels")  # in every run of the tests
+OFTEN = ("tiles", "panels")  # the default run has these, too
 
 
 def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -78,7 +78,7 @@ ONE_BY_ONE = "        if (i < count) vector.item[i] = *advance<kAccess>(item, st
 
 @pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_plain_reads_beyond_an_array(reverse: bool) -> None:
-    """Nothing that is stored depends on them. Every other seed has the array at the other end of its pages."""
+    """No result depends on them. With every other seed the array lies at the other end of its pages."""
     broken = CODE.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("if (i < count) ", ""))
     value = integers((1, 202))[:, ::2]
     simulation = planned("rows", value, reverse=reverse)
@@ -87,13 +87,13 @@ def test_plain_reads_beyond_an_array(reverse: bool) -> None:
 
 
 def test_vectors_read_beyond_an_array() -> None:
-    """They end within 16 bytes of the array's end, where its page ends, too."""
+    """They end within 16 bytes of the array's end, where its page ends as well."""
     old = "if (kAccess == Access::kVector && count >= kItems) return load_whole"
     broken = CODE.broken("vectors.cuh", old, old.replace("count >= kItems", "count > 0"))
     expect_notice("touches 16 bytes from .* before the end of array 0", planned("rows", integers((1, 99))), broken)
 
 
-@pytest.mark.full  # it takes what a thread may take
+@pytest.mark.full  # it takes all the time that a thread may take
 def test_a_thread_that_works_without_end() -> None:
     endless = ONE_BY_ONE.replace("(i < count)", "(i < count) for (volatile bool on = true; on;)")
     broken = CODE.broken("vectors.cuh", ONE_BY_ONE, endless)
@@ -101,13 +101,13 @@ def test_a_thread_that_works_without_end() -> None:
 
 
 def test_a_division_by_zero() -> None:
-    """Which a GPU does not notice."""
+    """A GPU does not notice it."""
     broken = CODE.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("(i < count)", "(i / (count - count) < count)"))
     expect_notice("divides by zero", planned("rows", integers((1, 202))[:, ::2]), broken, 1)
 
 
 def test_one_element_behind_the_end() -> None:
-    """There may be canaries, which nobody notices but a watched kernel's accesses."""
+    """There may be canaries, so only a watched kernel notices the access."""
     broken = WATCHED.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("i < count", "i <= count"))
     simulation = planned("rows", integers((1, 205))[:, ::2])
     expect_notice("touches 4 bytes from .* behind the end of array 0", simulation, broken)
@@ -129,14 +129,12 @@ def check_overlapping(family: str, code: DeviceCode, seeds: int, epoch: int = 0)
 
 @pytest.mark.parametrize("family", [f if f in OFTEN else pytest.param(f, marks=pytest.mark.full) for f in SHAPES])
 def test_launches_overlap(family: str) -> None:
-    """Watched kernels, whose stores are seen late besides."""
+    """These are watched kernels, whose stores also become visible late."""
     check_overlapping(family, WATCHED, seeds=3, epoch=2**32 - 3)
 
 
 def test_tags_wrap_while_launches_overlap() -> None:
-    for epoch in range(
-        2**32 - 4, 2**32 - 1
-    ):  # in which the epoch of the third, the second and the first launch is the last
+    for epoch in range(2**32 - 4, 2**32 - 1):  # the last epoch is that of the third, the second and the first launch
         check_overlapping("tiles", WATCHED, seeds=2, epoch=epoch)
 
 
@@ -189,7 +187,7 @@ def test_tickets_of_two_launches_mixed(family: str, header: str, old: str, new: 
 
 # ---- memory order ------------------------------------------------------------------------------
 
-# In the place of the family rows: a block has data for another one, and says so. `result` is of the first row.
+# In place of the family rows: a block writes data for another one, and signals it. `result` is that of the first row.
 MESSAGE = """
 #pragma once
 #include "../elements.cuh"
@@ -219,7 +217,7 @@ TOGETHER = (
 
 
 def messages(sender: str) -> set[tuple[int, int]]:
-    """What arrives, under some schedules."""
+    """The data that arrive, under some schedules."""
     simulation = planned("rows")
     code = DeviceCode({**HEADERS, "kernels/rows.cuh": MESSAGE % sender}, watched=True)
     return {
@@ -246,7 +244,7 @@ def test_stores_without_a_fence_are_seen_late_and_in_any_order() -> None:
     ids=["when-all-are-taken", "when-tags-wrap"],
 )
 def test_tickets_renewed_without_a_fence(why: str, epoch: int) -> None:
-    """The next launch may have been admitted, and takes its tickets."""
+    """The next launch may already be admitted, and take its tickets."""
     broken = ("workspace.cuh", f"        target::fence();  // {why}\n", "")
     check_overlapping("tiles", CODE.broken(*broken), seeds=6, epoch=epoch)
     with pytest.raises(AssertionError):

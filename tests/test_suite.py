@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from selection import COLLECTED, covering, each, pairs
 
-# Tests whose names begin so: how many there are at least by default, and with `--full`.
+# Beginnings of test names, and how many tests there must be by default, and with `--full`.
 LEAST = {
     "tests/test_": (7370, 10150),
     "tests/test_simulated": (430, 1950),

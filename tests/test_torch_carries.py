@@ -24,7 +24,7 @@ OPS = ["add", "mul", "max", "logaddexp", "linear_recurrence", TIMES]
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
-    """Far apart, and of both signs."""
+    """Numbers that are far apart, of both signs."""
     generator = torch.Generator().manual_seed(seed)
     return (torch.randperm(int(np.prod(shape)), generator=generator).reshape(shape) / 4.0 - 0.9).double()
 
@@ -42,7 +42,7 @@ SEGMENTS: dict[str, list[dict[str, Any]]] = {
 
 
 def carry_of(op: Any, seed: int, shape: tuple[int, ...] = (2,)) -> tuple[Any, ...]:
-    """The fields of a carry in which something lies."""
+    """The fields of a carry with contents."""
     first = numbers(*shape, seed=seed) + 0.3
     if op == "linear_recurrence":
         return first, first + 0.5
@@ -50,7 +50,7 @@ def carry_of(op: Any, seed: int, shape: tuple[int, ...] = (2,)) -> tuple[Any, ..
 
 
 def run(op: Any, values: tuple[Any, ...], fields: tuple[Any, ...], key: Any = None, **call: Any) -> tuple[Any, ...]:
-    """The results and the carry's fields that have derivatives; of a call that has a carry come in."""
+    """The results of a call with an incoming carry, and the outgoing carry's fields that have derivatives."""
     if fields:
         fields = fields if key is None else (*fields, key)
         call["carry"] = fields if len(fields) > 1 else fields[0]
@@ -130,7 +130,7 @@ def test_short_axes(length: int) -> None:
 
 
 def joined(op: Any, values: tuple[Any, ...], cuts: list[int], **call: Any) -> Any:
-    """The scan of values in chunks, each of which goes on from the carry of the one before it."""
+    """The scan of values in chunks, each of which continues from the previous one's carry."""
     carry, parts = None, []
     for first, end in itertools.pairwise(cuts):
         here = tuple(value[:, first:end] for value in values)
@@ -185,7 +185,7 @@ def test_only_what_is_wanted_is_computed_and_kept(monkeypatch: pytest.MonkeyPatc
     ran = routes.backends.run
     monkeypatch.setattr(routes.backends, "run", lambda *call: runs.append(call) or ran(*call))
     for scans, function in (
-        (0, lambda: cuscan.total(x)),  # the same for every element
+        (0, lambda: cuscan.total(x)),  # the gradient is the same for every element
         (1, lambda: cuscan.cumsum(x, carry=carry)),
         (1, lambda: cuscan.cumsum(x, return_carry=True)[0]),
         (1, lambda: sum(y.sum() for y in cuscan.cumsum(x, carry=carry, return_carry=True))),

@@ -49,7 +49,7 @@ def compiled(function: Any, backend: Any = "aot_eager", **options: Any) -> Any:
 
 
 def everything(x: Any) -> list[Any]:
-    """The results of all that is public, with every flag."""
+    """The results of all public functions, with every flag."""
     keys, offsets = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([0, 2, 5])
     return [
         cuscan.scan(x, "add", axis=0, exclusive=True, include_initial=True),
@@ -86,7 +86,7 @@ def test_everything_public_is_one_graph() -> None:
 
 
 def step(x: Any) -> Any:
-    """A loss of every operator, that makes no tensors of its own on the host."""
+    """A loss with every operator, which creates no tensors on the host."""
     h = cuscan.linear_recurrence(x.sigmoid(), x, initial=x[:, 0], reset=x > 1)
     y = cuscan.cumprod(x.sigmoid(), reverse=True) + cuscan.logcumsumexp(x, exclusive=True, initial=0)
     return (h + y + cuscan.cummax(x, return_indices=True)[0] + cuscan.cumsum(x, mask=x > 0)).square().sum()
@@ -142,7 +142,7 @@ def test_inference_mode_and_no_grad() -> None:
 
 
 class Layer(torch.nn.Module):
-    """What a model exports."""
+    """A model to export."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def test_export_with_a_dynamic_dimension() -> None:
 
 
 def arguments_of(function: Any, *inputs: Any) -> tuple[Any, ...]:
-    """What a call gives the operator."""
+    """The arguments that a call passes to the operator."""
     seen = []
 
     class Watch(TorchDispatchMode):
@@ -197,7 +197,7 @@ def test_opcheck(function: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="torch has no such tag")
 def test_calls_that_wait_for_the_device_are_kept_out_of_cuda_graphs() -> None:
-    """Those that check offsets; their backward does not."""
+    """These are calls that check offsets; their backward does not wait."""
     graphs: list[Any] = []
 
     def keep(graph: Any, _: Any) -> Any:
@@ -224,7 +224,7 @@ def test_operators_of_the_user_are_found_by_what_they_are() -> None:
     assert cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply).key != TIMES.key
     others = [
         cuscan.Operator("times", "earlier * later", 1, numpy=np.multiply, vjp=lambda earlier, later, g: (g, g))
-        for _ in range(2)  # lambdas that are not equal
+        for _ in range(2)  # their lambdas are not equal
     ]
     assert len({op.key for op in (TIMES, *others)}) == 3
     assert [find_key(op.key) for op in (TIMES, *others)] == [TIMES, *others]
@@ -264,7 +264,7 @@ def test_ahead_of_time(tmp_path: Any) -> None:
 def test_gradients_on_a_gpu_wait_for_nothing() -> None:
     x = numbers(3, 500)
     expected, on_gpu = trained(step, x), x.cuda()
-    trained(step, on_gpu)  # kernels are compiled
+    trained(step, on_gpu)  # so that kernels are compiled
     torch.cuda.set_sync_debug_mode("error")  # an error where the host waits for the GPU
     try:
         got = trained(step, on_gpu)

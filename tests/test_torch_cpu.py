@@ -79,7 +79,7 @@ def test_the_bits_are_those_of_numpy_arrays(dtype, call):
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("call", [{}, {"reverse": True}, {"exclusive": True, "initial": 1}, {"axis": 0}], ids=str)
 def test_halves_are_rounded_once_as_torch_rounds(dtype, call):
-    x = sample(torch.int8, (300, 100)).to(dtype)  # whole numbers: float32 sums are exact
+    x = sample(torch.int8, (300, 100)).to(dtype)  # whole numbers, so float32 sums are exact
     expected = cuscan.scan(x.to(torch.float32), **call)
     assert same_bits(cuscan.scan(x, **call), expected.to(dtype))
     assert not torch.equal(expected, expected.to(dtype).to(torch.float32))
@@ -108,7 +108,7 @@ def test_special_values_of_bfloat16():
     ids=["transposed", "steps", "offset", "rows", "columns", "windows", "permuted"],
 )
 def test_any_strides(dtype, view):
-    x = sample(torch.int8, (40, 60)).to(dtype)  # whole numbers: every order gives the same bits
+    x = sample(torch.int8, (40, 60)).to(dtype)  # whole numbers, so every order gives the same bits
     if dtype in HALVES:
         x = x % 3
     x = view(x)
@@ -146,7 +146,7 @@ def test_dense_layouts_are_kept_as_torch_keeps_them(x):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
 def test_out_is_written_where_it_is(dtype):
-    x = sample(torch.bool, (30, 40)).to(dtype)  # small whole numbers: every order gives the same bits
+    x = sample(torch.bool, (30, 40)).to(dtype)  # small whole numbers, so every order gives the same bits
     expected = cuscan.scan(x, dtype=dtype, axis=0)
     for out in (torch.empty_like(x), torch.zeros(40, 30, dtype=dtype).t(), torch.zeros(60, 120, dtype=dtype)[::2, ::3]):
         pointer = out.data_ptr()

@@ -22,7 +22,7 @@ from cuscan.autograd import torch_recording  # noqa: E402
 
 SHAPE = (2, 4)
 FLOAT_OPS = ["add", "mul", "max", "min", "logaddexp"]
-# Of the user: (x, y) -> x + y + x y, which is mul in disguise.
+# A user operator: (x, y) -> x + y + x y, which is mul in disguise.
 PROBABLE = cuscan.Operator(
     "probable",
     "earlier + later + earlier * later",
@@ -33,7 +33,7 @@ PROBABLE = cuscan.Operator(
 
 
 def draw(seed: int, *shapes: tuple[int, ...], dtype: Any = None) -> list[Any]:
-    """Tensors that require grad, whose elements are far apart."""
+    """Tensors that require gradients, with elements far apart."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for shape in shapes:
@@ -72,7 +72,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-# All flags with one operator of each kind of step; the rest are for `pytest --full`.
+# All flags with one operator of each kind of step; only `pytest --full` runs the rest.
 PAIRS = [(op, name) for op in [*FLOAT_OPS, PROBABLE] for name in CALLS]
 BRIEF = {
     ("add", "total"),
@@ -157,7 +157,7 @@ def test_named_functions() -> None:
 
 
 def random_call(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Any flags."""
+    """Random flags."""
     call: dict[str, Any] = {name: bool(rng.integers(2)) for name in ("reverse", "exclusive", "include_initial")}
     call["axis"] = int(rng.integers(-len(shape), len(shape)))
     call["initial"] = float(rng.uniform(-0.5, 0.5))
@@ -194,7 +194,7 @@ def test_random_calls(seed: int) -> None:
 
 
 def gradient(function: Any, x: Any, weights: Any = None) -> Any:
-    """Of the weighted sum of the results."""
+    """The gradient of the weighted sum of the results."""
     x = torch.as_tensor(x).detach().clone().requires_grad_()
     y = function(x)
     y.backward(torch.ones_like(y) if weights is None else torch.as_tensor(weights).to(y.dtype))
@@ -274,7 +274,7 @@ def test_short_axes(length: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("op", [*FLOAT_OPS, "linear_recurrence"])
 def test_narrow_types(op: str, dtype: Any) -> None:
-    """As exact as the result: a rounding of each element, and of what is accumulated in float32."""
+    """As exact as the result: each element is rounded once, and so are sums in float32."""
     rng = torch.Generator().manual_seed(0)
     x = (torch.rand((2, 60), generator=rng) * 0.5 + 0.5).to(dtype)
     weights = torch.rand((2, 60), generator=rng).to(dtype)
@@ -295,7 +295,7 @@ def test_converted_results() -> None:
         assert y.tolist() == [1, 2, 3] and forward_ad.unpack_dual(y).tangent is None
 
 
-# ---- what is kept, what is launched ----------------------------------------------------------------------------------
+# ---- memory and launches ---------------------------------------------------------------------------------------------
 
 
 def saved_by(function: Any) -> list[Any]:
@@ -366,7 +366,7 @@ def recurrence_of_b(b: Any) -> Any:
     return cuscan.linear_recurrence(torch.full_like(b, 0.5), b)
 
 
-# Of a backward: arrays of elements that it holds at most, its result with them; kernels beside its scans.
+# For each backward: the most arrays of elements that it holds, including its result; its kernels besides scans.
 COSTS: dict[str, tuple[Callable[[Any], Any], float, int]] = {
     "add": (cuscan.cumsum, 1, 0),
     "add, other": (lambda x: cuscan.cumsum(x, axis=0, exclusive=True, include_initial=True), 1, 0),
@@ -382,7 +382,7 @@ COSTS: dict[str, tuple[Callable[[Any], Any], float, int]] = {
 
 
 def costs_of(backward: Callable[[], Any]) -> tuple[float, int]:
-    """The most bytes of tensors that a function holds at a time, and the kernels of torch's own that it launches."""
+    """The most bytes of tensors that a function holds at once, and how many of torch's own kernels it launches."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         backward()
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -400,7 +400,7 @@ def test_what_a_backward_costs(name: str) -> None:
     weights = torch.ones_like(y)
     torch.autograd.grad(y, x, weights, retain_graph=True)
     torch_recording._tapes.clear()
-    for _ in range(3):  # before steps are listed, while they are, and where they are run again
+    for _ in range(3):  # before steps are listed, while they are listed, and when they run again
         peak, launched = costs_of(lambda: torch.autograd.grad(y, x, weights, retain_graph=True))
         assert peak <= (arrays + 0.05) * 4 * x.numel() and launched <= launches
     assert None not in torch_recording._tapes.values()
@@ -423,7 +423,7 @@ def test_what_a_backward_holds_on_a_gpu(name: str) -> None:
         assert torch.cuda.max_memory_allocated() - before <= (arrays + 0.05) * 4 * x.numel()
 
 
-# ---- operators of the user -------------------------------------------------------------------------------------------
+# ---- user operators --------------------------------------------------------------------------------------------------
 
 
 def test_a_vjp_has_to_be_callable_and_of_one_number() -> None:

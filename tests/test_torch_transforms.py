@@ -24,7 +24,7 @@ def numbers(*shape: int, seed: int = 0, dtype: Any = torch.float64) -> Any:
 
 
 def recorded(function: Any, *inputs: Any) -> list[Any]:
-    """The gradients that autograd finds, of the sum of the squares of the results."""
+    """The gradients that autograd computes for the sum of the squares of the results."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     results = function(*leaves)
     results = results if isinstance(results, tuple) else (results,)
@@ -60,7 +60,7 @@ def test_hessians(op: str) -> None:
         torch.testing.assert_close(way(loss)(x), expected)
     torch.testing.assert_close(torch.autograd.functional.hessian(loss, x, vectorize=True), expected)
     with pytest.raises(ScanTypeError, match="forward derivatives of forward derivatives"):
-        jacfwd(jacfwd(loss))(x)  # torch drops the outer ones in silence
+        jacfwd(jacfwd(loss))(x)  # torch drops the outer derivatives in silence
 
 
 def recorded_of(loss: Any) -> Any:
@@ -117,7 +117,7 @@ def test_vmap_over_what_stands_beside() -> None:
 
 
 def test_flags_that_fit_two_axes_are_an_error_under_vmap_too() -> None:
-    """As without it: an axis of the batch is none that flags may lie along."""
+    """As without vmap: flags cannot lie along the axis of the batch."""
     x, flags = numbers(4, 4), numbers(3, 4) > 0
     calls = {
         "mask of shape (4,) fits the scanned axis and the last one of x": lambda m: cuscan.cumsum(x, 0, mask=m),
@@ -239,7 +239,7 @@ def test_inference_mode() -> None:
 
 
 class Published(torch.Tensor):
-    """A subclass with nothing of its own."""
+    """A subclass without methods of its own."""
 
 
 def test_subclasses_are_kept() -> None:

@@ -33,7 +33,7 @@ def test_an_identity_that_does_not_fit_the_dtype_is_an_error():
     refused(ScanValueError, "identity=inf", x=np.ones(3), op=smallest, dtype="int32")
     large = cuscan.Operator("large", "earlier", 1e30, numpy=lambda earlier, later: earlier)
     refused(ScanValueError, "identity=1e+30 does not fit dtype float16", x=np.ones(3, "f2"), op=large)
-    with pytest.raises(ScanValueError, match="identity=inf does not fit dtype int64"):  # before any kernel compiles
+    with pytest.raises(ScanValueError, match="identity=inf does not fit dtype int64"):  # before any kernel is compiled
         make_request(Flags(smallest), operands(view((3,), "int64")), has_initial=False)
 
 
@@ -100,13 +100,13 @@ def multiply_states(earlier, later):
 )
 def test_operators_pickle_and_print_themselves(op, monkeypatch):
     sent = pickle.dumps(op)
-    assert pickle.loads(sent) is op  # in the process that it came from
-    monkeypatch.setattr(custom, "_PICKLED", {})  # as in another
+    assert pickle.loads(sent) is op  # in the original process
+    monkeypatch.setattr(custom, "_PICKLED", {})  # as in another process
     again = pickle.loads(sent)
     assert again is not op and pickle.loads(sent) is again is pickle.loads(pickle.dumps(again))
     assert again == op and hash(again) == hash(op) and copy.deepcopy(op) == op
     assert (again.source, again.fields, again.dtypes) == (op.source, op.fields, op.dtypes)
-    assert again.key == op.key  # what is kept for one is kept for the other
+    assert again.key == op.key  # all that is stored for one also serves the other
     shown = repr(op)
     assert shown.startswith(f"Operator({op.name!r}, ") and ("state=" in shown) == bool(op.dtypes)
     assert ("numpy=" in shown) == (op.combine is not None)
@@ -115,7 +115,7 @@ def test_operators_pickle_and_print_themselves(op, monkeypatch):
 
 
 def test_an_operator_on_spawned_workers():
-    """What a spawned worker does with an operator: unpickle it in a new process."""
+    """A spawned worker unpickles an operator in a new process."""
     op = cuscan.Operator("plus", "earlier + later", 0, numpy=np.add)
     code = "import pickle, sys, cuscan, numpy; print(cuscan.scan(numpy.ones(3), pickle.load(sys.stdin.buffer))[-1])"
     done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(op), capture_output=True, check=True)
@@ -165,7 +165,7 @@ def test_check_shows_its_counterexample():
     last = cuscan.Operator("last", "later", 7, numpy=lambda earlier, later: later + 0 * earlier)
     with pytest.raises(ScanValueError, match=r"op='last' has no identity in 7: 3 \. 7 = 7"):
         last.check(np.array([3]))
-    op.check(np.array([0.0]))  # nothing to see in such a sample
+    op.check(np.array([0.0]))  # such a sample shows no error
     loose = cuscan.Operator("decay", "earlier", 0, numpy=WRONG["decay"][0])
     loose.check(np.array([1.0, 2.0]), tolerance=0.01)
 

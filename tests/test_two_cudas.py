@@ -17,7 +17,7 @@ import pytest
 
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 
-# What torch for CUDA 13 does first, and what a scan does: to be run in any order.
+# The first step of torch for CUDA 13, and a compilation for a scan; they run in any order.
 LOAD_13 = """
 import ctypes
 other = ctypes.CDLL({library!r}, mode=ctypes.RTLD_GLOBAL)
@@ -34,7 +34,7 @@ print(module.nvrtc.getVersion()[0], module.kernel_path(CONFIG, 90))
 
 
 def library_of_cuda_13() -> str:
-    """The path of CUDA 13's NVRTC, which torch for CUDA 13 brings."""
+    """The path of CUDA 13's NVRTC, which torch for CUDA 13 installs."""
     try:
         files = importlib.metadata.files("nvidia-cuda-nvrtc") or []
     except importlib.metadata.PackageNotFoundError:
@@ -45,7 +45,7 @@ def library_of_cuda_13() -> str:
     return str(found[0].locate())
 
 
-ORDERS = ("CUDA 12", "CUDA 13")  # which comes first
+ORDERS = ("CUDA 12", "CUDA 13")  # the one that comes first
 
 
 @pytest.mark.parametrize("first", ORDERS)
@@ -54,7 +54,7 @@ def test_both_compile_in_one_process(first: str, tmp_path: Path) -> None:
 
 
 def in_one_process(first: str, tmp_path: Path) -> str:
-    """The major version of the NVRTC that compiled a kernel, and where the kernel is kept."""
+    """The major version of the NVRTC that compiled a kernel, and the kernel's path."""
     if module.nvrtc.getVersion()[0] != 12:
         pytest.skip("CuPy is not of CUDA 12")
     torch = "import torch" if importlib.util.find_spec("torch") else ""
@@ -68,7 +68,7 @@ def in_one_process(first: str, tmp_path: Path) -> str:
 
 
 def test_files_are_kept_by_the_compiler_that_made_them(tmp_path: Path) -> None:
-    """What one process compiles by CUDA 12, another does not load as if it were by CUDA 13."""
+    """If a process compiles a kernel with CUDA 12, another process does not load it as one of CUDA 13."""
     shown = {order: in_one_process(order, tmp_path).split() for order in ORDERS}
     versions, paths = zip(*shown.values(), strict=True)
     assert len(set(paths)) == len(set(versions))

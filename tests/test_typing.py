@@ -21,7 +21,7 @@ AS_INSTALLED = {"mypy": ["--config-file=", "--no-warn-unused-ignores"], "pyright
 
 
 def mistakes_of(path: Path) -> set[int]:
-    """The lines of a file that say that they are wrong."""
+    """The lines of a file that end with the comment "wrong"."""
     return {number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith("# wrong")}
 
 
@@ -31,7 +31,7 @@ def lines_with_errors(checker: str, path: Path, *options: str) -> set[int]:
     command = [sys.executable, "-m", *CHECKERS[checker], *options, str(path)]
     environment = os.environ | {"MYPYPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr  # errors were found, and no other failure
+    assert done.returncode == 1, done.stdout + done.stderr  # it found errors, and did not fail otherwise
     return {int(number) for number in re.findall(rf"{re.escape(path.name)}:(\d+):.*\berror", done.stdout)}
 
 

@@ -26,7 +26,7 @@ from cuscan import ScanError, ScanTypeError, ScanValueError
 
 
 def elements_of(arrays):
-    """An array of lists of one tuple each, so that `+` strings elements together."""
+    """An array of lists of one tuple each, so that `+` joins elements."""
     arrays = np.broadcast_arrays(*arrays)
     out = np.empty(arrays[0].shape, object)
     for place in np.ndindex(out.shape):
@@ -35,7 +35,7 @@ def elements_of(arrays):
 
 
 def expected_of(example, arrays, *, initial=None, **call):
-    """The fields of the scan, from the meaning of each result's own list of elements."""
+    """The fields of the scan: each result is the meaning of its own list of elements."""
     first = None if initial is None else [initial if isinstance(initial, tuple) else (initial,)]
     lists = scan(elements_of(arrays), lambda earlier, later: earlier + later, [], initial=first, **call)
     fields = [np.empty(lists.shape, dtype) for dtype in example.dtypes]
@@ -364,7 +364,7 @@ def test_other_arguments_of_the_constructor():
 def test_operators_are_values():
     one, same = AFFINE.operator(), AFFINE.operator(state=dict(AFFINE.state))
     assert one == same and hash(one) == hash(same) and len({one, same}) == 1
-    turned = dict(reversed(AFFINE.state.items()))  # the order of the fields is that of the arrays
+    turned = dict(reversed(AFFINE.state.items()))  # the arrays come in the order of the fields
     changes = [{"name": "g"}, {"combine": "earlier"}, {"identity": (1, 1)}, {"state": turned}]
     changes += [{"numpy": None}, {"numpy": functools.partial(AFFINE.numpy)}]
     assert all(AFFINE.operator(**change) != one for change in changes)
@@ -421,7 +421,7 @@ def test_other_wrong_calls():
 
 
 def test_out_of_four_arrays():
-    """They may lie between each other, element by element; two that share one are refused, whichever they are."""
+    """Elements of the arrays may alternate in memory; any two arrays that share an element are refused."""
     rng = np.random.default_rng(0)
     x = tuple(MATRIX_PRODUCT.draw(rng, (5,)))
     product = MATRIX_PRODUCT.operator()

@@ -23,13 +23,13 @@ from cuscan.words import Call, command_of
 
 
 def but_in_full(names, *slow):
-    """Parameters, of which some are for `--full` alone: they take seconds."""
+    """Parameters; only `--full` runs slow ones, which take seconds."""
     return [pytest.param(name, marks=pytest.mark.full) if name in slow else name for name in names]
 
 
 @pytest.mark.parametrize("kind", but_in_full(new_shapes.KINDS, "(B, T, D) axis 1"))
 def test_the_kernels_of_shapes_are_those_of_all_their_views(kind):
-    """The views of the benchmark lie anywhere: gaps between rows, any alignment."""
+    """The views of the benchmark have gaps between rows and any alignment."""
     cases = list(islice(new_shapes.draw(kind), 20))
     found = kernels(Call(), H200, [(case.shape, case.axis) for case in cases])
     assert [case for case in cases if plan_of(case, H200).config not in found] == []
@@ -80,7 +80,7 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
 
 
 def any_view(draw, dtype=np.float32, most=3):
-    """An array of some axes in any order, with gaps behind any of them, that begins anywhere; axes have any steps."""
+    """An array with random axes, order of axes, gaps, steps and alignment."""
     shape = [int(2 ** draw.uniform(0, 18 / most)) for _ in range(draw.randint(1, most))]
     order = draw.sample(range(len(shape)), len(shape))
     steps = [draw.choice((1, 1, 1, 1, -1, 2)) for _ in order]
@@ -93,7 +93,7 @@ def any_view(draw, dtype=np.float32, most=3):
 
 
 def warmed(made):
-    """The kernels of the command that a call's error names."""
+    """The kernels of the command that the error of a call names."""
     words = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuscan, "warm", lambda **given: words.update(given))
@@ -192,7 +192,7 @@ def test_a_plan_in_words():
 
 
 def explained(*shape, axis):
-    """What a sum of such a shape would do; there is memory for one element only."""
+    """The explanation of a sum of this shape; there is memory for only one element."""
     x = np.ones(1, np.float32)
     x = np.lib.stride_tricks.as_strided(x, shape, [4 * int(np.prod(shape[d + 1 :])) for d in range(len(shape))])
     return cuscan.explain(cuscan.cumsum, x, axis=axis, arch=90)
@@ -231,7 +231,7 @@ def test_how_tiles_learn_what_precedes_them(family, shape, axis, carry):
 
 
 def test_few_blocks_leave_memory_idle():
-    """Half of the 132 SMs keep it busy."""
+    """Half of the 132 SMs keep memory busy."""
     for rows, blocks in ((4, 1), (132, 33), (264, 66), (268, 67), (100_000, 25_000)):
         made = explained(rows, 1000, axis=1)
         assert made.plan.grid == blocks
