@@ -173,11 +173,8 @@ private:
         if (lies_together(kArray)) {
             const auto from = in_tile(kArray);
             each_pack([&](int i) {
-                const char* at = from.of(within(i));
-                each_step<kLong>(steps, [&](int s) {
-                    take(s, i, *(const Vector<T, kPack>*)at);
-                    at += from.step;
-                });
+                const char* const at = from.of(within(i));
+                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(at + s * from.step)); });
             });
         } else if (tile.is_staged(kArray)) {
             read_single<T>(in_tile(kArray), take);
@@ -194,7 +191,7 @@ private:
             each_step<kLong>(steps, [&](int s) {
                 Vector<T, kPack> pack;
                 CUSCAN_UNROLL
-                for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)at[j], at[j] += from.step;
+                for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(at[j] + s * from.step);
                 take(s, i, pack);
             });
         });
@@ -306,8 +303,8 @@ private:
             const auto& steps = output.at(k).step;
             if (lies_together(kArray)) {
                 const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
-                char* at = output.at(k).first + begin * pitch;
-                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)at = steps[s], at += pitch; });
+                char* const at = output.at(k).first + begin * pitch;
+                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * pitch) = steps[s]; });
             } else if (tile.is_staged(kArray)) {
                 store_single<T>(in_tile(kArray), slot, begin, count, steps);
             } else {
@@ -320,8 +317,8 @@ private:
                                     const Vector<T, kPack> (&steps)[kSteps]) const {
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) {
-            char* at = to.of(within(slot + j)) + begin * to.step;
-            each_step<kSteps>(count, [&](int s) { *(T*)at = steps[s].item[j], at += to.step; });
+            char* const at = to.of(within(slot + j)) + begin * to.step;
+            each_step<kSteps>(count, [&](int s) { *(T*)(at + s * to.step) = steps[s].item[j]; });
         }
     }
 };

@@ -24,7 +24,7 @@ struct PanelArray {
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
-    CUSCAN_DEVICE bool is_in_bulk() const { return target::kHasBulkCopy && (order & kInBulk) != 0; }
+    CUSCAN_DEVICE bool is_in_bulk() const { return (order & kInBulk) != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -172,6 +172,8 @@ struct PanelTurn {
 template <class Config>
 struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
+    // Whether long segments move in bulk. Not where blocks share panels: that would take more registers than there are.
+    static constexpr bool kBulk = target::kHasBulkCopy && !Config::kGrid;
     using Numbers = Arrays<Config>;
 
     const PanelGeometry<Config>& geometry;
@@ -237,7 +239,8 @@ struct PanelTile {
         if (!is_staged(kArray)) return 0;
         const Pieces& pieces = turn.pieces[kArray];
         const PanelArray& array = geometry.tile[kArray];
-        if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
+        if constexpr (kBulk)
+            if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
         if (pieces.inside) {
             pieces.each<16>(array, shared, send);
@@ -262,12 +265,8 @@ struct PanelTile {
         const Pieces& pieces = turn.pieces[kArray];
         const PanelArray& array = geometry.tile[kArray];
         const int bytes = pieces.bytes;
-        if (array.is_in_bulk()) {
-            pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
-                const int first = int(-reinterpret_cast<uint64>(at) % 16);
-                const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
-                if (last > first) target::store_in_bulk(at + first, there + first, last - first);
-            });
+        if (kBulk && array.is_in_bulk()) {
+            store_in_bulk(pieces);
         } else {
             pieces.each<target::kSector>(array, shared, [&](char* at, char* there, int behind) {
                 if (behind < 0 || behind + 16 > bytes) return;
@@ -281,6 +280,14 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
+    CUSCAN_DEVICE void store_in_bulk(const Pieces& pieces) const {
+        const int bytes = pieces.bytes;
+        pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
+            const int first = int(-reinterpret_cast<uint64>(at) % 16);
+            const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
+            if (last > first) target::store_in_bulk(at + first, there + first, last - first);
+        });
+    }
     CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived) const {
         uint32 sum = 0;
         target::fence_before_copies();

@@ -98,7 +98,7 @@ def tile_words(
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
     `chain` says where carries between tiles live: "kept" by one block, "shared" among blocks, or "" without any.
-    `in_bulk`: whether the GPU has bulk copies.
+    `in_bulk`: whether bulk copies move long segments.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results

@@ -167,7 +167,7 @@ def _panels(
     """Return panels of tiles of the given shape, or of a smaller one if it takes too much shared memory."""
     length, column, batch, share, _, _ = scan
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
-    in_bulk = target.arch >= BULK_ARCH
+    in_bulk = target.arch >= BULK_ARCH and not shares
     while True:
         chain = "shared" if shares else "kept" if length > min(shape.height, COLUMNS.unit) else ""
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain, in_bulk=in_bulk)

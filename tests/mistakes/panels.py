@@ -39,7 +39,7 @@ WAITS = (
         "panels-kept",
         KERNEL,
         "if (is_in) share.read(initial);\n"
-        "        target::wait_for_bulk_stores();\n"
+        "        if constexpr (kBulk) target::wait_for_bulk_stores();\n"
         "        target::sync_block();  // all threads have read this tile and stored the previous one: "
         "the next may load\n",
         "target::sync_block();\n        if (is_in) share.read(initial);\n",
@@ -779,7 +779,7 @@ BULK = (
         Kind.STALE,
         "panels-kept",
         KERNEL,
-        "target::wait_for_bulk_stores();\n        target::sync_block();",
+        "if constexpr (kBulk) target::wait_for_bulk_stores();\n        target::sync_block();",
         "target::sync_block();",
     ),
     Mistake(
@@ -787,8 +787,8 @@ BULK = (
         Kind.WAIT,
         "panels-bulk",
         KERNEL,
-        "target::wait_for_bulk_stores();  // which read shared memory",
-        "",
+        "if constexpr (kBulk) target::wait_for_bulk_stores();  // which",
+        "// which",
     ),
     Mistake("bytes-of-bulk-loads-that-nothing-expects", Kind.WAIT, "panels-bulk", KERNEL, "expect(bytes)", "expect(0)"),
     Mistake(

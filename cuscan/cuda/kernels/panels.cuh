@@ -43,6 +43,7 @@ struct Panels {
     static constexpr int kUnitRows = Share::kLong < 8 ? 1 : 256 / Share::kLong;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows, kLanes = kUnitRows / kMany;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
+    static constexpr bool kBulk = PanelTile<Config>::kBulk;
 
     char* const memory;
     PanelShared<Config>& shared;
@@ -88,7 +89,10 @@ struct Panels {
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
             bytes += tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
         arrived.arrive_loaded();
-        arrived.expect(bytes);  // and arrives for the elements that this thread has stored itself
+        if constexpr (kBulk)
+            arrived.expect(bytes);  // and arrives for the elements that this thread has stored itself
+        else
+            arrived.arrive();
     }
 
     // The total of a thread's steps, for the threads above and below it.
@@ -232,7 +236,7 @@ struct Panels {
             }
             now = next;
         }
-        target::wait_for_bulk_stores();  // which read shared memory
+        if constexpr (kBulk) target::wait_for_bulk_stores();  // which read shared memory
     }
     // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
@@ -240,7 +244,7 @@ struct Panels {
         Share share(tile, here, row, column, apart);
         shared.arrived.wait(k);
         if (is_in) share.read(initial);
-        target::wait_for_bulk_stores();
+        if constexpr (kBulk) target::wait_for_bulk_stores();
         target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
         if (next.turn.exists) load(next);
         if (exchanges()) {
@@ -256,7 +260,7 @@ struct Panels {
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack)
             if (is_in) finish(share, here.turn, here.place, i);
-        target::fence_before_copies();
+        if constexpr (kBulk) target::fence_before_copies();
         sync_workers();  // all results are written
         for_each_result<Config>([&](auto k, auto operand) {
             if constexpr (Element::kStores)
