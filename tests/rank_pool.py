@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+
+# Ranks find these functions here by name.
 from dtensor_ranks import compiled_dtensors, dtensors, dtensors_of_all_arguments, what_dtensors_refuse  # noqa: F401
 from operator_examples import AFFINE
 from sharding import agree, draw_sample

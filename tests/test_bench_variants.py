@@ -28,6 +28,14 @@ def test_a_variant_holds_meanwhile():
     assert plan_of(WIDE, H200) == plan
 
 
+def test_what_was_planned_is_forgotten():
+    """A thread's share of a tile is kept by its arguments, and `WIDE_STATE` is none of them."""
+    plan = plan_of(WIDE, H200)
+    with variants.applied("panels.WIDE_STATE=0"):
+        assert plan_of(WIDE, H200) != plan
+    assert plan_of(WIDE, H200) == plan
+
+
 def test_it_is_taken_back_after_an_error():
     large = panels.LARGE
     with pytest.raises(NameError), variants.applied(f"{LARGE}; panels.IDLE=unknown"):

@@ -89,16 +89,18 @@ def _torch_expression(case: Case) -> Callable[..., Any]:
     return expression
 
 
+def two_steps(earlier: Any, later: Any) -> Any:
+    """Combine two steps (a, b) of a recurrence to one."""
+    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+
 def _torch_recurrence(case: Case) -> Callable[..., Any]:
     """Return `associative_scan`, which torch supports only under its compiler."""
     refuse_beyond(case, "torch")
     from torch._higher_order_ops.associative_scan import associative_scan
 
-    def combine(earlier: Any, later: Any) -> Any:
-        return later[0] * earlier[0], later[0] * earlier[1] + later[1]
-
     def expression(a: Any, b: Any) -> Any:
-        return associative_scan(combine, (a, b), case.axis % len(case.shape))[1]
+        return associative_scan(two_steps, (a, b), case.axis % len(case.shape))[1]
 
     return expression
 

@@ -14,6 +14,7 @@ from cuscan.bench.check import WrongResultError
 from cuscan.bench.latency import queue_times
 from cuscan.bench.machine import Machine, Run
 from cuscan.bench.peer_times import PEER_SECONDS, one_line
+from cuscan.bench.torch_peer import two_steps
 
 Record = dict[str, Any]
 Tensor = Any
@@ -198,13 +199,9 @@ def _associative() -> Recurrence:
     scan = module.associative_scan
 
     def recurrence(a: Tensor, b: Tensor) -> Tensor:
-        return scan(_after, (a, b), 1, **({} if a.is_cuda else {"combine_mode": "generic"}))[1]
+        return scan(two_steps, (a, b), 1, **({} if a.is_cuda else {"combine_mode": "generic"}))[1]
 
     return recurrence
-
-
-def _after(earlier: tuple[Tensor, Tensor], later: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
 
 def _accelerated() -> Recurrence:
