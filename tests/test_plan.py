@@ -765,6 +765,15 @@ def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
     assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "panels"
 
 
+def test_strips_begin_where_vectors_of_every_array_begin():
+    converted = [("bool", "int64"), ("int8", "int64"), ("int16", "int64"), ("int8", "complex128"), ("int32", "float64")]
+    for (dtype, result), rows in itertools.product(converted, (2**12, 2**17)):
+        plans = [planned(view((rows, columns), dtype), axis=0, dtype=result) for columns in range(8, 300, 8)]
+        strips = [each for each in plans if each.config.family == "strips" and constants(each, "Flat") == (0,)]
+        widths = [constants(each, "Columns")[0] for each in strips]
+        assert widths and all(width * DTYPES[dtype].itemsize % 16 == 0 for width in widths)
+
+
 @pytest.mark.parametrize("columns, width", [(28, 32), (32, 64), (64, 64)])
 def test_a_strip_is_at_most_twice_as_wide_as_the_columns(columns, width):
     x = view((4096, 1024, columns), strides=(1024 * (columns + 8), columns + 8, 1))

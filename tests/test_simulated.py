@@ -531,6 +531,7 @@ def real_tuning() -> list[Case]:
         Case("real-whole-rows-65-complex64", (700, 65), "complex64", call={"axis": 0}, **real),
         Case("real-strips-8-complex128", (700, 8), "complex128", call={"axis": 0}, **real),
         Case("real-strips-16-uint8-to-int64", (1030, 16), "uint8", call={"axis": 0}, **real),
+        Case("real-strips-40-int16-to-int64", (1030, 40), "int16", call={"axis": 0}, **real),
     ]
 
 

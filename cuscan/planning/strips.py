@@ -87,8 +87,10 @@ def _wide(
         count = rows_of * -(-column.size // columns)
         own = not idles(count, slots)
         if not own:  # strips alike, for as many blocks each
-            columns = _alike(column.size, columns, max(sizes))
+            columns = _alike(column.size, columns, min(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
+            continue
+        if columns * min(sizes) % VECTOR_BYTES:
             continue
         made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, own=own)
         if made:
@@ -223,9 +225,9 @@ def _looks(most: int, words: int, warps: int) -> int:
     return most if warps <= LOOKING_WARPS else most // 2
 
 
-def _alike(columns: int, most: int, widest: int) -> int:
-    """The columns of strips that are as few as with `most`, and even: whole vectors for each lane of a scan warp."""
-    step = VECTOR_BYTES // widest * -(-most // LANES)
+def _alike(columns: int, most: int, narrowest: int) -> int:
+    """The columns of strips that are as few as with `most`, and even: whole vectors of all arrays for each scan warp."""
+    step = VECTOR_BYTES // narrowest * -(-most // LANES)
     return -(-columns // -(-columns // most) // step) * step
 
 
