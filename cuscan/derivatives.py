@@ -8,7 +8,8 @@ Tangents pass through it forward (`pushforward`). Cotangents pass through its tr
 recurrence in the other direction with each decay shifted one position earlier. Each operator defines its decay and
 weights (`Step`); axes, directions, exclusive scans and segments are the same for all. Nothing is divided, so zeros and
 infinities need no special cases. Both functions use only differentiable functions of the framework and differentiable
-scans, so they have derivatives themselves. They need the arguments of the call, but never its results.
+scans, so they have derivatives themselves. The states that they multiply by are those of the result where it has them
+(`reads_result`); otherwise they scan again.
 """
 
 from __future__ import annotations
@@ -24,17 +25,39 @@ from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request.call import CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.steps import check_differentiable, make_step
 
-__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward"]
+__all__ = ["Call", "Namespace", "check_differentiable", "kept", "pullback", "pushforward", "reads_result"]
 
 Array = Any
 Maybe = Array | None
 
 
-def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
-    """Return which arrays of a call its pullback reads. `needs`: which arrays need a cotangent."""
+def reads_result(call: Call, needs: Sequence[bool], dtype: DType) -> bool:
+    """Return whether derivatives read the first result of a call in place of scanning again.
+
+    `needs`: which arrays have tangents, or need cotangents; `dtype`: that of the result.
+    """
+    flags, op = call.flags, find_operator(call.flags.op)
+    if flags.only_carry:
+        return False
+    if any(role in SEGMENTS for role in call.roles) and (flags.include_initial or not flags.exclusive):
+        return False  # the state before the first element of a segment is not the result before it
+    if op is LINEAR_RECURRENCE:
+        return needs[0]
+    # Other derivatives compute with more bits than results of 16 bits have.
+    return op.name in ("mul", "logaddexp") and dtype.accumulator == dtype.name
+
+
+def kept(call: Call, needs: Sequence[bool], *, with_result: bool = False) -> tuple[bool, ...]:
+    """Return which arrays of a call its pullback reads.
+
+    `needs`: which arrays need a cotangent; `with_result`: whether the pullback has the result that `reads_result` asks
+    for.
+    """
     op = find_operator(call.flags.op)
     if op is LINEAR_RECURRENCE:
-        read = {"a", "carry[0]", *SEGMENTS} | ({"b", "initial", "carry[1]"} if needs[0] else set())
+        read = {"a", "carry[0]", *SEGMENTS} | ({"initial", "carry[1]"} if needs[0] else set())
+        if needs[0] and not with_result:
+            read.add("b")
     elif op.name == "add":
         read = {"mask", *SEGMENTS} | ({"x"} if call.flags.skipna else set())
     else:
@@ -45,16 +68,22 @@ def kept(call: Call, needs: Sequence[bool]) -> tuple[bool, ...]:
 
 
 def pushforward(
-    call: Call, arrays: tuple[Array, ...], tangents: Sequence[Maybe], dtype: DType, xp: Namespace
+    call: Call,
+    arrays: tuple[Array, ...],
+    tangents: Sequence[Maybe],
+    dtype: DType,
+    xp: Namespace,
+    result: Maybe = None,
 ) -> tuple[Maybe, ...]:
     """Return the tangents of the results of a call; None for results without one, such as indices.
 
-    `dtype` is the dtype of the scan's result. The fields of a carry come last, one by one.
+    `dtype` is the dtype of the scan's result; `result` may be that result if `reads_result` says so. The fields of a
+    carry come last, one by one.
     """
-    scan = LinearisedScan(call, arrays, dtype, xp)
+    scan = LinearisedScan(call, arrays, dtype, xp, result)
     step = make_step(scan, [tangent is not None for tangent in tangents])
     terms = [
-        tangent if weight is None else tangent * weight
+        scan.times(tangent, weight)
         for tangent, weight in zip(tangents, step.weights, strict=False)
         if tangent is not None
     ]
@@ -88,12 +117,14 @@ def pullback(
     dtype: DType,
     xp: Namespace,
     linearise: type[LinearisedScan] = LinearisedScan,
+    result: Maybe = None,
 ) -> tuple[Maybe, ...]:
     """Return the cotangents of the arrays of a call, or None for arrays that do not need one.
 
-    `dtype` is the dtype of the scan's result. Arrays that `kept` excludes may be stand-ins with a shape and a dtype.
+    `dtype` is the dtype of the scan's result; `result` may be that result if `reads_result` says so. Arrays that `kept`
+    excludes may be stand-ins with a shape and a dtype.
     """
-    scan = linearise(call, arrays, dtype, xp)
+    scan = linearise(call, arrays, dtype, xp, result)
     given = split(scan, cotangents)
     found: list[Maybe] = [None] * len(arrays)
     if given.first is not None:
@@ -108,7 +139,7 @@ def pullback(
     moved = _pull_elements(scan, step._replace(decay=decay), given)
     for i, weight in enumerate(step.weights):
         if needs[i]:
-            gradient = moved if weight is None else moved * scan.conj(weight)
+            gradient = scan.times(moved, scan.conj(weight))
             if step.chosen is not None:
                 gradient = xp.where(step.chosen, gradient, 0)
             found[i] = added(found[i], _as_of(xp, arrays[i], gradient))

@@ -55,6 +55,34 @@ class Namespace(Protocol):
     def positions(self, x: Array, axis: int) -> Array:
         """Return 0, 1, ... along a negative axis of x, in a shape that broadcasts to that of x."""
 
+    def times_shifted(self, x: Array, states: Array, first: Array | complex, reverse: bool, axis: int) -> Array:
+        """Return x times the states before its elements, as `joined` returns them."""
+
+
+class Shifted(NamedTuple):
+    """The states before the elements along an axis, as a view of the states after them.
+
+    Attributes:
+        states: those after each element.
+        first: that before the first element: a number, or an array that broadcasts to one element along the axis.
+        reverse: whether the scan runs backward.
+    """
+
+    states: Array
+    first: Array | complex
+    reverse: bool
+
+
+def joined(states: Array, first: Array | complex, reverse: bool, axis: int, xp: Namespace) -> Array:
+    """Return the states before the elements along a negative axis (see `Shifted`) as one array."""
+    behind = (slice(None),) * (-axis - 1)
+    one, others = (slice(-1, None), slice(1, None)) if reverse else (slice(0, 1), slice(None, -1))
+    place = states[(..., one, *behind)]
+    number = isinstance(first, numbers.Number)
+    first = xp.full_like(place, first) if number else xp.broadcast_to(first, tuple(place.shape))
+    states = states[(..., others, *behind)]
+    return xp.concat((states, first) if reverse else (first, states), axis)
+
 
 class Step(NamedTuple):
     """One step of the linear recurrence that is the derivative of a scan.
@@ -68,19 +96,24 @@ class Step(NamedTuple):
     """
 
     decay: Array | None
-    weights: tuple[Array | None, ...]
+    weights: tuple[Array | Shifted | None, ...]
     chosen: Array | None = None
     segments: tuple[str, Array] | None = None
     key: Array | None = None
 
 
 class LinearisedScan:
-    """A call with its arrays, and the scans that its derivative needs."""
+    """A call with its arrays, and the scans that its derivative needs.
+
+    `result` is the result of the call if `derivatives.reads_result` says so, otherwise None.
+    """
 
     is_whole = True  # whether the arrays hold all elements along the axis
 
-    def __init__(self, call: Call, arrays: tuple[Array, ...], dtype: DType, xp: Namespace) -> None:
-        self.call, self.dtype, self.xp = call, dtype, xp
+    def __init__(
+        self, call: Call, arrays: tuple[Array, ...], dtype: DType, xp: Namespace, result: Array | None = None
+    ) -> None:
+        self.call, self.dtype, self.xp, self.result = call, dtype, xp, result
         self.op = find_operator(call.flags.op)
         self.given = dict(zip(call.roles, arrays, strict=True))
         self.values = tuple(array for role, array in self.given.items() if role not in BESIDE)
@@ -163,6 +196,39 @@ class LinearisedScan:
         """Return a carry by its roles."""
         fields = fields if key is None else (*fields, key)
         return dict(zip(CARRY[:1] if len(fields) == 1 else CARRY[1:], fields, strict=False))
+
+    # ---- the states before and after each element
+
+    def before(self, dtype: DType | None = None) -> Array | Shifted:
+        """Return the state before each element; `dtype` is that of a scan, if there must be one."""
+        if self.result is None:
+            return self.again(exclusive=True, dtype=dtype)[0]
+        if self.flags.exclusive:
+            return self.result
+        if self.flags.include_initial:
+            return self.cut(self.result, None, -1)
+        return Shifted(self.result, self._start(), self.flags.reverse)
+
+    def through(self) -> Array:
+        """Return the state after each element."""
+        if self.result is None or self.flags.exclusive:
+            return self.again()[0]
+        return self.cut(self.result, 1, None) if self.flags.include_initial else self.result
+
+    def _start(self) -> Array | complex:
+        """Return the state before the first element, as `Shifted.first` is."""
+        state = self.carry[-1] if self.carry else self.given.get("initial", self.call.initial)
+        if state is None:
+            state = 0 if self.op is LINEAR_RECURRENCE else self.op.identity(self.dtype)[0]
+        if isinstance(state, numbers.Number):
+            return state
+        return state if len(state.shape) < -self.axis - 1 else self.xp.expand_dims(state, self.axis)
+
+    def times(self, x: Array, weight: Array | Shifted | None) -> Array:
+        """Return x times the weights of the elements."""
+        if isinstance(weight, Shifted):
+            return self.xp.times_shifted(x, *weight, self.axis)
+        return x if weight is None else x * weight
 
     # ---- the elements
 
@@ -258,4 +324,9 @@ class LinearisedScan:
         return self.xp.where(starts, 0, x)
 
     def conj(self, x: Array) -> Array:
+        """Return the conjugates that cotangents are multiplied by; see `Namespace.conj`."""
+        if x is None:
+            return None
+        if isinstance(x, Shifted):
+            return x._replace(states=self.conj(x.states), first=self.conj(x.first))
         return x.conjugate() if isinstance(x, numbers.Complex) else self.xp.conj(x)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cuscan.dtypes import DTYPES
 from cuscan.errors import ScanTypeError
-from cuscan.linearised import Array, LinearisedScan, Step
+from cuscan.linearised import Array, LinearisedScan, Shifted, Step
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.request.call import find_operator
 
@@ -34,13 +34,15 @@ def _sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
 
 
 def _product(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    return Step(scan.elements, scan.again(exclusive=True), scan.chosen, scan.segments, scan.key)
+    return Step(scan.elements, (scan.before(),), scan.chosen, scan.segments, scan.key)
 
 
 def _log_sum(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
     """Use exponentials of differences from the result: they are at most 1, and 0 for elements that are -inf."""
     xp = scan.xp
-    (before,), (through,) = scan.again(exclusive=True), scan.again(exclusive=False)
+    before, through = scan.before(), scan.through()
+    if isinstance(before, Shifted):  # joining them takes longer than another scan
+        (before,) = scan.again(exclusive=True)
     x = xp.cast(scan.elements, scan.number)
 
     def share(part: Array) -> Array:
@@ -70,7 +72,7 @@ def _extremum(scan: LinearisedScan) -> Step:
 
 
 def _recurrence(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    before = scan.again(exclusive=True, dtype=scan.dtype)[0] if needs[0] else None
+    before = scan.before(scan.dtype) if needs[0] else None
     return Step(scan.given["a"], (before, None), None, scan.segments, scan.key)
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from cuscan import backends
 from cuscan.autograd.tape import Recorder
-from cuscan.derivatives import Call, kept, pullback, pushforward
+from cuscan.derivatives import Call, kept, pullback, pushforward, reads_result
 from cuscan.dtypes import DTYPES, DType
 from cuscan.interop import adopt
+from cuscan.linearised import joined
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.request.call import Operands, make_flags
 
@@ -46,6 +47,10 @@ class Numpy:
     def positions(x: Array, axis: int) -> Array:
         return np.arange(x.shape[axis]).reshape(-1, *(1,) * (-axis - 1))
 
+    @staticmethod
+    def times_shifted(x: Array, states: Array, first: Array | complex, reverse: bool, axis: int) -> Array:
+        return x * joined(states, first, reverse, axis, Numpy)
+
 
 def calls() -> list[Any]:
     rng = np.random.default_rng(0)
@@ -62,7 +67,9 @@ def calls() -> list[Any]:
     ]
     listed.append((Call(make_flags("mul", 0, True), ("x", "keys")), (np.array([1, 1, 2]),)))
     listed.append((Call(make_flags(LINEAR_RECURRENCE, 1, True), ("a", "b", "reset")), (reset,)))
-    listed.append((Call(make_flags(LINEAR_RECURRENCE, -1, False, return_last=True), ("a", "b", "initial")), ()))
+    for more in ({"return_last": True}, {"reverse": True}, {"exclusive": True}, {"include_initial": True}):
+        flags = make_flags(LINEAR_RECURRENCE, -1, **{"reverse": False, **more})
+        listed.append((Call(flags, ("a", "b", "initial")), ()))
     return [pytest.param(*each, id=f"{each[0].flags.op}-{i}") for i, each in enumerate(listed)]
 
 
@@ -95,6 +102,16 @@ def test_pushforward_and_pullback(call: Call, beside: tuple[Array, ...]) -> None
     backward = sum((g * t).sum() for g, t in zip(pulled, tangents, strict=True) if t is not None)
     np.testing.assert_allclose(forward, backward, rtol=1e-10)
     assert all((gradient is None) == (not need) for gradient, need in zip(pulled, needs, strict=True))
+
+    if reads_result(call, needs, DTYPES["float64"]):  # the same derivatives, without another scan
+        fewer = kept(call, needs, with_result=True)
+        known = tuple(a if keep else Like(a) for a, keep in zip(arrays, fewer, strict=True))
+        same = pullback(call, known, cotangents, needs, DTYPES["float64"], Numpy, result=results[0])
+        for one, other in zip(same, pulled, strict=True):
+            assert one is other is None or np.allclose(one, other, rtol=1e-12)
+        same = pushforward(call, arrays, tangents, DTYPES["float64"], Numpy, results[0])
+        for one, other in zip(same, pushed, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
 
     recorder = Recorder(Numpy)
     inputs = [*(a for a, keep in zip(arrays, kept(call, needs), strict=True) if keep), *cotangents]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import weakref
 from collections.abc import Callable
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 
 import cuscan
-from cuscan import ScanTypeError
+from cuscan import ScanTypeError, backends
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from large_arrays import results_are_read  # noqa: E402, F401  pytest applies it to this module
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 
 from cuscan.autograd import torch_recording  # noqa: E402
+from cuscan.autograd.torch import TorchNamespace  # noqa: E402
+from cuscan.linearised import joined  # noqa: E402
 
 SHAPE = (2, 4)
 FLOAT_OPS = ["add", "mul", "max", "min", "logaddexp"]
@@ -112,6 +116,17 @@ def test_complex_recurrences() -> None:
     check(cuscan.linear_recurrence, *draw(3, (4, 1), (4, 3), dtype=torch.complex128))
     check(functools.partial(cuscan.linear_recurrence, 0.5 + 0.5j), *draw(3, (4, 3), dtype=torch.complex128))
     check(functools.partial(cuscan.linear_recurrence, dtype=torch.complex128), *draw(4, SHAPE, SHAPE))
+    a, b, initial = draw(5, SHAPE, SHAPE, (2,), dtype=torch.complex128)
+    check(lambda a, b, initial: cuscan.linear_recurrence(a, b, initial=initial), a, b, initial)
+    check(functools.partial(cuscan.cumprod, initial=0.5 - 1j), a)
+
+
+def test_initial_states_that_broadcast() -> None:
+    for axis, shape in itertools.product((0, 1, 2), ((), (2,), (3, 1))):
+        check(
+            lambda a, b, initial, axis=axis: cuscan.linear_recurrence(a, b, axis=axis, initial=initial),
+            *draw(axis, (3, 3, 2) if axis < 2 else (3, 2, 2), (3, 3, 2) if axis < 2 else (3, 2, 2), shape),
+        )
 
 
 RECURRENCES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -317,12 +332,25 @@ def test_what_is_saved() -> None:
     assert saves(lambda: cuscan.cumsum(x, exclusive=True, reverse=True, include_initial=True, initial=2))
     assert saves(lambda: cuscan.cumsum(x, mask=mask, keys=keys), mask, keys)
     assert saves(lambda: cuscan.nancumsum(x), x)
-    for op in ("mul", "max", "min", "logaddexp", PROBABLE):
+    for op in ("max", "min", PROBABLE):
         assert saves(functools.partial(cuscan.scan, x, op), x)
     assert saves(lambda: cuscan.cummax(x, return_indices=True), x)
-    assert saves(lambda: cuscan.linear_recurrence(a, x, initial=initial), a, x, initial)
     assert saves(lambda: cuscan.linear_recurrence(a.detach(), x, initial=initial), a)
     assert saves(lambda: cuscan.linear_recurrence(0.5, x))
+    assert saves(lambda: cuscan.linear_recurrence(a, x, initial=initial, keys=keys), a, x, initial, keys)
+    half = x.detach().half().requires_grad_()
+    assert saves(lambda: cuscan.cumprod(half), half)  # its result has too few bits
+    assert saves(lambda: cuscan.cumprod(x, dtype=torch.int64), x)  # no derivative
+
+
+def test_results_are_saved_in_place_of_another_scan() -> None:
+    a, x, initial = (torch.ones(shape, requires_grad=True) for shape in ((2, 3), (2, 3), (2,)))
+    for op in ("mul", "logaddexp"):
+        results = []
+        saved = saved_by(lambda op=op, results=results: results.append(cuscan.scan(x, op)) or results[0])
+        assert sorted(saved) == sorted([x.data_ptr(), results[0].data_ptr()])
+    saved = saved_by(lambda: results.append(cuscan.linear_recurrence(a, x, initial=initial)) or results[-1])
+    assert sorted(saved) == sorted([a.data_ptr(), initial.data_ptr(), results[-1].data_ptr()])
 
 
 def test_nothing_else_stays_alive() -> None:
@@ -334,16 +362,83 @@ def test_nothing_else_stays_alive() -> None:
     assert watch() is None and y.requires_grad
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("first", [2, torch.tensor(3.0), torch.tensor([1.0, 2, 3])])
+@pytest.mark.parametrize("axis", [-1, -2, -3])
+def test_products_with_shifted_states(axis: int, first: Any, reverse: bool) -> None:
+    shape = (3, 3, 3)
+    x, states = torch.rand(shape), torch.rand(shape)
+    first = first if isinstance(first, int) or not first.ndim else first.unsqueeze(axis) if axis > -3 else first
+    expected = x * joined(states, first, reverse, axis, TorchNamespace)
+    with torch.no_grad():
+        for order in itertools.permutations(range(3)):
+            back = [order.index(i) for i in range(3)]
+            one, other = (each.permute(order).contiguous().permute(back) for each in (x, states))
+            for pair in ((one, states), (x, other), (one, other)):
+                product = TorchNamespace.times_shifted(*pair, first, reverse, axis)
+                assert torch.equal(product, expected)
+
+
+def test_batches_of_cotangents_of_shifted_states() -> None:
+    a, b = draw(6, SHAPE, SHAPE)
+    for y in (cuscan.cumprod(a), cuscan.linear_recurrence(a, b)):
+
+        def pulled(g: Any, y: Any = y) -> Any:
+            return torch.autograd.grad(y, a, g, retain_graph=True)[0]
+
+        rows = torch.eye(y.numel(), dtype=y.dtype).reshape(-1, *y.shape)
+        torch.testing.assert_close(torch.func.vmap(pulled)(rows), torch.stack([pulled(row) for row in rows]))
+
+
+def test_transforms_scan_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product with shifted states would copy them."""
+    scans: list[Any] = []
+    run = backends.run
+    monkeypatch.setattr(backends, "run", lambda *call: scans.append(call) or run(*call))
+    torch.func.grad(lambda x: cuscan.cumprod(x).sum())(torch.ones(3))
+    assert len(scans) == 3
+
+
+def test_small_arrays_scan_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_recording, "RESULT_BYTES", 4 * 6)
+    scans: list[Any] = []
+    run = backends.run
+    monkeypatch.setattr(backends, "run", lambda *call: scans.append(call) or run(*call))
+    for n, count in ((5, 2), (6, 1)):
+        y = cuscan.cumprod(torch.ones(n, requires_grad=True))
+        scans.clear()
+        y.sum().backward()
+        assert len(scans) == count
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_results_that_derivatives_read_stay_as_they_are(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_recording, "RESULT_BYTES", 0 if large else 1 << 20)
+    a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+    for y in (cuscan.cumprod(a), cuscan.logcumsumexp(a), cuscan.linear_recurrence(a, b)):
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    for y in (cuscan.cumsum(a), cuscan.cummax(a), cuscan.linear_recurrence(0.5, b)):
+        y.mul_(2).sum().backward()
+
+
 @pytest.mark.parametrize(
     "scans, function",
     [
         (1, cuscan.cumsum),
         (1, lambda x: cuscan.cumsum(x, exclusive=True, include_initial=True, keys=torch.ones(3))),
-        (2, cuscan.cumprod),
+        (1, cuscan.cumprod),
+        (1, lambda x: cuscan.cumprod(x, exclusive=True, reverse=True, keys=torch.ones(3))),
+        (1, lambda x: cuscan.cumprod(x, include_initial=True)),
+        (2, lambda x: cuscan.cumprod(x, keys=torch.ones(3))),
+        (2, lambda x: cuscan.cumprod(x.half()).float()),
         (2, cuscan.cummax),
-        (3, cuscan.logcumsumexp),
+        (2, cuscan.logcumsumexp),
+        (1, lambda x: cuscan.logcumsumexp(x, include_initial=True)),
         (1, lambda x: cuscan.linear_recurrence(0.5, x, initial=x[..., 0], return_last=True)[1]),
-        (2, lambda x: cuscan.linear_recurrence(x, x)),
+        (1, lambda x: cuscan.linear_recurrence(x, x)),
+        (2, lambda x: cuscan.linear_recurrence(x, x, reset=torch.ones(3, dtype=torch.bool))),
     ],
 )
 def test_how_many_scans_a_backward_is(scans: int, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,10 +469,11 @@ COSTS: dict[str, tuple[Callable[[Any], Any], float, int]] = {
     "add, reset": (lambda x: cuscan.cumsum(x, reset=torch.zeros(2, 1, dtype=torch.bool, device=x.device)), 1, 1),
     "recurrence of b": (recurrence_of_b, 1, 0),
     "recurrence with a last state": (lambda b: cuscan.linear_recurrence(0.5, b, return_last=True)[0], 1, 0),
-    "recurrence": (lambda x: cuscan.linear_recurrence(x, x.detach()), 3, 1),
-    "mul": (cuscan.cumprod, 3, 1),
+    # A product in two parts, and the number that one of them takes, which is a tensor on the CPU.
+    "recurrence": (lambda x: cuscan.linear_recurrence(x, x.detach()), 2, 3),
+    "mul": (cuscan.cumprod, 2, 3),
     "max": (cuscan.cummax, 4.25, 3),
-    "logaddexp": (cuscan.logcumsumexp, 5.25, 12),
+    "logaddexp": (cuscan.logcumsumexp, 4.25, 12),
 }
 
 

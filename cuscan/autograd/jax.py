@@ -22,12 +22,13 @@ from cuscan.autograd.batches import batched
 from cuscan.autograd.jax_calls import Start, alike, is_spread, request_of, results_like
 from cuscan.autograd.jax_initial import started
 from cuscan.autograd.jax_lowering import SPREAD, register
-from cuscan.derivatives import Call, pullback, pushforward
+from cuscan.derivatives import Call, pullback, pushforward, reads_result
 from cuscan.dtypes import DTYPES, DType
 from cuscan.errors import ScanTypeError
 from cuscan.interop.jax import canonical
 from cuscan.interop.numpy import numpy_dtype
 from cuscan.kept import Table, keep
+from cuscan.linearised import joined
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 from cuscan.request import ScanRequest
 from cuscan.request.call import Flags, Operands, find_dtype, find_operator, one_or_all
@@ -148,7 +149,8 @@ def _tangents(primals: Sequence[Array], tangents: Sequence[Any], *, call: Call) 
     zeros = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     if not jnp.issubdtype(results[0].dtype, jnp.inexact) or all(t is None for t in known):
         return results, zeros
-    moved = pushforward(call, tuple(primals), known, dtype, _Jax)
+    read = results[0] if reads_result(call, [tangent is not None for tangent in known], dtype) else None
+    moved = pushforward(call, tuple(primals), known, dtype, _Jax, read)
     return results, [zero if tangent is None else tangent for zero, tangent in zip(zeros, moved, strict=True)]
 
 
@@ -223,6 +225,10 @@ class _Jax:
     @staticmethod
     def positions(x: Array, axis: int) -> Array:
         return jnp.arange(x.shape[axis]).reshape(-1, *(1,) * (-axis - 1))
+
+    @staticmethod
+    def times_shifted(x: Array, states: Array, first: Array | complex, reverse: bool, axis: int) -> Array:
+        return x * joined(states, first, reverse, axis, _Jax)
 
     @staticmethod
     def segment_numbers(offsets: Array, length: int) -> Array:

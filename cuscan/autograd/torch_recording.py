@@ -10,7 +10,7 @@ import torch
 
 from cuscan.autograd.tape import Recorder, Tape
 from cuscan.autograd.torch_numbers import to_number
-from cuscan.derivatives import Call, check_differentiable, kept, pullback
+from cuscan.derivatives import Call, check_differentiable, kept, pullback, reads_result
 from cuscan.dtypes import INEXACT, DType
 from cuscan.interop.torch import from_torch, is_followed
 from cuscan.kept import Table, keep
@@ -18,6 +18,8 @@ from cuscan.request.call import BESIDE, find_dtype, find_operator
 
 Array = Any
 Results = tuple[Array, ...]
+
+RESULT_BYTES = 64 << 20  # of an array; derivatives of smaller ones scan again, which costs the host less
 
 
 class _StandIn(NamedTuple):
@@ -34,9 +36,13 @@ class Recording:
         call: one of the calls; others may have another number as `initial`.
         arrays: its tensors, and a view in place of a number.
         needs: which arrays need gradients; by default those that require grad.
+        may_read_result: whether derivatives may read the first result in place of scanning again.
+        scans_again: whether they scan again nevertheless. The result is stored all the same, so that torch refuses
+            derivatives of results that were written in place, whatever their size.
 
     Attributes:
         has_tapes: whether tapes of derivatives are stored for similar calls.
+        saves_result: whether the first result is stored; known from the first results on.
         dtype: the dtype of the scan's result, known from the first results on.
         exact: the indices of results without derivatives.
         count: the number of results; 0 until known.
@@ -44,20 +50,28 @@ class Recording:
     """
 
     has_tapes = False
+    saves_result = False
     dtype: DType
     exact: tuple[int, ...]
     count = 0
     replays: Sequence[Callable[[tuple[Array, ...]], tuple[Array | None, ...] | None]] = ()
 
-    def __init__(self, call: Call, arrays: Sequence[Array], needs: Sequence[bool] | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        arrays: Sequence[Array],
+        needs: Sequence[bool] | None = None,
+        *,
+        may_read_result: bool = True,
+        scans_again: bool = False,
+    ) -> None:
         if needs is None:
             needs = [isinstance(array, torch.Tensor) and array.requires_grad for array in arrays]
         self.call, self.needs = call, tuple(needs)
         self.tensors = [i for i, array in enumerate(arrays) if isinstance(array, torch.Tensor)]
         self.numbers = [i for i in range(len(arrays)) if i not in self.tensors]
-        self.saved = [i for i, is_read in enumerate(kept(call, needs)) if is_read and i in self.tensors]
+        self._may_read_result, self._scans_again = may_read_result, scans_again
         self._stand_ins = [_StandIn(a.shape, a.dtype) if isinstance(a, torch.Tensor) else None for a in arrays]
-        self._reads_initial = any(call.roles[i] not in BESIDE for i in self.saved)
 
     def remember(self, ctx: Any, initial: Any, arrays: tuple[Array, ...], results: Results) -> None:
         """Store what the backward of a call needs."""
@@ -68,7 +82,8 @@ class Recording:
             memory = initial, tuple([to_number(arrays[i]) for i in self.numbers])
         ctx.memory = self, memory  # one attribute, since setting each takes long
         if self.saved:
-            ctx.save_for_backward(*[arrays[i] for i in self.saved])
+            saved = [arrays[i] for i in self.saved]
+            ctx.save_for_backward(*saved, results[0]) if self.saves_result else ctx.save_for_backward(*saved)
         if self.exact:
             ctx.mark_non_differentiable(*[results[i] for i in self.exact])
         ctx.set_materialize_grads(False)
@@ -83,6 +98,11 @@ class Recording:
             self.dtype = from_torch([arrays[i] for i in self.tensors if roles[i] not in BESIDE][-1].dtype)
         if self.is_differentiable and True in self.needs:
             check_differentiable(flags.op)
+        may_read = self._may_read_result and self.is_differentiable
+        self.saves_result = may_read and reads_result(self.call, self.needs, self.dtype)
+        is_kept = kept(self.call, self.needs, with_result=self.saves_result and not self._scans_again)
+        self.saved = [i for i, is_read in enumerate(is_kept) if is_read and i in self.tensors]
+        self._reads_initial = any(roles[i] not in BESIDE for i in self.saved)
         exact = [i for i, result in enumerate(results) if from_torch(result.dtype).kind not in INEXACT]
         if flags.return_carry and "keys" in roles:
             exact.append(len(results) - 1)
@@ -108,11 +128,17 @@ class Recording:
     ) -> tuple[Array | None, ...]:
         """Return the cotangents of the arrays of a call; see `derivatives.pullback`.
 
-        `memory` holds its `initial`, and the numbers that stand in for arrays; `tensors` are the saved ones.
+        `memory` holds its `initial`, and the numbers that stand in for arrays; `tensors` are the saved ones, and the
+        result if that is saved.
         """
         initial, numbers = memory
+        result = None
+        if self.saves_result:
+            *tensors, result = tensors
         arrays = self.fill(self.saved, tensors, numbers)
-        return pullback(self.call._replace(initial=initial), arrays, cotangents, self.needs, self.dtype, xp)
+        call = self.call._replace(initial=initial)
+        known = None if self._scans_again else result
+        return pullback(call, arrays, cotangents, self.needs, self.dtype, xp, result=known)
 
     def replay(
         self, memory: tuple[Any, tuple[complex, ...]], tensors: tuple[Array, ...], cotangents: tuple[Array | None, ...]
@@ -186,7 +212,8 @@ def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
     except TypeError:  # an unhashable argument
         return Recording(call, arrays)
     if found is None:
-        found = keep(_recordings, key, Recording(call, arrays))
+        nbytes = max(array.nbytes for array in arrays if isinstance(array, torch.Tensor))
+        found = keep(_recordings, key, Recording(call, arrays, scans_again=nbytes < RESULT_BYTES))
         found.has_tapes = not find_operator(call.flags.op).source  # a user's function may depend on values
     return found
 

@@ -125,7 +125,8 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, xp: ShardedTorch, has_total: bool, call: Call, *arrays: Array) -> Arrays:
         results = sharded.scan(call, arrays, xp.ranks, xp)
-        Recording(call, arrays, ctx.needs_input_grad[3:]).remember(ctx, call.initial, arrays, results)
+        recording = Recording(call, arrays, ctx.needs_input_grad[3:], may_read_result=False)  # it lacks the border
+        recording.remember(ctx, call.initial, arrays, results)
         ctx.xp, ctx.has_total = xp, has_total
         return results
 

@@ -226,7 +226,7 @@ def _looks(most: int, words: int, warps: int) -> int:
 
 
 def _alike(columns: int, most: int, narrowest: int) -> int:
-    """The columns of strips that are as few as with `most`, and even: whole vectors of all arrays for each scan warp."""
+    """The columns of strips that are as few as with `most`, and even: whole vectors of each array for a scan warp."""
     step = VECTOR_BYTES // narrowest * -(-most // LANES)
     return -(-columns // -(-columns // most) // step) * step
 
