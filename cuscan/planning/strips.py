@@ -1,4 +1,4 @@
-"""Columns that move 16 bytes at a time, scanned along another axis in tiles (strips.cuh)."""
+"""Plans of the strips family: tiles of columns that move 16 bytes at a time (strips.cuh)."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
-MOST_WARPS = 24  # of a block with several look-back warps for a column: registers do not suffice for more
-MOST_UNITS = 16  # of a tile
-WARPS = 8  # that finish; and fold, where a block has strips of its own
-PRODUCERS = 4  # warps; one where a tile is one stretch of memory
-REDUCE_WARPS = 4  # warps, where blocks share strips and one loads
-FEW_REDUCE_WARPS = 2  # where more do, so that all have registers enough
-LOOK_BACK_WARPS = 8  # warps that look at the same columns, at most
-FEW_COLUMNS = 8  # that so many warps look at; of more columns half as many do, with twice the looks
-LOOKING_WARPS = 20  # of a block, at most: more have registers for half of the looks that may travel together
-SECTION_LEVELS = 10  # values that the blocks of a section, and what is before it, take (column_chain.cuh)
-BATCH = 2  # tiles that a block takes at a time, where there are enough for all blocks
-AHEAD = 2  # tiles that a block has on their way, at most, where blocks share strips; one, if many share many columns
-HELD_PIECES = 2  # of a thread, at most, that it holds while it waits; none of many columns that are stored in bulk
-BULK_TILES = 6  # that a block has: they are stored in bulk; of fewer, the last would be there later
-WORD_BYTES = 4  # of a bank of shared memory
-_STAGE_REST = 160  # bytes of a stage beside its arrays, at most
-_REST = 160  # of a block beside its arrays and what their alignment takes, at most
+MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
+MOST_UNITS = 16  # most units of a tile
+WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
+PRODUCERS = 4  # producer warps; one where a tile is one stretch of memory
+REDUCE_WARPS = 4  # reduce warps where blocks share strips and one warp loads
+FEW_REDUCE_WARPS = 2  # reduce warps where more warps load, so that each warp has enough registers
+LOOK_BACK_WARPS = 8  # most look-back warps for the same columns
+FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of them, with twice the looks
+LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
+SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
+BATCH = 2  # tiles per ticket if there are enough for all blocks
+AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
+HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
+BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
+WORD_BYTES = 4  # bytes of a bank of shared memory
+_STAGE_REST = 160  # most bytes of a stage beside its arrays
+_REST = 160  # most bytes of a block beside its arrays and their alignment
 
 
 class Strips(NamedTuple):
-    """What the kernel takes; `own`: a block has strips of its own, else blocks share them."""
+    """How blocks take strips. `own`: a block has strips of its own; otherwise blocks share them."""
 
     column: Dimension
     batch: tuple[Dimension, ...]
     accesses: tuple[Access, ...]
     own: bool
-    columns: int  # of a tile
-    rows: int  # of a tile
+    columns: int  # per tile
+    rows: int  # per tile
     number: int  # of strips
-    batches: int  # of a strip; one where it is a block's own
+    batches: int  # per strip; one if a block has it alone
     constants: dict[str, int]
     block: int
     shared_bytes: int
@@ -62,7 +62,7 @@ class Strips(NamedTuple):
 def strips_of(
     request: ScanRequest, layout: Layout, dense: Dimension | None, room: int, slots: int, looks: int
 ) -> Strips | None:
-    """A scan with nothing beside its values, of columns that are aligned; else None."""
+    """Return the strips of a scan of aligned columns without mask and segments, or None."""
     counts = request.kind.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or counts:
         return None
@@ -86,7 +86,7 @@ def _wide(
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = rows_of * -(-column.size // columns)
         own = not idles(count, slots)
-        if not own:  # strips alike, for as many blocks each
+        if not own:  # strips of equal width, each for as many blocks
             columns = _alike(column.size, columns, min(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
             continue
@@ -107,7 +107,7 @@ def _flat(
     slots: int,
     looks: int,
 ) -> Strips | None:
-    """A few columns without gaps: a tile is whole rows."""
+    """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
     units = min(LANES // column.size, MOST_UNITS)
     units = 1 << (units.bit_length() - 1)
     widest = max(sizes)
@@ -163,7 +163,7 @@ def _block(
     in_bulk: bool,
     back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
-    """The constants of a block, its threads and its shared memory; None if that is too much."""
+    """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little."""
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     in_place = len(values) == len(results) == 1 and kind.values == kind.results
@@ -185,7 +185,7 @@ def _block(
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else 3):
         return None
-    pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # of a thread that finishes
+    pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     constants = {
@@ -213,26 +213,26 @@ def _block(
 
 
 def _look_back_warps(columns: int, most: int) -> int:
-    """Warps that look at the same columns: a power of two, of at most so many."""
+    """Return the number of look-back warps for the same columns: a power of two, at most `most`."""
     most = max(min(most, LOOK_BACK_WARPS if columns <= FEW_COLUMNS else LOOK_BACK_WARPS // 2), 1)
     return 1 << most.bit_length() - 1
 
 
 def _looks(most: int, words: int, warps: int) -> int:
-    """Of a lane that travel together, at totals of so many words, in a block of so many warps."""
+    """Return how many looks of a lane travel together, at totals of `words` words, in a block of `warps` warps."""
     if words > 2:
         return 2 if words <= 4 else 1
     return most if warps <= LOOKING_WARPS else most // 2
 
 
 def _alike(columns: int, most: int, narrowest: int) -> int:
-    """The columns of strips that are as few as with `most`, and even: whole vectors of each array for a scan warp."""
+    """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp."""
     step = VECTOR_BYTES // narrowest * -(-most // LANES)
     return -(-columns // -(-columns // most) // step) * step
 
 
 def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple[int, int]:
-    """Chunks and columns of a thread at a time: long runs leave little to walk, if lanes meet no bank twice."""
+    """Return chunks and columns per piece. Long runs leave little to walk if no two lanes meet in a bank."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
         return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
@@ -242,10 +242,10 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
 def _flat_accesses(
     layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
 ) -> tuple[Access, ...] | None:
-    """The access to dense columns in the order of memory; None if the first so many arrays are not aligned."""
+    """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned."""
     steps, back = column.strides, layout.axis.strides[0] < 0
     if back:
-        # The rows of a reversed scan come last to first, and so do all elements if one starts from a row's last column.
+        # A reversed scan takes rows from last to first, and all elements if it starts at the last column of a row.
         steps = tuple([-step for step in steps])
         starts = [offset - (column.size - 1) * step for offset, step in zip(layout.offsets, steps, strict=True)]
         flat = Layout(layout.arrays, layout.axis, layout.others, tuple(starts), layout.contiguous)
@@ -258,7 +258,7 @@ def _flat_accesses(
 
 
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
-    """The columns beside the scanned axis, if all arrays hold them row after row without gaps, in one direction."""
+    """Return the columns beside the scanned axis if all arrays hold them row after row without gaps, or None."""
     steps, column = layout.axis.strides, layout.others[0]
     number = column.size if steps[0] >= 0 else -column.size
     for i, size in enumerate(sizes):
@@ -268,7 +268,7 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
 
 
 def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: Strips) -> ScanPlan:
-    """Their plan."""
+    """Return the plan for strips."""
     if not strips.own:
         check_tickets(strips.number * strips.batches)
     return assemble(

@@ -1,4 +1,4 @@
-"""Narrow rows of columns without gaps, scanned along another axis in tiles of whole rows (whole_rows.cuh)."""
+"""Plans of the whole_rows family: tiles of whole rows of columns without gaps (whole_rows.cuh)."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
-LEAST_UNITS = 2  # of a strip
-ROWS = (16, 128, 256)  # of a tile, at least, at most, and of rows so short that a tile of them has NARROW_BYTES at most
+LEAST_UNITS = 2  # least units per strip
+ROWS = (16, 128, 256)  # rows per tile: least, most, and of rows so short that this tile has at most NARROW_BYTES
 NARROW_BYTES = 21 * 1024
-BATCH = 2  # tiles of a part, where there are enough for all blocks
-GROUP_PARTS = (8, 16)  # whose total is published: as few as leave a strip one window of groups, or most
+BATCH = 2  # tiles per part if there are enough for all blocks
+GROUP_PARTS = (8, 16)  # parts per published total: as few as leave a strip one window of groups, or the most
 ABREAST = 32  # strips of one window that take turns
-STAGES = (3, 14)  # tiles that a block holds in shared memory, at least and at most
-AHEAD = (2, 51 * 1024)  # tiles that a block has on their way, at most, or as many as have no more than these bytes
-MOST_WARPS = 32  # of a block
-REDUCE_WARPS = 4  # warps, at most
-SHARE_ROWS = 64  # of a column that a thread has, at most
-STORE_WARPS = 4  # warps, at most; of elements smaller than a word, for each tile of a part
-LOOK_WORDS = 16  # of totals that a lane looks at together, at most
-PART_LOOKS = (4, 16)  # at totals of parts, at most; where there are several windows of groups
-ENTRIES = 2  # lanes of a column that look at groups, where there are several windows, of so many columns at most
+STAGES = (3, 14)  # tiles in a block's shared memory: least and most
+AHEAD = (2, 51 * 1024)  # tiles that a block loads ahead: so many, or as many as have these bytes
+MOST_WARPS = 32  # most warps of a block
+REDUCE_WARPS = 4  # most reduce warps
+SHARE_ROWS = 64  # most rows of a column per thread
+STORE_WARPS = 4  # most store warps; for elements smaller than a word, per tile of a part
+LOOK_WORDS = 16  # most words of totals that a lane looks at together
+PART_LOOKS = (4, 16)  # most looks at totals of parts: with one window of groups, with several
+ENTRIES = 2  # lanes of a column that look at groups if there are several windows, of at most ENTRY_COLUMNS columns
 ENTRY_COLUMNS = 160
-WINDOW_GROUP = 16  # windows of a section whose totals are kept together (SectionCarry)
-QUICK_BYTES = 512  # of a row: up to there faster than strips, but of bytes, where there is a tile for each block
-_STAGE_REST = 128  # bytes of a stage beside its arrays, at most
-_REST = 256  # of a block, at most
+WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
+QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
+_STAGE_REST = 128  # most bytes of a stage beside its arrays
+_REST = 256  # most bytes of a block beside its stages
 
 
 class WholeRows(NamedTuple):
-    """What the kernel takes."""
+    """How blocks take parts of whole rows."""
 
     column: Dimension
     batch: tuple[Dimension, ...]
-    quick: bool  # faster than strips
+    quick: bool  # whether this is faster than strips
     parts: int
-    words: int  # of totals of parts, and of groups
+    words: int  # of the totals of parts and of groups
     constants: dict[str, int]
     block: int
     shared_bytes: int
 
 
 def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room: int, slots: int) -> WholeRows | None:
-    """A scan of one value to one result that can take its place, with nothing beside them; else None.
+    """Return how blocks take a scan of one value to one result that can take its place, or None.
 
     `column`: the columns, which are dense.
     """
@@ -82,7 +82,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
 def _block(
     kind: CallKind, room: int, columns: int, rows: int, taken: int, chain: _Chain, back: bool
 ) -> tuple[dict[str, int], int, int] | None:
-    """The constants of a block, its threads and its shared memory; None if there are too many."""
+    """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little."""
     state, carry = state_bytes(kind)
     row_bytes = columns * kind.results[0].itemsize
     shares = max(rows // SHARE_ROWS, 1)
@@ -122,7 +122,7 @@ def _block(
 
 
 def _rows(row_bytes: int) -> int:
-    """The rows of a tile."""
+    """Return the number of rows per tile."""
     least, rows, most = ROWS
     if most * row_bytes <= NARROW_BYTES:
         return most
@@ -135,30 +135,30 @@ class _Chain(NamedTuple):
     """How blocks share strips."""
 
     group_parts: int
-    long: bool  # there are several windows of groups
+    long: bool  # whether there are several windows of groups
     entries: int  # lanes of a column that look at groups
     each: int  # groups of a window that a lane looks at
-    part_words: int  # of what a part adds up to
-    carry_words: int  # of what a group adds up to
+    part_words: int  # of the total of a part
+    carry_words: int  # of the total of a group
     node_levels: int  # values of WholeRowsLayout::Nodes
     place_values: int  # of GroupWalk::Place
 
 
 def _chain(kind: CallKind, columns: int, parts: int, part_rows: int) -> _Chain:
     state, carry = state_bytes(kind)
-    of_unit = max(COLUMNS.unit // part_rows, 1)  # parts; one, if a part is units
-    units = max(part_rows // COLUMNS.unit, 1)  # of a part; one, if it is of a unit
+    of_unit = max(COLUMNS.unit // part_rows, 1)  # parts per unit; one if a part has units
+    units = max(part_rows // COLUMNS.unit, 1)  # units per part; one if a unit has parts
     carry_words = -(-carry // WORD_BYTES)
     part_words = carry_words if units > 1 else -(-state // WORD_BYTES)
     looks = _looks(carry_words)
-    # A strip with one window of groups: its last one is nobody's business.
+    # With one window of groups, no block reads the last one of a strip.
     few = next((n for n in GROUP_PARTS if parts <= n * (looks + 1)), max(GROUP_PARTS))
     group_parts = max(few, of_unit)
     groups, nodes = -(-parts // group_parts), group_parts // of_unit
     long = groups > looks + 1
     entries = ENTRIES if long and columns <= ENTRY_COLUMNS else 1
     each = looks // 2 if long else looks
-    # One value for each doubling of a section's windows, and two for what is before them; a fold of one is not nothing.
+    # A value for each doubling of a section's windows, two for what precedes them; a fold of one takes a value too.
     windows = PAIRED_SECTION // (entries * each * nodes * units)
     place_values = windows.bit_length() + 1 + (windows <= WINDOW_GROUP)
     node_levels = max(nodes.bit_length() - 1, 1)
@@ -166,7 +166,7 @@ def _chain(kind: CallKind, columns: int, parts: int, part_rows: int) -> _Chain:
 
 
 def _is_one_to_one(request: ScanRequest) -> bool:
-    """Whether a scan is of one value to one result of its size, with nothing beside them."""
+    """Return whether a scan has one value, one result of its size, and no mask, segments and leading element."""
     kind = request.kind
     if request.mask or request.segments or kind.include_initial:
         return False
@@ -174,7 +174,7 @@ def _is_one_to_one(request: ScanRequest) -> bool:
 
 
 def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
-    """Whether each row of the result is as far from a multiple of 16 bytes as that of the value."""
+    """Return whether each row of the result is as far from a multiple of 16 bytes as the same row of the value."""
     value, result = layout.arrays[:2]
     assert value and result
     steps = [(value.address + layout.offsets[0], result.address + layout.offsets[1])]
@@ -183,12 +183,12 @@ def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
 
 
 def _looks(words: int) -> int:
-    """Totals of so many words that a lane looks at together, at most."""
+    """Return the most totals of `words` words that a lane looks at together."""
     return power_of_two(max(LOOK_WORDS // words, 2), down=True)
 
 
 def plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole: WholeRows) -> ScanPlan:
-    """Their plan."""
+    """Return the plan for whole rows."""
     return assemble(
         request,
         layout,
