@@ -129,7 +129,7 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
 
     ours = measured(_recurrence(1))
     record |= {**ours, "input_bytes": sum(each.nbytes for each in inputs), "value": None}
-    for peer in peers:
+    for peer in sorted(peers, key=list(_PEERS).index):  # the compiler last: if it hangs, this process ends
         yield peer, record
         try:
             theirs = measured(_PEERS[peer](), compiled=peer == COMPILED)
