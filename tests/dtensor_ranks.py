@@ -138,6 +138,8 @@ def what_dtensors_refuse() -> list[str]:
         ("axis must be an integer; got 'time'", lambda: cumsum(along, axis="time")),
         (r"shapes \(7, 1\) and \(7, 6\): pass x.expand", lambda: _pair(along[:, :1], along)),
         (r"op must be one of .*got 'ad' \(cuscan.distributed.scan\)", lambda: cuscan.distributed.scan(along, "ad")),
+        ("x is a DTensor: .* in cuscan.distributed", lambda: cuscan.cumsum(along, axis=0)),
+        (r"mask is a DTensor: .* or pass mask.to_local\(\)", lambda: cuscan.cumsum(x, axis=0, mask=along > 0)),
     ]
     messages = []
     for message, call in calls:

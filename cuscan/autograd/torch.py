@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,6 +113,8 @@ def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Result
     `run` runs it on plain tensors.
     """
     if torch.compiler.is_compiling() or not all(is_plain(array) for array in arrays):
+        if not torch.compiler.is_compiling():
+            _refuse_dtensors(call, arrays)
         return torch_operator.apply(call, _with_numbers(arrays))
     if any(map(is_grads_batch, arrays)):
         return over_grads_batch(scan, call, _with_numbers(arrays))
@@ -128,6 +131,16 @@ def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Result
     if forward_ad._current_level >= 0:
         return _record(run, call, arrays)
     return _record_alike(call, arrays, run, key, _Recorded.apply)  # handles tensors of finished transforms
+
+
+def _refuse_dtensors(call: Call, arrays: tuple[Array, ...]) -> None:
+    module = sys.modules.get("torch.distributed.tensor")
+    for role, array in zip(call.roles, arrays, strict=True):
+        if module is not None and isinstance(array, module.DTensor):
+            raise ScanTypeError(
+                f"{role} is a DTensor: call the function of the same name in cuscan.distributed, which scans across "
+                f"ranks, or pass {role}.to_local()"
+            )
 
 
 def _record_alike(
