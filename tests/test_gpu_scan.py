@@ -130,6 +130,13 @@ def test_conversions(name, dtype, result, kind):
     check(name, numbers(shape, dtype), axis=axis, dtype=result, reverse=True)
 
 
+@pytest.mark.parametrize("name, dtype", in_turn(("bool",), ("int8",), ("int16",), ("uint32",)))
+def test_sums_of_narrow_columns_of_any_number(name, dtype):
+    """Strips of wider results may begin where no vector of the values does."""
+    for columns in (24, 40, 56, 104, 136, 264):
+        check(name, numbers((2**17, columns) if columns < 100 else (2**13, columns), dtype), axis=0)
+
+
 # ---- sizes -----------------------------------------------------------------------------------------------
 
 
