@@ -8,8 +8,8 @@ Tangents pass through it forward (`pushforward`). Cotangents pass through its tr
 recurrence in the other direction with each decay shifted one position earlier. Each operator defines its decay and
 weights (`Step`); axes, directions, exclusive scans and segments are the same for all. Nothing is divided, so zeros and
 infinities need no special cases. Both functions use only differentiable functions of the framework and differentiable
-scans, so they have derivatives themselves. The states that they multiply by are those of the result where it has them
-(`reads_result`); otherwise they scan again.
+scans, so they have derivatives themselves. They multiply by states that the result holds (`reads_result`), or scan
+again.
 """
 
 from __future__ import annotations

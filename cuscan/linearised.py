@@ -11,6 +11,7 @@ from cuscan.dtypes import DTYPES, DType
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS, Monoid
 from cuscan.request.call import BESIDE, CARRY, SEGMENTS, Flags, find_dtype, find_operator
 from cuscan.request.checks import lies_along
+from cuscan.request.initial import check_initial
 
 Array = Any
 
@@ -56,11 +57,11 @@ class Namespace(Protocol):
         """Return 0, 1, ... along a negative axis of x, in a shape that broadcasts to that of x."""
 
     def times_shifted(self, x: Array, states: Array, first: Array | complex, reverse: bool, axis: int) -> Array:
-        """Return x times the states before its elements, as `joined` returns them."""
+        """Return x times the states before its elements, as `joined` returns them. x has their shape and dtype."""
 
 
 class Shifted(NamedTuple):
-    """The states before the elements along an axis, as a view of the states after them.
+    """The states before the elements along an axis, given by the states after them.
 
     Attributes:
         states: those after each element.
@@ -76,12 +77,11 @@ class Shifted(NamedTuple):
 def joined(states: Array, first: Array | complex, reverse: bool, axis: int, xp: Namespace) -> Array:
     """Return the states before the elements along a negative axis (see `Shifted`) as one array."""
     behind = (slice(None),) * (-axis - 1)
-    one, others = (slice(-1, None), slice(1, None)) if reverse else (slice(0, 1), slice(None, -1))
-    place = states[(..., one, *behind)]
+    edge, rest = (slice(-1, None), slice(1, None)) if reverse else (slice(0, 1), slice(None, -1))
+    like, later = states[(..., edge, *behind)], states[(..., rest, *behind)]
     number = isinstance(first, numbers.Number)
-    first = xp.full_like(place, first) if number else xp.broadcast_to(first, tuple(place.shape))
-    states = states[(..., others, *behind)]
-    return xp.concat((states, first) if reverse else (first, states), axis)
+    start = xp.full_like(like, first) if number else xp.broadcast_to(first, tuple(like.shape))
+    return xp.concat((later, start) if reverse else (start, later), axis)
 
 
 class Step(NamedTuple):
@@ -199,9 +199,10 @@ class LinearisedScan:
 
     # ---- the states before and after each element
 
-    def before(self, dtype: DType | None = None) -> Array | Shifted:
-        """Return the state before each element; `dtype` is that of a scan, if there must be one."""
+    def before(self) -> Array | Shifted:
+        """Return the state before each element."""
         if self.result is None:
+            dtype = self.dtype if self.op is LINEAR_RECURRENCE else self.number
             return self.again(exclusive=True, dtype=dtype)[0]
         if self.flags.exclusive:
             return self.result
@@ -219,9 +220,9 @@ class LinearisedScan:
         """Return the state before the first element, as `Shifted.first` is."""
         state = self.carry[-1] if self.carry else self.given.get("initial", self.call.initial)
         if state is None:
-            state = 0 if self.op is LINEAR_RECURRENCE else self.op.identity(self.dtype)[0]
-        if isinstance(state, numbers.Number):
-            return state
+            return 0 if self.op is LINEAR_RECURRENCE else self.op.identity(self.dtype)[0]
+        if state is self.call.initial:
+            return check_initial(state, self.dtype)  # the number that the scan takes
         return state if len(state.shape) < -self.axis - 1 else self.xp.expand_dims(state, self.axis)
 
     def times(self, x: Array, weight: Array | Shifted | None) -> Array:

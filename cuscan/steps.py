@@ -72,7 +72,7 @@ def _extremum(scan: LinearisedScan) -> Step:
 
 
 def _recurrence(scan: LinearisedScan, needs: Sequence[bool]) -> Step:
-    before = scan.before(scan.dtype) if needs[0] else None
+    before = scan.before() if needs[0] else None
     return Step(scan.given["a"], (before, None), None, scan.segments, scan.key)
 
 

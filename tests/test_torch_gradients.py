@@ -7,6 +7,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,8 @@ def test_one_element_that_a_segment_starts_with(op: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1])
 def test_short_axes(length: int) -> None:
+    x = torch.ones(2, length, dtype=torch.bfloat16)
+    assert gradient(lambda x: cuscan.cumprod(x, initial=-1.5), x).shape == x.shape
     for op in FLOAT_OPS:
         assert gradient(lambda x, op=op: cuscan.scan(x, op), torch.ones(2, length)).tolist() == [[1.0] * length] * 2
     a, b = torch.full((2, length), 3.0), torch.ones(2, length)
@@ -388,6 +391,20 @@ def test_batches_of_cotangents_of_shifted_states() -> None:
 
         rows = torch.eye(y.numel(), dtype=y.dtype).reshape(-1, *y.shape)
         torch.testing.assert_close(torch.func.vmap(pulled)(rows), torch.stack([pulled(row) for row in rows]))
+
+
+@pytest.mark.parametrize("initial", [np.complex64(2j), np.array(2.0), 2**70, Fraction(1, 3), True, torch.tensor(3.0)])
+def test_initial_numbers_of_any_kind(initial: Any) -> None:
+    a, b = draw(7, SHAPE, SHAPE, dtype=torch.complex128 if isinstance(initial, np.complex64) else None)
+    number = complex(initial) if a.is_complex() else float(initial)
+
+    def gradients(initial: Any) -> list[Any]:
+        results = [cuscan.cumprod(a, initial=initial)]
+        if not isinstance(initial, np.ndarray):  # an array of states must be of torch
+            results.append(cuscan.linear_recurrence(a, b, initial=initial))
+        return [torch.autograd.grad(y, a, torch.ones_like(y))[0] for y in results]
+
+    torch.testing.assert_close(gradients(initial), gradients(number)[: len(gradients(initial))], rtol=0, atol=0)
 
 
 def test_transforms_scan_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 module = pytest.importorskip("cuscan.compile.module", reason="CuPy does not import, and with it the bindings of NVRTC")
 
-# What libraries do that come with an NVRTC, and a compilation for a scan; they run in any order.
+# What a library with its own NVRTC does, and a compilation for a scan; they run in any order.
 LOAD = """
 import ctypes
 other = ctypes.CDLL({path!r}, mode=ctypes.RTLD_GLOBAL)

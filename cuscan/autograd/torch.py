@@ -8,6 +8,7 @@ cheapest way; on a GPU, later similar calls start in `_Launch`. Calls under tran
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_numbers import to_number, with_view
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.autograd.torch_recording import Recording, find_recording
+from cuscan.autograd.torch_recording import FirstResult, Recording, find_recording
 from cuscan.backends import repeats
 from cuscan.backends.repeats import Repeatable
 from cuscan.derivatives import Call, pushforward
@@ -113,8 +114,7 @@ def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Result
     `run` runs it on plain tensors.
     """
     if torch.compiler.is_compiling() or not all(is_plain(array) for array in arrays):
-        if not torch.compiler.is_compiling():
-            _refuse_dtensors(call, arrays)
+        _refuse_dtensors(call, arrays)
         return torch_operator.apply(call, _with_numbers(arrays))
     if any(map(is_grads_batch, arrays)):
         return over_grads_batch(scan, call, _with_numbers(arrays))
@@ -134,9 +134,12 @@ def _follow(call: Call, arrays: tuple[Array, ...], run: Run, key: Any) -> Result
 
 
 def _refuse_dtensors(call: Call, arrays: tuple[Array, ...]) -> None:
-    module = sys.modules.get("torch.distributed.tensor")
+    """Raise `ScanTypeError` for DTensors, unless the compiler traces the call."""
+    module = None if torch.compiler.is_compiling() else sys.modules.get("torch.distributed.tensor")
+    if module is None:
+        return
     for role, array in zip(call.roles, arrays, strict=True):
-        if module is not None and isinstance(array, module.DTensor):
+        if isinstance(array, module.DTensor):
             raise ScanTypeError(
                 f"{role} is a DTensor: call the function of the same name in cuscan.distributed, which scans across "
                 f"ranks, or pass {role}.to_local()"
@@ -234,7 +237,8 @@ class TorchNamespace:
             return x * joined(states, first, reverse, axis, TorchNamespace)
         product = torch.empty_like(x)
         if x.is_contiguous() and states.is_contiguous():  # in one dimension torch is twice as fast
-            _multiply_shifted(x.view(-1), states.view(-1), product.view(-1), x.stride(axis), reverse, 0)
+            by = math.prod(x.shape[axis:][1:])
+            _multiply_shifted(x.view(-1), states.view(-1), product.view(-1), by, reverse, 0)
         else:
             _multiply_shifted(x, states, product, 1, reverse, axis)
         place = x.shape[axis] - 1 if reverse else 0
@@ -325,8 +329,8 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
         call, *arrays = inputs
-        # Under transforms, a product with shifted states copies them, which takes longer than another scan.
-        recording = Recording(call, arrays, ctx.needs_input_grad[1:], may_read_result=False)
+        # Under transforms, a product with shifted states copies the states, which takes longer than another scan.
+        recording = Recording(call, arrays, ctx.needs_input_grad[1:], first_result=FirstResult.UNUSED)
         recording.remember(ctx, call.initial, tuple(arrays), output)
         ctx.save_for_forward(*[arrays[i] for i in recording.tensors])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from cuscan.request.call import BESIDE, find_dtype, find_operator
 Array = Any
 Results = tuple[Array, ...]
 
-RESULT_BYTES = 64 << 20  # of an array; derivatives of smaller ones scan again, which costs the host less
+RESULT_BYTES = 64 << 20  # of an array; eager derivatives of smaller ones scan again, which costs the host less
 
 
 class _StandIn(NamedTuple):
@@ -29,6 +30,14 @@ class _StandIn(NamedTuple):
     dtype: Any
 
 
+class FirstResult(enum.Enum):
+    """What happens to the first result of a call if derivatives could read it in place of scanning again."""
+
+    READ = enum.auto()
+    GUARDED = enum.auto()  # derivatives scan again, but torch refuses them once the result was written in place
+    UNUSED = enum.auto()
+
+
 class Recording:
     """What similar recorded calls share: calls that differ only in addresses, strides and numbers.
 
@@ -36,13 +45,11 @@ class Recording:
         call: one of the calls; others may have another number as `initial`.
         arrays: its tensors, and a view in place of a number.
         needs: which arrays need gradients; by default those that require grad.
-        may_read_result: whether derivatives may read the first result in place of scanning again.
-        scans_again: whether they scan again nevertheless. The result is stored all the same, so that torch refuses
-            derivatives of results that were written in place, whatever their size.
+        first_result: what happens to the first result.
 
     Attributes:
         has_tapes: whether tapes of derivatives are stored for similar calls.
-        saves_result: whether the first result is stored; known from the first results on.
+        first_result: the same; UNUSED if derivatives cannot read it, known from the first results on.
         dtype: the dtype of the scan's result, known from the first results on.
         exact: the indices of results without derivatives.
         count: the number of results; 0 until known.
@@ -50,7 +57,6 @@ class Recording:
     """
 
     has_tapes = False
-    saves_result = False
     dtype: DType
     exact: tuple[int, ...]
     count = 0
@@ -62,15 +68,14 @@ class Recording:
         arrays: Sequence[Array],
         needs: Sequence[bool] | None = None,
         *,
-        may_read_result: bool = True,
-        scans_again: bool = False,
+        first_result: FirstResult = FirstResult.READ,
     ) -> None:
         if needs is None:
             needs = [isinstance(array, torch.Tensor) and array.requires_grad for array in arrays]
         self.call, self.needs = call, tuple(needs)
         self.tensors = [i for i, array in enumerate(arrays) if isinstance(array, torch.Tensor)]
         self.numbers = [i for i in range(len(arrays)) if i not in self.tensors]
-        self._may_read_result, self._scans_again = may_read_result, scans_again
+        self.first_result = first_result
         self._stand_ins = [_StandIn(a.shape, a.dtype) if isinstance(a, torch.Tensor) else None for a in arrays]
 
     def remember(self, ctx: Any, initial: Any, arrays: tuple[Array, ...], results: Results) -> None:
@@ -82,8 +87,8 @@ class Recording:
             memory = initial, tuple([to_number(arrays[i]) for i in self.numbers])
         ctx.memory = self, memory  # one attribute, since setting each takes long
         if self.saved:
-            saved = [arrays[i] for i in self.saved]
-            ctx.save_for_backward(*saved, results[0]) if self.saves_result else ctx.save_for_backward(*saved)
+            read = results[:0] if self.first_result is FirstResult.UNUSED else results[:1]
+            ctx.save_for_backward(*[arrays[i] for i in self.saved], *read)
         if self.exact:
             ctx.mark_non_differentiable(*[results[i] for i in self.exact])
         ctx.set_materialize_grads(False)
@@ -98,9 +103,9 @@ class Recording:
             self.dtype = from_torch([arrays[i] for i in self.tensors if roles[i] not in BESIDE][-1].dtype)
         if self.is_differentiable and True in self.needs:
             check_differentiable(flags.op)
-        may_read = self._may_read_result and self.is_differentiable
-        self.saves_result = may_read and reads_result(self.call, self.needs, self.dtype)
-        is_kept = kept(self.call, self.needs, with_result=self.saves_result and not self._scans_again)
+        if not (self.is_differentiable and reads_result(self.call, self.needs, self.dtype)):
+            self.first_result = FirstResult.UNUSED
+        is_kept = kept(self.call, self.needs, with_result=self.first_result is FirstResult.READ)
         self.saved = [i for i, is_read in enumerate(is_kept) if is_read and i in self.tensors]
         self._reads_initial = any(roles[i] not in BESIDE for i in self.saved)
         exact = [i for i, result in enumerate(results) if from_torch(result.dtype).kind not in INEXACT]
@@ -133,11 +138,11 @@ class Recording:
         """
         initial, numbers = memory
         result = None
-        if self.saves_result:
+        if self.first_result is not FirstResult.UNUSED:
             *tensors, result = tensors
         arrays = self.fill(self.saved, tensors, numbers)
         call = self.call._replace(initial=initial)
-        known = None if self._scans_again else result
+        known = result if self.first_result is FirstResult.READ else None
         return pullback(call, arrays, cotangents, self.needs, self.dtype, xp, result=known)
 
     def replay(
@@ -213,7 +218,8 @@ def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
         return Recording(call, arrays)
     if found is None:
         nbytes = max(array.nbytes for array in arrays if isinstance(array, torch.Tensor))
-        found = keep(_recordings, key, Recording(call, arrays, scans_again=nbytes < RESULT_BYTES))
+        first_result = FirstResult.READ if nbytes >= RESULT_BYTES else FirstResult.GUARDED
+        found = keep(_recordings, key, Recording(call, arrays, first_result=first_result))
         found.has_tapes = not find_operator(call.flags.op).source  # a user's function may depend on values
     return found
 

@@ -227,7 +227,8 @@ def _scan_arranged(
     )
     if not elements:  # nothing to scan: copy the incoming state to the outgoing one
         algebra = FieldAlgebra(request, start)
-        outputs.last[...] = _initial_rows(request, arranged, start)
+        if request.last is not None:
+            outputs.last[...] = _initial_rows(request, arranged, start)
         states = algebra.row_start(arranged, slice(None), lines) or algebra.empty(lines)
         keep_carry(algebra, arranged, slice(None), states, outputs.carry)
     if lines * length:
