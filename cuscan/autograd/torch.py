@@ -22,7 +22,7 @@ from cuscan.autograd import torch_operator
 from cuscan.autograd.torch_batches import batched, is_grads_batch, over_grads_batch
 from cuscan.autograd.torch_numbers import to_number, with_view
 from cuscan.autograd.torch_operator import Results, Run
-from cuscan.autograd.torch_recording import FirstResult, Recording, find_recording
+from cuscan.autograd.torch_recording import Recording, find_recording
 from cuscan.backends import repeats
 from cuscan.backends.repeats import Repeatable
 from cuscan.derivatives import Call, pushforward
@@ -330,7 +330,7 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc]
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
         call, *arrays = inputs
         # Under transforms, a product with shifted states copies the states, which takes longer than another scan.
-        recording = Recording(call, arrays, ctx.needs_input_grad[1:], first_result=FirstResult.UNUSED)
+        recording = Recording(call, arrays, ctx.needs_input_grad[1:], may_read_result=False)
         recording.remember(ctx, call.initial, tuple(arrays), output)
         ctx.save_for_forward(*[arrays[i] for i in recording.tensors])
 

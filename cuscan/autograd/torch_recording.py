@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -30,14 +29,6 @@ class _StandIn(NamedTuple):
     dtype: Any
 
 
-class FirstResult(enum.Enum):
-    """What happens to the first result of a call if derivatives could read it in place of scanning again."""
-
-    READ = enum.auto()
-    GUARDED = enum.auto()  # derivatives scan again, but torch refuses them once the result was written in place
-    UNUSED = enum.auto()
-
-
 class Recording:
     """What similar recorded calls share: calls that differ only in addresses, strides and numbers.
 
@@ -45,11 +36,11 @@ class Recording:
         call: one of the calls; others may have another number as `initial`.
         arrays: its tensors, and a view in place of a number.
         needs: which arrays need gradients; by default those that require grad.
-        first_result: what happens to the first result.
+        may_read_result: whether derivatives may read the first result in place of scanning again.
 
     Attributes:
         has_tapes: whether tapes of derivatives are stored for similar calls.
-        first_result: the same; UNUSED if derivatives cannot read it, known from the first results on.
+        reads_result: whether derivatives read the first result; known from the first results on.
         dtype: the dtype of the scan's result, known from the first results on.
         exact: the indices of results without derivatives.
         count: the number of results; 0 until known.
@@ -57,6 +48,7 @@ class Recording:
     """
 
     has_tapes = False
+    reads_result = False
     dtype: DType
     exact: tuple[int, ...]
     count = 0
@@ -68,14 +60,14 @@ class Recording:
         arrays: Sequence[Array],
         needs: Sequence[bool] | None = None,
         *,
-        first_result: FirstResult = FirstResult.READ,
+        may_read_result: bool = True,
     ) -> None:
         if needs is None:
             needs = [isinstance(array, torch.Tensor) and array.requires_grad for array in arrays]
         self.call, self.needs = call, tuple(needs)
         self.tensors = [i for i, array in enumerate(arrays) if isinstance(array, torch.Tensor)]
         self.numbers = [i for i in range(len(arrays)) if i not in self.tensors]
-        self.first_result = first_result
+        self._may_read_result = may_read_result
         self._stand_ins = [_StandIn(a.shape, a.dtype) if isinstance(a, torch.Tensor) else None for a in arrays]
 
     def remember(self, ctx: Any, initial: Any, arrays: tuple[Array, ...], results: Results) -> None:
@@ -87,8 +79,7 @@ class Recording:
             memory = initial, tuple([to_number(arrays[i]) for i in self.numbers])
         ctx.memory = self, memory  # one attribute, since setting each takes long
         if self.saved:
-            read = results[:0] if self.first_result is FirstResult.UNUSED else results[:1]
-            ctx.save_for_backward(*[arrays[i] for i in self.saved], *read)
+            ctx.save_for_backward(*[arrays[i] for i in self.saved], *results[: self.reads_result])
         if self.exact:
             ctx.mark_non_differentiable(*[results[i] for i in self.exact])
         ctx.set_materialize_grads(False)
@@ -103,9 +94,9 @@ class Recording:
             self.dtype = from_torch([arrays[i] for i in self.tensors if roles[i] not in BESIDE][-1].dtype)
         if self.is_differentiable and True in self.needs:
             check_differentiable(flags.op)
-        if not (self.is_differentiable and reads_result(self.call, self.needs, self.dtype)):
-            self.first_result = FirstResult.UNUSED
-        is_kept = kept(self.call, self.needs, with_result=self.first_result is FirstResult.READ)
+        may_read = self._may_read_result and self.is_differentiable
+        self.reads_result = may_read and reads_result(self.call, self.needs, self.dtype)
+        is_kept = kept(self.call, self.needs, with_result=self.reads_result)
         self.saved = [i for i, is_read in enumerate(is_kept) if is_read and i in self.tensors]
         self._reads_initial = any(roles[i] not in BESIDE for i in self.saved)
         exact = [i for i, result in enumerate(results) if from_torch(result.dtype).kind not in INEXACT]
@@ -134,16 +125,15 @@ class Recording:
         """Return the cotangents of the arrays of a call; see `derivatives.pullback`.
 
         `memory` holds its `initial`, and the numbers that stand in for arrays; `tensors` are the saved ones, and the
-        result if that is saved.
+        result if derivatives read it.
         """
         initial, numbers = memory
         result = None
-        if self.first_result is not FirstResult.UNUSED:
+        if self.reads_result:
             *tensors, result = tensors
         arrays = self.fill(self.saved, tensors, numbers)
         call = self.call._replace(initial=initial)
-        known = result if self.first_result is FirstResult.READ else None
-        return pullback(call, arrays, cotangents, self.needs, self.dtype, xp, result=known)
+        return pullback(call, arrays, cotangents, self.needs, self.dtype, xp, result=result)
 
     def replay(
         self, memory: tuple[Any, tuple[complex, ...]], tensors: tuple[Array, ...], cotangents: tuple[Array | None, ...]
@@ -218,8 +208,7 @@ def find_recording(call: Call, arrays: Sequence[Array]) -> Recording:
         return Recording(call, arrays)
     if found is None:
         nbytes = max(array.nbytes for array in arrays if isinstance(array, torch.Tensor))
-        first_result = FirstResult.READ if nbytes >= RESULT_BYTES else FirstResult.GUARDED
-        found = keep(_recordings, key, Recording(call, arrays, first_result=first_result))
+        found = keep(_recordings, key, Recording(call, arrays, may_read_result=nbytes >= RESULT_BYTES))
         found.has_tapes = not find_operator(call.flags.op).source  # a user's function may depend on values
     return found
 

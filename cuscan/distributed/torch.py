@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.autograd import forward_ad
 
 from cuscan.autograd.torch import TorchNamespace
-from cuscan.autograd.torch_recording import FirstResult, Recording
+from cuscan.autograd.torch_recording import Recording
 from cuscan.distributed import sharded
 from cuscan.distributed.derivative import pullback
 from cuscan.distributed.header import check_headers, compare, raising_together
@@ -126,7 +126,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, xp: ShardedTorch, has_total: bool, call: Call, *arrays: Array) -> Arrays:
         results = sharded.scan(call, arrays, xp.ranks, xp)
         # A shard's result lacks the state before it.
-        recording = Recording(call, arrays, ctx.needs_input_grad[3:], first_result=FirstResult.UNUSED)
+        recording = Recording(call, arrays, ctx.needs_input_grad[3:], may_read_result=False)
         recording.remember(ctx, call.initial, arrays, results)
         ctx.xp, ctx.has_total = xp, has_total
         return results
