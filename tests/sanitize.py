@@ -33,7 +33,7 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 Case = tuple[str, Callable[[], object]]
 
 UNMASKED = ("strips", "whole_rows")  # with a mask, panels would take them
-STORED_IN_BULK = ("whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of the names of such cases
+STORED_IN_BULK = ("panels", "whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of names
 
 
 def scan(

@@ -10,6 +10,7 @@ import itertools
 import numpy as np
 import pytest
 from host_cases import same_bits
+from selection import covering, each
 
 import cuscan
 from cuscan import kept
@@ -212,7 +213,7 @@ UNDEFINED = {"add": "", "mul": "", "max": "c", "user": "bc", "xor": "fc", "recur
 SHORT = [(op, dtype) for op in UNDEFINED for dtype in SHORT_DTYPES if np.dtype(dtype).kind not in UNDEFINED[op]]
 
 
-@pytest.mark.parametrize("op, dtype", SHORT)
+@pytest.mark.parametrize("op, dtype", covering(SHORT, each))
 def test_short_lines_give_the_same_bits(op, dtype, in_order):
     """So do the second of three calls, which records NumPy calls, and the third, which replays them."""
     rng = np.random.default_rng([9, SHORT.index((op, dtype))])
@@ -270,8 +271,10 @@ def small_decays(rng, shape, dtype, special):
         return with_special(rng, shape, dtype, special) * np.array(0.02, dtype)
 
 
-@pytest.mark.parametrize("dtype, op", [(dtype, op) for op, dtypes in GATED.items() for dtype in dtypes])
-@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize(
+    "dtype, op, values",
+    covering([(dtype, op, values) for op in GATED for dtype in GATED[op] for values in VALUES], each),
+)
 def test_segments_as_gates_give_the_same_bits(op, dtype, values, in_order):
     rng = np.random.default_rng(3)
     for n, share in ((1, 0.5), (70, 0.1), (3000, 0.5), (5000, 0.003)):

@@ -133,8 +133,9 @@ def known(scan: Example, options: set[str]) -> tuple[np.ndarray[Any, Any], ...]:
     return (result, scan.last()) if "carry" in options else (result,)
 
 
-@pytest.mark.parametrize("kind", SEGMENTS)
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in LONG])
+@pytest.mark.parametrize(
+    "family, kind", covering(itertools.product([family for family in FAMILIES if family not in LONG], SEGMENTS), each)
+)
 def test_segments_on_the_host(family: str, kind: str) -> None:
     names = ("reverse", "exclusive", "masked", "initial", "include_initial")
     for chosen in itertools.product((False, True), repeat=len(names)):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
+from selection import covering, each
 
 import cuscan
 from cuscan.backends import lines, repeats
@@ -199,8 +201,7 @@ def test_the_backend_follows_the_text(monkeypatch, order, units):
         assert_literal(x, order, initial=0.3)
 
 
-@pytest.mark.parametrize("units", [1023, 1024.5, 1057, 2090.3])
-@pytest.mark.parametrize("initial", [None, 0.3])
+@pytest.mark.parametrize("units, initial", covering(itertools.product([1023, 1024.5, 1057, 2090.3], [None, 0.3]), each))
 def test_the_backend_follows_the_text_over_sections(monkeypatch, units, initial):
     order = Order(1, 1, 1)
     use_order(monkeypatch, order)
