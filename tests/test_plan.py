@@ -768,7 +768,8 @@ def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
 def test_strips_begin_where_vectors_of_every_array_begin():
     converted = [("bool", "int64"), ("int8", "int64"), ("int16", "int64"), ("int8", "complex128"), ("int32", "float64")]
     for (dtype, result), rows in itertools.product(converted, (2**12, 2**17)):
-        plans = [planned(view((rows, columns), dtype), axis=0, dtype=result) for columns in range(8, 300, 8)]
+        numbers = (*range(8, 300, 8), *range(1024, 2200, 16))  # the latter give each block strips of its own
+        plans = [planned(view((rows, columns), dtype), axis=0, dtype=result) for columns in numbers]
         strips = [each for each in plans if each.config.family == "strips" and constants(each, "Flat") == (0,)]
         widths = [constants(each, "Columns")[0] for each in strips]
         assert widths and all(width * DTYPES[dtype].itemsize % 16 == 0 for width in widths)
