@@ -57,6 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if marked and not has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
+    elif marked:
+        import cupy
+
+        cupy.cuda.Device(0).use()  # modules that are collected may start JAX, which leaves its last GPU current
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,9 @@ import functools
 import multiprocessing
 import os
 import sys
+import time
 import traceback
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +28,7 @@ from torch.testing import assert_close
 import cuscan
 import cuscan.distributed.torch
 
+SECONDS = 120  # that ranks have for a function
 DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "complex64")
 
 
@@ -50,13 +53,16 @@ class Pool:
         """The results of a function of this module, one per rank; raises the first error."""
         for pipe in self._pipes:
             pipe.send((name, arguments))
-        answers = []
-        for rank, pipe in enumerate(self._pipes):
-            assert pipe.poll(120), f"rank {rank} does not answer"
-            answers.append(pipe.recv())
-        for rank, (error, _) in enumerate(answers):
-            assert not error, f"rank {rank}: {error}"
-        return [result for _, result in answers]
+        answers, end = {}, time.monotonic() + SECONDS
+        while len(answers) < len(self._pipes) and (left := end - time.monotonic()) > 0:
+            for pipe in wait([pipe for pipe in self._pipes if pipe not in answers], left):
+                answers[pipe] = pipe.recv()
+                if answers[pipe][0]:  # the others may wait for this rank
+                    end = min(end, time.monotonic() + 10)
+        missing = "".join(f"rank {rank} does not answer\n" for rank, pipe in enumerate(self._pipes) if pipe not in answers)
+        errors = [f"rank {rank}: {answers[pipe][0]}" for rank, pipe in enumerate(self._pipes) if answers.get(pipe, [""])[0]]
+        assert not missing and not errors, missing + "\n".join(errors)
+        return [answers[pipe][1] for pipe in self._pipes]
 
     def close(self) -> None:
         for pipe in self._pipes:

@@ -32,7 +32,7 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 
 Case = tuple[str, Callable[[], object]]
 
-UNMASKED = ("strips", "whole_rows")  # with a mask, panels would take them
+UNMASKED = ("strips", "whole_rows")  # with a mask or a feature, panels take them
 STORED_IN_BULK = ("panels", "whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of names
 
 
@@ -152,7 +152,8 @@ def every_feature() -> Iterator[Case]:
     kinds = list(WAYS)
     for number, (name, feature) in enumerate(FEATURES.items()):
         for kind in kinds[number % 3 :: 3]:
-            yield f"{kind}, {name}", lambda feature=feature, kind=kind: check_call("cupy", call_for(feature, kind))
+            family = "panels for " if kind.startswith(UNMASKED) else ""
+            yield f"{family}{kind}, {name}", lambda feature=feature, kind=kind: check_call("cupy", call_for(feature, kind))
 
 
 def every_log_sum() -> Iterator[Case]:

@@ -139,6 +139,7 @@ def test_nccl_of_cupy_with_one_rank_on_a_side_stream() -> None:
     """Keys, lengths and the carry go through NCCL behind what that stream brings, and the host does not wait."""
     pytest.importorskip("cupy.cuda.nccl", reason="CuPy finds no NCCL")
     import cupy
+    import torch  # noqa: F401  loads NCCL, which CuPy's wheels do not bring
     from cupyx.distributed import init_process_group
 
     import cuscan.distributed
@@ -200,7 +201,7 @@ def test_nccl_of_torch(pool: Any) -> None:
 
 def test_nccl_of_cupy() -> None:
     skip_without_two_gpus()
-    pytest.importorskip("cupy.cuda.nccl", reason="CuPy finds no NCCL")
+    pytest.importorskip("torch", reason="torch is not installed, whose NCCL CuPy takes here")
     context = multiprocessing.get_context("spawn")
     pipes, ranks = zip(*(context.Pipe() for _ in range(2)), strict=True)
     started = [context.Process(target=scan_on_own_gpu, args=(rank, pipe)) for rank, pipe in enumerate(ranks)]
@@ -218,6 +219,7 @@ def scan_on_own_gpu(rank: int, pipe: Any) -> None:
     import traceback
 
     import cupy
+    import torch  # noqa: F401  loads NCCL, which CuPy's wheels do not bring
     from cupyx.distributed import init_process_group
 
     import cuscan.distributed
