@@ -169,7 +169,7 @@ def _training() -> Iterable[Case]:
     layer = (8, 4096, 2048)
     half: dict[str, Any] = {"axis": 1, "op": "linear_recurrence", "dtype": "bfloat16"}
     step: dict[str, Any] = {"how": "train", "label": "layer", "call": "torch.nn.Module, forward and backward"}
-    yield Case(layer, must=1.0, aim=0.7, peers=("accelerated-scan", "torch.compile"), **half, **step)
+    yield Case(layer, must=1.0, aim=0.7, peers=("accelerated-scan", "torch"), **half, **step)
     floor: dict[str, Any] = {"how": "train", "call": "torch.autograd.grad beside the scan", "peers": ()}
     for label, must, aim in (("backward of b", 1.05, 1.0), ("backward", 2.2, 2.0)):  # of a, too: a scan, a product
         yield Case(layer, label=label, must=must, aim=aim, **half, **floor)

@@ -59,8 +59,12 @@ class Pool:
                 answers[pipe] = pipe.recv()
                 if answers[pipe][0]:  # the others may wait for this rank
                     end = min(end, time.monotonic() + 10)
-        missing = "".join(f"rank {rank} does not answer\n" for rank, pipe in enumerate(self._pipes) if pipe not in answers)
-        errors = [f"rank {rank}: {answers[pipe][0]}" for rank, pipe in enumerate(self._pipes) if answers.get(pipe, [""])[0]]
+        missing = "".join(
+            f"rank {rank} does not answer\n" for rank, pipe in enumerate(self._pipes) if pipe not in answers
+        )
+        errors = [
+            f"rank {rank}: {answers[pipe][0]}" for rank, pipe in enumerate(self._pipes) if answers.get(pipe, [""])[0]
+        ]
         assert not missing and not errors, missing + "\n".join(errors)
         return [answers[pipe][1] for pipe in self._pipes]
 

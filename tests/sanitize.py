@@ -153,7 +153,10 @@ def every_feature() -> Iterator[Case]:
     for number, (name, feature) in enumerate(FEATURES.items()):
         for kind in kinds[number % 3 :: 3]:
             family = "panels for " if kind.startswith(UNMASKED) else ""
-            yield f"{family}{kind}, {name}", lambda feature=feature, kind=kind: check_call("cupy", call_for(feature, kind))
+            yield (
+                f"{family}{kind}, {name}",
+                lambda feature=feature, kind=kind: check_call("cupy", call_for(feature, kind)),
+            )
 
 
 def every_log_sum() -> Iterator[Case]:

@@ -139,7 +139,6 @@ def test_nccl_of_cupy_with_one_rank_on_a_side_stream() -> None:
     """Keys, lengths and the carry go through NCCL behind what that stream brings, and the host does not wait."""
     pytest.importorskip("cupy.cuda.nccl", reason="CuPy finds no NCCL")
     import cupy
-    import torch  # noqa: F401  loads NCCL, which CuPy's wheels do not bring
     from cupyx.distributed import init_process_group
 
     import cuscan.distributed
@@ -204,6 +203,8 @@ def test_nccl_of_cupy() -> None:
     pytest.importorskip("torch", reason="torch is not installed, whose NCCL CuPy takes here")
     context = multiprocessing.get_context("spawn")
     pipes, ranks = zip(*(context.Pipe() for _ in range(2)), strict=True)
+    from cupy_ranks import scan_on_own_gpu
+
     started = [context.Process(target=scan_on_own_gpu, args=(rank, pipe)) for rank, pipe in enumerate(ranks)]
     for process in started:
         process.start()
@@ -212,30 +213,3 @@ def test_nccl_of_cupy() -> None:
         process.join(20)
         process.kill()
     assert answers == ["", ""]
-
-
-def scan_on_own_gpu(rank: int, pipe: Any) -> None:
-    """The work of a rank with CuPy; it returns its error."""
-    import traceback
-
-    import cupy
-    import torch  # noqa: F401  loads NCCL, which CuPy's wheels do not bring
-    from cupyx.distributed import init_process_group
-
-    import cuscan.distributed
-
-    try:
-        cupy.cuda.Device(rank).use()
-        comm, rng = init_process_group(2, rank), np.random.default_rng(2)
-        for _ in range(40):
-            sample = draw_sample(rng, (2,))
-            values = [cupy.asarray(array) for array in sample.values_of(rank)]
-            beside = {name: cupy.asarray(array) for name, array in sample.beside_of(rank).items()}
-            keywords = sample.keywords_of(cupy.asarray)
-            results = sample.function(cuscan.distributed)(*values, **beside, **keywords, comm=comm, validate=True)
-            results = results if isinstance(results, tuple) else (results,)
-            expected = [sample.result_piece(part, rank) for part in sample.whole()]
-            agree([tuple(map(cupy.asnumpy, results))], expected, sample.axis)
-        pipe.send("")
-    except Exception:
-        pipe.send(traceback.format_exc())

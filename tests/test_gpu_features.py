@@ -586,6 +586,18 @@ def test_an_empty_chunk_hands_the_carry_on(name):
     assert tuple(h.shape) == (0, 5) and tuple(last.shape) == (0,)
 
 
+def test_the_host_waits_for_no_scan_of_nothing():
+    torch = need("torch").torch
+    nothing = torch.empty(0, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        _, carry = cuscan.cummax(nothing, return_carry=True)
+        _, last = cuscan.linear_recurrence(0.5, nothing, initial=2.5, return_last=True)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert (carry.item(), last.item()) == (-np.inf, 2.5)
+
+
 @both_libraries
 @pytest.mark.parametrize("a", [2, 0.5, -1, 0, np.float32(0.3), 0.5 + 0.5j], ids=repr)
 def test_a_decay_that_is_one_number(name, a):

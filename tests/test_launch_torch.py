@@ -103,6 +103,19 @@ def test_like_calls_are_told_apart_by_what_is_recorded(gpu: Any) -> None:
             cuscan.cumsum(x, out=torch.empty(LENGTH))
 
 
+def test_a_scan_of_nothing_assigns_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number assigned to a tensor without dimensions comes from the host, which waits."""
+    monkeypatch.setattr(torch.Tensor, "__setitem__", None)
+    for dtype, least in ((torch.uint64, 2**64 - 1), (torch.int16, 2**15 - 1), (torch.float32, float("inf"))):
+        results, carry = cuscan.scan(torch.empty(0, dtype=dtype), "min", return_carry=True)
+        assert (tuple(results.shape), carry.item()) == ((0,), least)
+    _, last = cuscan.linear_recurrence(0.5, torch.empty(0), initial=2.5, return_last=True)
+    assert last.item() == 2.5
+    before = torch.full((), 3.5)
+    _, last = cuscan.linear_recurrence(0.5, torch.empty(0), initial=before, return_last=True)
+    assert last.item() == 3.5
+
+
 def test_numbers_may_differ_from_call_to_call(gpu: Any) -> None:
     x = torch.ones(3, requires_grad=True)
     for _ in range(3):

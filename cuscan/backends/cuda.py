@@ -222,7 +222,7 @@ class CallLaunch(Launch):
                 start, numbers = self.passed(arrays, initial)
             self.queue(library.stream(self.device), pointers, start, numbers)
         if self.unscanned is not None:
-            _hand_on(self.unscanned, dict(zip(self.roles, arrays, strict=True)), initial, results)
+            _hand_on(self.unscanned, library, dict(zip(self.roles, arrays, strict=True)), initial, results)
         for out in outs:
             library.written(out)
         if self.fields:
@@ -304,16 +304,18 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
             _set_device(current)
 
 
-def _hand_on(request: ScanRequest, arrays: dict[str, Any], initial: Any, results: tuple[Any, ...]) -> None:
+def _hand_on(
+    request: ScanRequest, library: DeviceLibrary, arrays: dict[str, Any], initial: Any, results: tuple[Any, ...]
+) -> None:
     """Without elements, copy the incoming state to the last states and the carry, which end `results` if requested."""
     fields, row_initial = len(request.carry_out), arrays.get("initial")
     if request.last is not None:
-        results[-1 - fields][...] = (initial or 0) if row_initial is None else row_initial
+        library.put(results[-1 - fields], (initial or 0) if row_initial is None else row_initial)
     carry: Iterable[Any] = [array for role, array in arrays.items() if role in CARRY] or carry_start(request, initial)
     if row_initial is not None:
         carry = request.op.states.start(row_initial)
     for out, field in zip(results[len(results) - fields :], carry, strict=False):
-        out[...] = field
+        library.put(out, field)
 
 
 def _find_launch(flags: Flags, operands: Operands, has_initial: bool) -> tuple[Repeatable, list[int]]:

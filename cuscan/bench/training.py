@@ -116,8 +116,8 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
     part = [each[:1] if each.ndim == 3 else each for each in part]
     exact = _step(_loop, part)()[0].numpy()[0]
 
-    def measured(recurrence: Recurrence, *, compiled: bool = False) -> Record:
-        step = _step(recurrence, inputs, compiled=compiled)
+    def measured(recurrence: Recurrence) -> Record:
+        step = _step(recurrence, inputs)
         got = step()[0].detach()[0, :, :LANES].double().cpu().numpy()
         error = _error(got, exact, case)
         if error > 1:
@@ -129,10 +129,10 @@ def _layer(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
 
     ours = measured(_recurrence(1))
     record |= {**ours, "input_bytes": sum(each.nbytes for each in inputs), "value": None}
-    for peer in sorted(peers, key=list(_PEERS).index):  # the compiler last: if it hangs, this process ends
+    for peer in peers:
         yield peer, record
         try:
-            theirs = measured(_PEERS[peer](), compiled=peer == COMPILED)
+            theirs = measured(_PEERS[peer]())
             theirs["ratio"] = round(theirs["time"]["median_us"] / ours["time"]["median_us"], 4)
         except Exception as error:  # a peer's failure is a finding
             theirs = {"error": one_line(error)}
@@ -155,7 +155,7 @@ def _layer_inputs(case: Case, machine: Machine) -> list[Tensor]:
     return [each.requires_grad_() for each in drawn[:-1]] + drawn[-1:]
 
 
-def _step(recurrence: Recurrence, inputs: Sequence[Tensor], *, compiled: bool = False) -> Callable[[], Any]:
+def _step(recurrence: Recurrence, inputs: Sequence[Tensor]) -> Callable[[], Any]:
     """Return forward and backward of h[t] = a[t] h[t - 1] + (1 - a[t]) x[t] with a = sigmoid(w x + c), gated again."""
     torch = importlib.import_module("torch")
     x, weight, bias, out, cotangent = inputs
@@ -165,8 +165,7 @@ def _step(recurrence: Recurrence, inputs: Sequence[Tensor], *, compiled: bool = 
         a = torch.sigmoid(weight * x + bias)
         return recurrence(a, (1 - a) * x) * torch.nn.functional.silu(out * x)
 
-    function = torch.compile(layer, fullgraph=True) if compiled else layer
-    return lambda: torch.autograd.grad(function(*leaves), leaves, cotangent)
+    return lambda: torch.autograd.grad(layer(*leaves), leaves, cotangent)
 
 
 def _peak(step: Callable[[], Any], torch: Any) -> int:
@@ -194,12 +193,11 @@ def _loop(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _associative() -> Recurrence:
-    """Return the recurrence by torch's own function, which only its compiler supports."""
-    module = importlib.import_module("torch._higher_order_ops.associative_scan")  # the compiler cannot trace an import
-    scan = module.associative_scan
+    """Return the recurrence by torch's associative_scan, in the mode whose derivatives are fastest: not compiled."""
+    module = importlib.import_module("torch._higher_order_ops.associative_scan")
 
     def recurrence(a: Tensor, b: Tensor) -> Tensor:
-        return scan(two_steps, (a, b), 1, **({} if a.is_cuda else {"combine_mode": "generic"}))[1]
+        return module.associative_scan(two_steps, (a, b), 1, combine_mode="generic")[1]
 
     return recurrence
 
@@ -217,8 +215,7 @@ def _accelerated() -> Recurrence:
     return recurrence
 
 
-COMPILED = "torch.compile"
-_PEERS: dict[str, Callable[[], Recurrence]] = {"accelerated-scan": _accelerated, COMPILED: _associative}
+_PEERS: dict[str, Callable[[], Recurrence]] = {"accelerated-scan": _accelerated, "torch": _associative}
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

@@ -93,6 +93,9 @@ class CuPyLibrary(OnlyLooks, WideIntegers):
     def written(self, array: Any) -> None:
         pass  # CuPy does not track writes
 
+    def put(self, array: Any, value: Any) -> None:
+        array[...] = value
+
     def scratch(self, nbytes: int, device: Device) -> Any:
         return cupy.empty(nbytes, np.uint8)
 

@@ -191,6 +191,15 @@ class TorchLibrary(WideIntegers):
     def sum_dtype(self, dtype: DType, *, standard: bool = False) -> DType:
         return super().sum_dtype(dtype) if standard else DTYPES["int64"]
 
+    def put(self, array: Any, value: Any) -> None:
+        # An assignment copies a number to a tensor without dimensions from the host, and waits for that.
+        if isinstance(value, torch.Tensor):
+            array.copy_(value)
+        elif array.dtype == torch.uint64:  # fill_ takes no numbers beyond 63 bits
+            array.view(torch.int64).fill_((int(value) + 2**63) % 2**64 - 2**63)
+        else:
+            array.fill_(value)
+
     def scratch(self, nbytes: int, device: Device) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8, device=_TORCH_DEVICES[device])
 

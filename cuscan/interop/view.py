@@ -117,6 +117,9 @@ class DeviceLibrary(Library, Protocol):
     def pointer(self, array: Any) -> int:
         """Return the address of an array made by `maker`, `scratch` or `scratch_of_graph`."""
 
+    def put(self, array: Any, value: Any) -> None:
+        """Set all elements to those of an array that broadcasts, or to a number; wait for nothing."""
+
     def fetch(self, array: Any) -> Any:
         """Return a copy of an array as a NumPy array; wait for it."""
 
