@@ -1,6 +1,6 @@
 """Sharded scans on all GPUs of a host against one GPU's scan of its own shard, in the same run.
 
-    torchrun --nproc-per-node 2 -m benchmarks.ranks          # NCCL; writes benchmarks/results/<GPU>-ranks.json
+    torchrun --nproc-per-node 2 -m benchmarks.ranks          # NCCL; writes benchmarks/results/ranks/<GPU>.json
     torchrun --nproc-per-node 2 -m benchmarks.ranks --quick  # small; on the CPU through gloo
 
 A sharded scan reads twice and writes once, so it takes at least `traffic` times the scan of the shard. What it should
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +23,8 @@ import torch.distributed as dist
 
 import cuscan
 import cuscan.distributed
+from benchmarks import store
+from benchmarks.ranks_table import FOLDER
 from cuscan.bench.environment import environment
 
 REPEATS = 15
@@ -47,7 +48,7 @@ def main() -> None:
     """Measure all cases on every rank; the first one writes what it found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small shards, on the CPU where there is no GPU")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--results", type=Path, default=store.RESULTS)
     options = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     if not on_gpu and not options.quick:
@@ -62,9 +63,8 @@ def main() -> None:
         records += [measure(case, device) for case in cases(elements, device)]
     if dist.get_rank() == 0:
         facts = {**environment(), "ranks": dist.get_world_size(), "backend": dist.get_backend(), "cases": records}
-        name = re.sub(r"\W+", "-", facts["gpu"] or "cpu").lower()
-        options.results.mkdir(parents=True, exist_ok=True)
-        path = options.results / f"{name}-ranks{'-quick' if options.quick else ''}.json"
+        path = store.path_for(facts, quick=options.quick, folder=options.results / FOLDER)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=1) + "\n")
         for record in records:
             print(*record.values(), sep="\t")

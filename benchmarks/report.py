@@ -6,7 +6,7 @@ import os
 import textwrap
 from pathlib import Path
 
-from benchmarks import cpu, distribution, floors, plots, store, tables
+from benchmarks import cpu, distribution, floors, plots, ranks_table, store, tables
 from benchmarks.cases import GROUPS
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ def write() -> int:
 def page() -> str:
     """The page of benchmarks."""
     sections = [section(path) for path in store.published()]
-    sections += filter(None, [cpu.section()])
+    sections += [*ranks_table.sections(), *filter(None, [cpu.section()])]
     return "\n\n".join([INTRODUCTION, *(sections or ["No results yet: `python -m benchmarks` writes them."])]) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from bench_cases import HOST
 
-from benchmarks import floors, plots, report, store, tables
+from benchmarks import floors, plots, ranks_table, report, store, tables
 from benchmarks.cases import GROUPS, MATRIX, Scope, cases
 from cuscan.bench import timing
 from cuscan.bench.cases import Case
@@ -188,6 +189,23 @@ def test_the_first_call_without_a_kernel_on_disk_is_shown() -> None:
     (record,) = synthetic(["first"])
     text = tables.matrix([{**record, "cold": {"median_us": 912_000.0}}])
     assert "| median | spread | cold | ms more |" in text and "| 912 ms |" in text
+
+
+def test_a_section_for_shards_on_ranks(tmp_path: Path) -> None:
+    case = {"elements": 2**20, "single_us": 9.6, "allowed_us": 94.8}
+    cases = [
+        {"name": "add", "sharded_us": 90.0, "met": True, **case},
+        {"name": "linear_recurrence", "sharded_us": 223.3, "met": False, **case},
+    ]
+    facts = {"gpu": "A GPU", "backend": "nccl", "torch": "2.11", "commit": "1234567", "ranks": 2, "cases": cases}
+    (tmp_path / ranks_table.FOLDER).mkdir()
+    for name in ("a-gpu", f"a-gpu{store.QUICK}"):  # the quick one is not shown
+        (tmp_path / ranks_table.FOLDER / f"{name}.json").write_text(json.dumps(facts))
+    (section,) = ranks_table.sections(tmp_path)
+    assert "**2 x A GPU** (nccl, torch 2.11; commit 1234567)" in section
+    rows = ["| add | 1,048,576 | 9.6 us | 90 us | 94.8 us |"]
+    rows += ["| linear_recurrence | 1,048,576 | 9.6 us | 223 us | 94.8 us (over) |"]
+    assert section.endswith("\n".join(rows))
 
 
 def test_report_without_results(pages: Path) -> None:

@@ -81,7 +81,7 @@ def test_what_takes_longer(pool: Any, name: str) -> None:
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "benchmarks.ranks", "--quick"]
     subprocess.run([sys.executable, *command, "--results", str(tmp_path)], cwd=PAGE.parent.parent, check=True)
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "ranks").iterdir()
     assert [case["name"] for case in json.loads(path.read_text())["cases"]] == ["add", "linear_recurrence"]
 
 

@@ -1,0 +1,40 @@
+"""The results of `benchmarks.ranks` as a section of the page. It needs no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import store
+from benchmarks.distribution import markdown
+from cuscan.bench.report import duration
+
+FOLDER = "ranks"  # in the folder of results
+
+
+def sections(folder: Path | None = None) -> list[str]:
+    """A section for each kind of GPU that was measured."""
+    paths = sorted(((folder or store.RESULTS) / FOLDER).glob("*.json"))
+    return [_section(json.loads(path.read_text())) for path in paths if not path.stem.endswith(store.QUICK)]
+
+
+def _section(results: dict[str, Any]) -> str:
+    head = ["scan", "float32 of a rank", "its own scan", "sharded scan", "at most"]
+    rows = [
+        [
+            case["name"],
+            f"{case['elements']:,}",
+            *(duration(case[key]) for key in ("single_us", "sharded_us")),
+            duration(case["allowed_us"]) + ("" if case["met"] else " (over)"),
+        ]
+        for case in results["cases"]
+    ]
+    about = (
+        f"**{results['ranks']} x {results['gpu']}** ({results['backend']}, torch {results['torch']}; commit "
+        f"{results['commit']}). `torchrun --nproc-per-node {results['ranks']} -m benchmarks.ranks`; medians of runs "
+        "that all ranks begin together. A sharded scan reads twice and writes once: it may take 1.03 times as long as "
+        "that makes the shard's own scan, and 80 us more for the exchange."
+    )
+    table = markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows])
+    return f"## Shards on ranks\n\n{about}\n\n{table}"
