@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import traceback
 from typing import Any
+
+import cupy
+import numpy as np
+from cupyx.distributed import init_process_group
+from sharding import agree, draw_sample
+
+import cuscan.distributed
 
 
 def scan_on_own_gpu(rank: int, pipe: Any) -> None:
     """Compare random scans on two ranks, of which this is one; send the error, or nothing."""
     try:
-        import torch
-
-        torch.cuda.nccl.version()  # loads NCCL, which CuPy looks for as soon as it is imported
         compare(rank)
         pipe.send("")
     except Exception:
@@ -20,13 +25,7 @@ def scan_on_own_gpu(rank: int, pipe: Any) -> None:
 
 def compare(rank: int) -> None:
     """Raise an error where the shard of this rank differs from the whole."""
-    import cupy
-    import numpy as np
-    from cupyx.distributed import init_process_group
-    from sharding import agree, draw_sample
-
-    import cuscan.distributed
-
+    multiprocessing.set_start_method("fork", force=True)  # CuPy soon asks for addresses in a process that it starts
     cupy.cuda.Device(rank).use()
     comm, rng = init_process_group(2, rank), np.random.default_rng(2)
     for _ in range(40):

@@ -249,7 +249,9 @@ def _teller(validate: Any, values: Any, group: Any, comm: Any, axis_name: Any) -
     """
     if validate is not True or axis_name is not None:
         return None
-    if comm is not None and "cupy" in sys.modules:
+    torch = sys.modules.get("torch")
+    are_tensors = torch is not None and any(isinstance(value, torch.Tensor) for value in values)
+    if comm is not None and not are_tensors and "cupy" in sys.modules:
         from cuscan.distributed.cupy import tell as tell_comm
 
         return partial(tell_comm, comm=comm)
