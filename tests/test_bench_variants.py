@@ -67,6 +67,23 @@ def test_all_plans_run_and_other_bits_are_noticed(monkeypatch):
         variants.measured(scan, HOST)
 
 
+def test_the_command_goes_on_after_other_bits(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", LARGE, "--cases", "40", "--family", "panels"])
+    monkeypatch.setattr(variants, "find_machine", lambda: HOST)
+    measured, names = variants.measured, []
+
+    def fails_once(scan, machine):
+        names.append(scan.case.name)
+        if len(names) == 1:
+            raise WrongResultError(f"{scan.case.name}: other bits with {LARGE}")
+        return measured(scan, machine)
+
+    monkeypatch.setattr(variants, "measured", fails_once)
+    assert variants.main() == 1
+    text = capsys.readouterr().out
+    assert f"wrong: {names[0]}: other bits" in text and f"of {len(names)}: {names[1]}: " in text
+
+
 def test_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["", LARGE, "--cases", "40", "--family", "panels"])
     monkeypatch.setattr(variants, "find_machine", lambda: HOST)
