@@ -134,7 +134,7 @@ def what_dtensors_refuse() -> list[str]:
         ("a is no DTensor", lambda: recur(x, along, axis=0)),
         ("b is no DTensor", lambda: recur(along, x, axis=0)),
         (r"mask of shape \(5, 6\) .* to x of shape \(7, 6\)", lambda: cumsum(along, axis=0, mask=along[:5] > 0)),
-        (r"axis=2 is out of range for x of shape \(7, 6\)", lambda: cumsum(along, axis=2)),
+        (r"axis 2 is out of range for x of shape \(7, 6\)", lambda: cumsum(along, axis=2)),
         ("axis must be an integer; got 'time'", lambda: cumsum(along, axis="time")),
         (r"shapes \(7, 1\) and \(7, 6\): pass x.expand", lambda: _pair(along[:, :1], along)),
         (r"op must be one of .*got 'ad' \(cuscan.distributed.scan\)", lambda: cuscan.distributed.scan(along, "ad")),

@@ -211,7 +211,7 @@ def test_operators_of_users() -> None:
         ({"offsets": [0, 2]}, ScanValueError, "offsets end with 2, and the chunks so far have 3 elements"),
         ({"offsets": [0, 3], "keys": []}, ScanValueError, "offsets and keys exclude each other"),
         ({"op": "linear_recurrence", "exclusive": True}, ScanTypeError, "takes no exclusive"),
-        ({"axis": 4}, ScanValueError, r"axis=4 is out of range"),
+        ({"axis": 4}, ScanValueError, r"axis 4 is out of range"),
     ],
 )
 def test_errors(call: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -105,7 +105,7 @@ BOTH_SPELLINGS = r"mask.reshape\(-1, 1\) for axis 0, or mask.reshape\(1, -1\) fo
     [
         (lambda x: cuscan.dask.scan(np.ones(3)), ScanTypeError, r"pass da.asarray\(x\) \(cuscan.dask.scan\)"),
         (lambda x: cuscan.dask.scan(x[x > 0]), ScanValueError, "compute_chunk_sizes"),
-        (lambda x: cuscan.dask.scan(x, axis=2), ScanValueError, "axis=2 is out of range"),
+        (lambda x: cuscan.dask.scan(x, axis=2), ScanValueError, "axis 2 is out of range"),
         (lambda x: cuscan.dask.scan(x, "and"), ScanTypeError, "op='and' is defined on"),
         (lambda x: cuscan.dask.scan(x, "plus"), ScanValueError, "op must be one of 'add'"),
         (lambda x: cuscan.dask.scan(da.ones((4, 4)), axis=0, mask=np.ones(4, bool)), ScanValueError, BOTH_SPELLINGS),

@@ -196,7 +196,7 @@ def test_a_wrong_order_of_ranks_is_noticed() -> None:
         ({"reverse": True}, "ranks differ in flags: rank 0 has exclusive, rank 1 reverse, exclusive"),
         ({"shape": (4, 3)}, r"ranks differ in the other axes: rank 0 has \(2,\), rank 1 \(4,\)"),
         ({"axis": 0}, "ranks differ in axis: rank 0 has 1 of 2, rank 1 0 of 2"),
-        ({"axis": 5}, "the call of rank 1 is wrong: axis=5 is out of range"),
+        ({"axis": 5}, "the call of rank 1 is wrong: axis 5 is out of range"),
     ],
 )
 def test_all_ranks_raise_the_same_error(other: dict[str, Any], message: str) -> None:

@@ -462,7 +462,7 @@ def test_arguments_that_do_not_fit(name):
     refused(ScanValueError, "mask of shape", x, mask=mask[:, :7])
     refused(ScanValueError, "out has shape", x, out=x[:3])
     refused(ScanTypeError, "out has dtype bool", x, out=mask, dtype="float32")
-    refused(ScanValueError, "axis=2 is out of range", x, axis=2)
+    refused(ScanValueError, "axis 2 is out of range", x, axis=2)
     refused(ScanTypeError, "'and' is defined on", x, "and")
     refused(ScanValueError, "initial=1000 does not fit", library.device(numbers((4,), "int8")), "max", initial=1000)
     memory = library.device(numbers((4, 51)))

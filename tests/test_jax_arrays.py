@@ -223,7 +223,7 @@ def test_donated_memory_is_used_again() -> None:
 def test_what_is_wrong_is_said_at_the_call() -> None:
     x = jnp.ones((3, 4))
     wrong = [
-        (ScanValueError, r"^axis=2 is out of range .*\(cuscan\.cumsum\)", lambda x: cuscan.cumsum(x, axis=2)),
+        (ScanValueError, r"^axis 2 is out of range .*\(cuscan\.cumsum\)", lambda x: cuscan.cumsum(x, axis=2)),
         (ScanTypeError, "^mask must have dtype bool", lambda x: cuscan.cumsum(x, mask=x)),
         (ScanTypeError, "^out= cannot be written", lambda x: cuscan.cumsum(x, out=x)),
         (ScanValueError, "does not fit dtype", lambda x: cuscan.cumsum(x, initial=1e300)),

@@ -164,7 +164,7 @@ def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
         ({"op": "no such"}, "op must be one of"),
         ({"dtype": "float128"}, "dtype must be one of"),
         ({"op": "and"}, "op='and' is defined on"),
-        ({"shapes": [((3, 4), 2)]}, "axis=2 is out of range"),
+        ({"shapes": [((3, 4), 2)]}, "axis 2 is out of range"),
         ({"return_indices": True}, "return_indices is for"),
         ({"number": True}, "number, initial_array and return_last are for linear_recurrence"),
     ],
@@ -282,7 +282,7 @@ def test_explaining_runs_nothing_and_says_what_is_wrong():
     out = np.zeros(7)
     cuscan.explain(cuscan.cumsum, x, out=out, arch=90)
     assert not out.any() and cuscan.cumsum(x)[-1] == 7
-    with pytest.raises(cuscan.ScanValueError, match="axis=3 is out of range"):
+    with pytest.raises(cuscan.ScanValueError, match="axis 3 is out of range"):
         cuscan.explain(cuscan.cumsum, x, axis=3, arch=90)
     with pytest.raises(cuscan.ScanTypeError, match="function must be one of cuscan"):
         cuscan.explain(np.cumsum, x, arch=90)

@@ -56,7 +56,7 @@ def check_axis(axis: int, name: str, shape: tuple[int, ...]) -> int:
     if not shape:
         raise ScanValueError(f"{name} has no dimensions; a scan needs at least one axis: pass {name}.reshape(1)")
     if not -len(shape) <= axis < len(shape):
-        raise ScanValueError(f"axis={axis} is out of range for {name} of shape {shape} ({len(shape)} dimensions)")
+        raise ScanValueError(f"axis {axis} is out of range for {name} of shape {shape} ({len(shape)} dimensions)")
     return axis % len(shape)
 
 
