@@ -369,6 +369,7 @@ def total(
 
 Arrays = tuple[Any, ...]  # of any library; an `ArrayView` in the place of a number
 _NUMBERS = numbers.Number, np.generic
+_LISTED = list, tuple, range
 _X = ("x",)  # what errors call a single array of elements
 
 
@@ -438,12 +439,14 @@ def _whole_strides(field: Any) -> Any:
 
 def _put_beside(arrays: Arrays, roles: tuple[str, ...], **beside: Any) -> tuple[Arrays, tuple[str, ...]]:
     """The values, and the arrays beside them that are given, in the order of the keywords."""
-    given = {name: array for name, array in beside.items() if array is not None}
-    if len(given) > 1 and len(segments := [name for name in SEGMENTS if name in given]) > 1:
+    if len(segments := [name for name in SEGMENTS if beside.get(name) is not None]) > 1:
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
-    if "offsets" in given and isinstance(given["offsets"], list | tuple | range):
-        given["offsets"] = _integers_like(adopt(arrays[-1], roles[-1]), given["offsets"], "offsets")
-    return arrays + tuple(given.values()), roles + tuple(given)
+    if isinstance(offsets := beside.get("offsets"), _LISTED):
+        beside["offsets"] = _integers_like(adopt(arrays[-1], roles[-1]), offsets, "offsets")
+    for name, array in beside.items():
+        if array is not None:
+            arrays, roles = (*arrays, array), (*roles, name)
+    return arrays, roles
 
 
 def _integers_like(value: ArrayView, listed: Sequence[Any], name: str) -> Any:

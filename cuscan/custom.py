@@ -7,7 +7,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -314,6 +314,9 @@ def _on_states(numpy: Callable[[Array, Array], Any], name: str) -> Callable[[Arr
     def combine(earlier: Array, later: Array) -> Array:
         result = numpy(earlier, later)
         fields = earlier.dtype.names
+        alike = type(result) is np.ndarray and result.dtype == earlier.dtype and not fields
+        if alike and result.shape == earlier.shape == later.shape:
+            return cast(Array, result)  # what follows would change nothing
         if fields and not (isinstance(result, tuple) and len(result) == len(fields)):
             raise ScanTypeError(f"numpy= of op={name!r} must return a tuple of {len(fields)} arrays; got {result!r}")
         parts = result if fields else (result,)

@@ -27,7 +27,8 @@ class Monoid:
         kinds: the kinds of result dtype that it is defined on.
         promotes: whether bool and integers widen to 64 bits by default, as in `cumsum`.
         wide_carry: whether the carry from tile to tile is kept in `DType.wide`.
-        combine: the same operator on NumPy arrays of states, `combine(earlier, later)`, or None.
+        combine: the same operator on NumPy arrays of states, `combine(earlier, later)`, or None. It may return one of
+            its arguments.
         identity: maps a result dtype to the parts of the state that replaces a masked element.
         states: conversions of elements to states, and of states to results, in NumPy.
         inputs: the names of the arrays of elements in error messages.

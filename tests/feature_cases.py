@@ -16,6 +16,7 @@ import numpy as np
 from draws import NUMBERS, Array, Draw, carried, steps
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare, small_units
 
+from cuscan.backends.arrange import starts_of
 from cuscan.backends.fields import Inputs
 from cuscan.backends.host import evaluate
 from cuscan.interop.numpy import numpy_dtype
@@ -194,6 +195,8 @@ def twin(simulation: Simulation, initial: Any) -> tuple[Array, ...]:
     rows = None if rows is None else rows.squeeze(request.axis)
     start = check_start(initial, request.op, request.result.dtype)
     fields = tuple(field.squeeze(request.axis) for field in carry)
+    if request.segments is not None and request.segments.kind == "offsets":
+        segments = starts_of(request, segments)
     results, last, behind = evaluate(request, Inputs(tuple(arrays[:count]), mask, segments, rows, fields), start)
     given = [result.view(numpy_dtype(spec.dtype)) for result, spec in zip(results, request.results, strict=False)]
     specs = request.carry_out

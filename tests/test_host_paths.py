@@ -23,13 +23,13 @@ SIZES = [0, 1, 2, 31, 100, 129, 700, 3000]
 
 @pytest.fixture
 def in_order(monkeypatch):
-    """Makes every scan follow the defined order step by step: no `accumulate`, no short lines, no gates."""
+    """Makes every scan follow the defined order step by step: no `accumulate`, no short lines, no gates, none tame."""
 
     def scan(function, *arguments, **keywords):
         with monkeypatch.context() as patch:
             patch.setattr(repeats, "calls", Table())
-            for name in ("is_exact", "is_short", "is_sum_of_segments", "is_extremum_of_segments", "is_gated"):
-                patch.setattr(host, name, lambda *_: False)
+            for name in ("exact", "short", "sum_of_segments", "extremum_of_segments", "gated", "tamed"):
+                patch.setattr(host, f"is_{name}", lambda *_: False)
             return function(*arguments, **keywords)
 
     return scan
@@ -97,6 +97,23 @@ def test_extrema_accumulate_but_for_zeros_of_both_signs(op, dtype):
     x[7] = -0.0
     with pytest.raises(TypeError):
         cuscan.scan(x, op)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "float32"])
+@pytest.mark.parametrize("values", ["plain", "zeros of both signs", "NaN", "infinite"])
+def test_positions_accumulate(dtype, values, in_order, monkeypatch):
+    rng = np.random.default_rng(7)
+    for function, ties, reverse in itertools.product((cuscan.cummin, cuscan.cummax), ("first", "last"), (False, True)):
+        x = with_special(rng, (2, 40, 3), dtype, VALUES[values])
+        x[:, 20:] = x[:, :20]
+        for axis in (-1, 0, 1):
+            call = {"axis": axis, "reverse": reverse, "return_indices": True, "ties": ties}
+            expected = in_order(function, x, **call)
+            with monkeypatch.context() as patch:
+                if values == "plain" or np.dtype(dtype).kind != "f":
+                    patch.setattr(host, "scan_lines", None)
+                patch.setattr(repeats, "calls", Table())
+                assert all(map(same_bits, function(x, **call), expected))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
@@ -315,12 +332,81 @@ def test_segments_take_gates_where_they_can(monkeypatch):
         cuscan.scan(x.astype(int), op, reset=reset, reverse=True)
     cuscan.linear_recurrence(x, x, reset=reset, initial=1.0)
     assert seen and not any(seen)
-    seen.clear()
-    cuscan.cumprod(x, reset=reset)
     cuscan.cumsum(x, reset=reset, exclusive=True)
     cuscan.cumsum(x, reset=reset, initial=1)
+    assert seen and not any(seen)
+    seen.clear()
+    cuscan.cumprod(x, reset=reset)
+    cuscan.cumsum(x, reset=reset, exclusive=True, include_initial=True)
     cuscan.cummax(np.append(x, np.nan), reset=np.append(reset, True))
+    cuscan.cummax(x, reset=reset, initial=np.nan)
     assert seen == [True] * 4
+
+
+def more_calls(op, dtype):
+    """Calls that show more than the sums up to elements, with every kind of initial value."""
+    kind = np.dtype(dtype).kind
+    numbers = {"b": [0, 1], "i": [0, 5], "u": [0, 5], "c": [0.5]}.get(kind, [0.5, 0.0, -0.0, np.nan, np.inf, -np.inf])
+    calls = [{"exclusive": True}, *[{"initial": number} for number in numbers]]
+    calls += [{"initial": number, "exclusive": True, "reverse": True} for number in numbers]
+    return [*calls, {"include_initial": True, "initial": numbers[-1]}, {"include_initial": True, "exclusive": True}]
+
+
+@pytest.mark.parametrize("dtype, op", [(dtype, op) for op in GATED for dtype in GATED[op]])
+def test_initial_values_and_starts_beside_gates(op, dtype, in_order, monkeypatch):
+    rng = np.random.default_rng(5)
+    for i, call in enumerate(more_calls(op, dtype)):
+        values = list(VALUES.values())[i % len(VALUES)]
+        x, reset = with_special(rng, (3, 70), dtype, values), rng.random((3, 70)) < 0.2
+        monkeypatch.setattr(host, "is_short", lambda *_: False)
+        for array, flags, axis in ((x, reset, 1), (x.T.copy(), reset.T, 0)):
+            got = cuscan.scan(array, op, axis=axis, reset=flags, **call)
+            assert same_bits(got, in_order(cuscan.scan, array, op, axis=axis, reset=flags, **call)), call
+
+
+# ---- tame numbers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_tame_numbers_give_the_same_bits(values, in_order):
+    """Extrema with carries, with positions, and sums of exponentials, once and recorded."""
+    rng = np.random.default_rng(6)
+    for op, n in itertools.product(("max", "min", "first", "last", "logaddexp"), (100, 5000)):
+        function = functools.partial(cuscan.scan, op=op)
+        if op in ("first", "last"):
+            function = functools.partial(cuscan.cummin, return_indices=True, ties=op)
+        x = with_special(rng, (2, n), "float32", VALUES[values])
+        reset = rng.random((2, n)) < 0.1
+        for call in ({}, {"reset": reset}, {"mask": reset, "reverse": True}, {"exclusive": True, "skipna": True}):
+            carry = None
+            for _ in range(3):
+                flags = {**call, "carry": carry, "return_carry": True}
+                got, expected = function(x, **flags), in_order(function, x, **flags)
+                assert all(map(same_bits, leaves(got), leaves(expected))), (op, n, flags)
+                carry = got[-1]
+
+
+def leaves(results):
+    return [a for one in results for a in (one if isinstance(one, tuple) else (one,))]
+
+
+def test_tame_numbers_select_nothing(monkeypatch):
+    """Selections take several times as long."""
+    seen = []
+    monkeypatch.setattr(host, "is_short", lambda *_: False)
+    monkeypatch.setattr(host, "FieldAlgebra", lambda *_, tame=False, gates=False: seen.append(tame))
+    monkeypatch.setattr(host, "scan_lines", lambda *_: None)
+    x = np.arange(1.0, 50)
+    for call in (
+        lambda x: cuscan.cummax(x, return_carry=True),
+        lambda x: cuscan.cummin(x, return_indices=True, return_carry=True),
+        cuscan.logcumsumexp,
+    ):
+        for number, tame in ((1, True), (np.nan, False), (-0.0, False), (np.inf, True)):
+            call(np.append(x, number))
+            assert seen.pop() is tame
+    cuscan.cummax(x, return_indices=True, mask=x > 3)
+    assert seen == [False]
 
 
 # ---- pieces ----------------------------------------------------------------------------------------------------------

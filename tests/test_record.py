@@ -13,7 +13,7 @@ from host_cases import same_bits
 import cuscan
 from cuscan.backends import exact, host, repeats, short
 from cuscan.backends.program import Program
-from cuscan.backends.record import Noted, NotNotedError, alike, opaque, plain, zeros
+from cuscan.backends.record import Noted, NotNotedError, alike, decision, opaque, plain, zeros
 from cuscan.kept import Table
 
 
@@ -76,22 +76,100 @@ def test_what_no_result_needs_is_not_called():
     assert len(program._calls) == 1 and run(np.ones(4, int)).tolist() == [2] * 4
 
 
-def test_calls_in_place_are_made_elsewhere():
-    def in_place(x):
-        y = x * 2
-        np.add(y, x, out=y)
-        return y
+def in_place(x):
+    y = x * 2
+    np.add(y, x, out=y)
+    return y
 
-    run, program = noted(in_place, np.arange(3.0))
-    assert run(np.ones(3)).tolist() == [3] * 3
-    *_, last = program._calls
-    assert not any(np.may_share_memory(last.args[-1], array) for array in last.args[:-1])
+
+def in_place_later(x):
+    y, z = x * 2, x * 3
+    np.add(y, z, out=y)
+    return y
+
+
+def in_place_after_a_look(x):
+    y = x * 2
+    z = y + 1
+    np.add(y, z, out=y)
+    return y + z
+
+
+def in_place_in_part(x):
+    y = x * 2
+    np.add(y[1:], 1, out=y[1:])
+    return y
+
+
+@pytest.mark.parametrize("function, made", [(in_place, 0), (in_place_later, 0), (in_place_after_a_look, 1)])
+def test_calls_in_place_are_made_elsewhere(function, made):
+    run, program = noted(function, np.arange(3.0))
+    for x in (np.ones(3), np.arange(3.0)):
+        assert same_bits(run(x), function(x))
+    writes = [(call.args[-1], call.args[:-1]) for call in program._calls]
+    assert sum(any(np.may_share_memory(out, array) for array in read) for out, read in writes) == made
+
+
+def test_calls_in_part_of_an_array_leave_the_rest():
+    run, _ = noted(in_place_in_part, np.arange(3.0))
+    assert run(np.ones(3)).tolist() == [2, 3, 3]
+
+
+def test_broadcast_calls_are_flat():
+    run, program = noted(lambda x, y: x * y[:3] + y[1:4, None] * x, np.ones((3, 3)), np.arange(4.0))
+    x, y = np.arange(9.0).reshape(3, 3), np.arange(4.0) + 1
+    assert same_bits(run(x, y), x * y[:3] + y[1:4, None] * x)
+    assert all(array.ndim == 1 for call in program._calls if call.func is not np.copyto for array in call.args)
 
 
 def test_a_run_stops_where_it_decides_otherwise():
     run, _ = noted(lambda x: x + 1 if (x > 0).all() else x - 1, np.ones(2))
     assert run(np.full(2, 3)).tolist() == [4, 4] and run(np.zeros(2)) is None
     assert run(np.full(2, 3)).tolist() == [4, 4]
+
+
+def copies(target, pairs):
+    """Copies from rows of one array to rows of another, or to later rows of the same."""
+
+    def function(x):
+        y = np.zeros_like(x)
+        whole = {"other": (y, x), "same": (y, y), "number": (y, x[0, 0])}[target]
+        y[0] = x[0]
+        for to, source in pairs:
+            whole[0][to] = whole[1] if target == "number" else whole[1][source]
+        return y
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "target, pairs, calls",
+    [
+        ("other", [(1, 2), (2, 3), (3, 4)], 2),
+        ("other", [(1, 4), (2, 2), (3, 0)], 2),  # backwards
+        ("other", [(1, 2), (2, 3), (4, 4)], 2),  # not equally far apart
+        ("other", [(1, 2), (1, 3)], 2),  # the same place twice
+        ("same", [(1, 0), (2, 1)], 3),  # the first copy writes what the second one reads
+        ("same", [(2, 0), (3, 1)], 2),
+        ("number", [(1, 0), (2, 0)], 2),
+    ],
+)
+def test_copies_between_neighbours_are_one_call(target, pairs, calls):
+    function, x = copies(target, pairs), np.arange(15.0).reshape(5, 3)
+    run, program = noted(function, x)
+    assert same_bits(run(x * 2 + 1), function(x * 2 + 1))
+    assert len(program._calls) == calls
+
+
+def test_a_test_is_one_call():
+    @decision
+    def is_sorted(array):
+        assert type(array) is np.ndarray
+        return bool((array[1:] >= array[:-1]).all())
+
+    run, program = noted(lambda x: x + 1 if is_sorted(x) else x - 1, np.arange(3))
+    assert len(program._calls) == 2 and is_sorted(np.arange(3))
+    assert run(np.arange(3) * 2).tolist() == [1, 3, 5] and run(np.arange(3)[::-1]) is None
 
 
 @pytest.mark.parametrize("function", [lambda x: x[x > 0], lambda x: int(x[0]), np.sort, lambda x: np.add(x, [x, x])])
@@ -112,6 +190,17 @@ def test_a_user_s_function_is_one_call():
     assert len(program._calls) == 1 and program.quiet is None
     assert run([-1], [4]).tolist() == [4] and seen == [np.ndarray] * 2
     assert function(np.ones(1), np.ones(1)).tolist() == [1]
+
+
+def test_a_user_s_function_writes_where_it_should():
+    def twice(x):
+        whole = np.empty_like(x, shape=(2, 3))
+        whole[0] = x
+        assert opaque(np.negative)(x, out=whole[1]).shape == (3,)
+        return whole
+
+    run, program = noted(twice, np.arange(3))
+    assert len(program._calls) == 2 and run(np.ones(3, int)).tolist() == [[1] * 3, [-1] * 3]
 
 
 def test_constants_beside_noted_arrays_are_noted():

@@ -291,6 +291,45 @@ def test_tensors_of_torch(example):
     assert_fields(tuple(part.numpy() for part in got) if example.state else got[0].numpy(), expected, example)
 
 
+@pytest.mark.parametrize(
+    "later, error",
+    [
+        (lambda sums: sums[:1].repeat(2, 0), ScanValueError),
+        (lambda sums: sums * 1j, ScanTypeError),
+        (lambda sums: sums.tolist(), ScanTypeError),
+        (lambda sums: sums.astype(int), None),  # any real number becomes one of the dtype
+        (lambda sums: 0.0, None),
+    ],
+)
+def test_what_like_calls_return_is_checked(later, error):
+    """The recorded calls of a function are no promise about what it returns next."""
+    returns = [lambda sums: sums]
+    plus = cuscan.Operator("plus", "earlier + later", 0, numpy=lambda earlier, later: returns[-1](earlier + later))
+    x = np.arange(40, dtype=np.float32)
+    for _ in range(4):
+        np.testing.assert_array_equal(cuscan.scan(x, plus), np.cumsum(x))
+    returns.append(later)
+    if error is None:
+        assert cuscan.scan(x, plus).dtype == np.float32
+    else:
+        with pytest.raises(error, match="must return an array"):
+            cuscan.scan(x, plus)
+    returns.pop()
+    np.testing.assert_array_equal(cuscan.scan(x, plus), np.cumsum(x))
+
+
+def test_a_function_may_return_its_arguments():
+    last = cuscan.Operator("last", "later", 0, numpy=lambda earlier, later: later)
+    first = cuscan.Operator("first", "earlier", 0, numpy=lambda earlier, later: np.broadcast_arrays(earlier, later)[0])
+    for n, _ in itertools.product((5, 100, 20_000), range(3)):
+        x, reset = np.arange(n), np.arange(n) % 5 == 0
+        assert cuscan.scan(x, last, exclusive=True).tolist() == [0, *range(n - 1)]
+        got = cuscan.scan(x, last, reset=reset, exclusive=True, initial=7)
+        assert got.tolist() == np.where(reset, 7, x - 1).tolist()
+        assert cuscan.scan(x, first, reset=reset).tolist() == (x // 5 * 5).tolist()
+        assert (x == np.arange(n)).all() and cuscan.scan(x, first, out=x).tolist() == [0] * n
+
+
 # ---- the constructor ----------------------------------------------------------------------------
 
 

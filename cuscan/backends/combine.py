@@ -6,20 +6,21 @@ product to fused multiply-adds, and two separate, contiguous fields take a third
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.record import opaque
+from cuscan.backends.record import decision, opaque
 from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
-Out = Any  # arrays for the result, which may be those of `earlier` and `later`, or None
+Out = Any  # arrays for the result, apart from `earlier` and `later`, or None
 
 
 def is_planar(op: Monoid, kind: Kind) -> bool:
@@ -27,20 +28,27 @@ def is_planar(op: Monoid, kind: Kind) -> bool:
     return kind is Kind.COMPLEX and op in (LINEAR_RECURRENCE, OPERATORS["mul"])
 
 
-def combine_of(op: Monoid, kind: Kind) -> Combine:
-    """Return the function that combines states of an operator without segments, for a kind of number."""
+def combine_of(op: Monoid, kind: Kind, *, tame: bool = False) -> Combine:
+    """Return the function that combines states of an operator without segments, for a kind of number.
+
+    `tame`: see `is_tamed`. Integers have no NaN and only one zero.
+    """
     if is_planar(op, kind):
         return _PLANAR[op]
+    if tame and op in _TAME:
+        return _TAME[op]
     if op in _BY_FIELD:
         return _BY_FIELD[op]
     inner = np.multiply if op.combine is product else op.combine
-    if kind in EXACT and op in _EXTREMA:
-        inner = _EXTREMA[op]  # integers have no NaN and only one zero
+    if op in _EXTREMA and (tame or kind in EXACT):
+        inner = _EXTREMA[op]
     assert inner is not None
     if isinstance(inner, np.ufunc):
         return Combine(lambda earlier, later, out: (inner(earlier[0], later[0], out=out and out[0]),))
-    whole = opaque(inner) if op.source else inner
-    return Combine(lambda earlier, later, _: (whole(earlier[0], later[0]),))
+    if op.source:
+        whole = opaque(inner)
+        return Combine(lambda earlier, later, out: (whole(earlier[0], later[0], out=out and out[0]),))
+    return Combine(lambda earlier, later, _: (inner(earlier[0], later[0]),))
 
 
 def _affine_steps(earlier: States, later: States, out: Out) -> States:
@@ -90,6 +98,32 @@ def _extremum(greatest: bool, latest: bool) -> Callable[[States, States, Out], S
     return combine
 
 
+def _add_tame_exponentials(earlier: States, later: States, out: Out) -> States:
+    """Select nothing: the part of the greater number is exactly 1, and so are both parts of equal infinities."""
+    (top, total), (later_top, later_total) = earlier, later
+    apart = np.empty_like(top, order="C", shape=(2, *np.broadcast_shapes(top.shape, later_top.shape)))
+    np.subtract(top, later_top, out=apart[0])
+    np.subtract(later_top, top, out=apart[1])
+    part, later_part = np.exp(np.fmin(apart, 0))
+    high = np.fmax(top, later_top, out=out and out[0])
+    return high, np.add(total * part, later_total * later_part, out=out and out[1])
+
+
+def _tame_extremum(greatest: bool, latest: bool) -> Callable[[States, States, Out], States]:
+    extremum = np.fmax if greatest else np.fmin
+    beyond = ((np.less, np.less_equal), (np.greater, np.greater_equal))[greatest][latest]
+
+    def combine(earlier: States, later: States, out: Out) -> States:
+        (one, place), (other, later_place) = earlier, later
+        wins = beyond(other, one)
+        chosen = np.empty_like(place, order="C", shape=wins.shape) if out is None else out[1]
+        np.copyto(chosen, place)
+        np.copyto(chosen, later_place, where=wins)
+        return extremum(one, other, out=out and out[0]), chosen
+
+    return combine
+
+
 _EXTREMA = {OPERATORS["min"]: np.fmin, OPERATORS["max"]: np.fmax}
 _PLANAR = {
     LINEAR_RECURRENCE: Combine(_complex_steps, hidden=2, shown=_complex_states),
@@ -100,6 +134,40 @@ _BY_FIELD = {
     OPERATORS["logaddexp"]: Combine(_add_exponentials),
     **{row: Combine(_extremum(op == "max", ties == "last")) for (op, ties), row in INDEXED.items()},
 }
+_TAME = {
+    OPERATORS["logaddexp"]: Combine(_add_tame_exponentials),
+    **{row: Combine(_tame_extremum(op == "max", ties == "last")) for (op, ties), row in INDEXED.items()},
+}
+
+
+def is_tamed(request: ScanRequest) -> bool:
+    """Return whether `combine_of` has a faster function for tame numbers: no NaN, no -0, and all have a position."""
+    op = request.op
+    if op.indexed:
+        return not (request.has_initial or request.skip_nan or request.mask is not None)
+    return op in _TAME or (op in _EXTREMA and request.result.dtype.kind not in EXACT)
+
+
+def are_tame(numbers: list[Array]) -> bool:
+    """Return whether there is no NaN and no -0 in arrays."""
+    return not any(array.dtype.kind == "f" and (_has_nan(array) or _has_negative_zero(array)) for array in numbers)
+
+
+@decision
+def _has_nan(array: Array) -> bool:
+    return array.size > 0 and math.isnan(array.item(array.argmax()))  # a NaN counts as the greatest
+
+
+def _has_negative_zero(array: Array) -> bool:
+    return _has_least(array.view(f"i{array.itemsize}"))  # -0 is the least integer
+
+
+@decision
+def _has_least(bits: Array) -> bool:
+    return bits.size > 0 and bool(bits.item(bits.argmin()) == _LEAST[bits.itemsize])
+
+
+_LEAST = {size: np.iinfo(f"i{size}").min for size in (4, 8)}
 
 
 # ---- segments --------------------------------------------------------------------------------------------------------
@@ -108,16 +176,16 @@ _BY_FIELD = {
 def restarting(inner: Combine) -> Combine:
     """Extend any operator to states whose last field marks the start of a segment (segments.cuh)."""
 
-    def restart(function: Callable[..., States], first: int, earlier: States, later: States) -> States:
-        joined = function(earlier[:-1], later[:-1], None)
+    def restart(function: Callable[..., States], first: int, earlier: States, later: States, out: Out) -> States:
+        joined = function(earlier[:-1], later[:-1], out and out[:-1])
         for together, field in zip(joined, later[first:-1], strict=True):
             np.copyto(together, field, where=later[-1])
-        return *joined, earlier[-1] | later[-1]
+        return *joined, np.bitwise_or(earlier[-1], later[-1], out=out and out[-1])
 
     return Combine(
-        lambda earlier, later, _: restart(inner, 0, earlier, later),
+        lambda earlier, later, out: restart(inner, 0, earlier, later, out),
         hidden=inner.hidden,
-        shown=lambda earlier, later, _: restart(inner.shown, inner.hidden, earlier, later),
+        shown=lambda earlier, later, out: restart(inner.shown, inner.hidden, earlier, later, out),
     )
 
 
@@ -175,11 +243,16 @@ def gated(gate: Gate) -> Combine:
 
 
 def is_gated(request: ScanRequest) -> bool:
-    """Return whether segments may be gates: for built-in operators, if the call requests nothing but results."""
-    flags = request.exclusive, request.include_initial, request.carry_in, request.carry_out
-    if request.segments is None or any(flags):
+    """Return whether segments may be gates: for built-in operators without carries.
+
+    An exclusive scan finds starts by their closed gates: there must be none behind the elements of a line, and a decay
+    of zero may be the user's.
+    """
+    if request.segments is None or request.carry_in or request.carry_out:
         return False
-    return request.op is LINEAR_RECURRENCE or (gate_of(request.op) is not None and not request.has_initial)
+    if request.op is LINEAR_RECURRENCE:
+        return not request.exclusive
+    return gate_of(request.op) is not None and not (request.exclusive and request.include_initial)
 
 
 def goes_in_any_order(request: ScanRequest) -> bool:
@@ -187,26 +260,32 @@ def goes_in_any_order(request: ScanRequest) -> bool:
     return request.result.dtype.kind in EXACT or request.op.name in ("min", "max")
 
 
-def gates_hold(request: ScanRequest, elements: Array) -> bool:
+def gates_hold(request: ScanRequest, elements: Array, start: list[Array]) -> bool:
     """Return whether cleared states leave no trace in results for these elements, which are accumulators.
 
-    A cleared state becomes zero, and -0 + 0 is 0. Extrema keep the first of equal elements, and the first NaN.
+    A cleared state becomes zero, and -0 + 0 is 0; an initial value adds no -0. Extrema must be of tame numbers.
     """
     if request.result.dtype.kind in EXACT:
         return True
-    parts = [elements.real, elements.imag] if elements.dtype.kind == "c" else [elements]
     if request.op.name in ("min", "max"):
-        return bool(elements.size) and not np.isnan(elements.max()) and not _has_negative_zero(elements)
-    return not any(map(_has_negative_zero, parts))
+        return are_tame([elements, *start])
+    return not any(map(_has_negative_zero, _parts(elements)))
 
 
 def show_no_trace(request: ScanRequest, results: Array) -> bool:
     """Return whether the results prove that no infinity and no NaN was cleared: either would show in them."""
     if goes_in_any_order(request):
         return True
-    return bool(is_finite(results, request.result.dtype.name).all())
+    if request.result.dtype.name == "bfloat16":
+        return bool(is_finite(results, "bfloat16").all())
+    return all(map(_is_finite, _parts(results)))
 
 
-def _has_negative_zero(elements: Array) -> bool:
-    bits = elements.view(f"i{elements.itemsize}")  # -0 is the least integer
-    return bool(bits.size and bits.min() == np.iinfo(bits.dtype).min)
+@decision
+def _is_finite(array: Array) -> bool:
+    greatest, least = array.item(array.argmax()), array.item(array.argmin())  # a NaN is both
+    return math.isfinite(greatest) and math.isfinite(least)
+
+
+def _parts(numbers: Array) -> list[Array]:
+    return [numbers.real, numbers.imag] if numbers.dtype.kind == "c" else [numbers]

@@ -10,7 +10,7 @@ from cuscan.backends.arrange import put_back, standing
 from cuscan.backends.convert import is_nan, storage, to_narrow, to_result
 from cuscan.backends.fields import Inputs
 from cuscan.dtypes import EXACT
-from cuscan.operators import OPERATORS
+from cuscan.operators import INDEXED, KEYED, OPERATORS
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
@@ -24,26 +24,30 @@ _UFUNCS = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
     **_EXTREMA,
+    **{row.name: _EXTREMA[op] for (op, _), row in INDEXED.items()},
 }
 
 
 def is_exact(request: ScanRequest) -> bool:
     """Return whether `accumulate` can run a request, which must have no segments."""
     op = request.op
-    if op.name not in _UFUNCS or OPERATORS[op.name] is not op or request.segments is not None:
+    if op.name not in _UFUNCS or KEYED[op.name] is not op or request.segments is not None:
         return False
     if request.carry_in or request.carry_out:
         return False
+    if op.indexed:
+        flags = request.exclusive, request.include_initial, request.has_initial, request.skip_nan, request.mask
+        return not any(flags)
     return request.result.dtype.kind in EXACT or op.name in _EXTREMA
 
 
-def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: Any, out: Array) -> bool:
-    """Scan an array of the request's shape into `out`; return False if its bits depend on the order after all.
+def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: Any, outs: list[Array]) -> bool:
+    """Scan an array of the request's shape into `outs`; return False if its bits depend on the order after all.
 
     They do if zeros of both signs meet: an extremum is the first of equal numbers, which `accumulate` does not
-    guarantee.
+    guarantee. NaN have no position here.
     """
-    op, dtype = request.op, request.result.dtype
+    op, dtype, out = request.op, request.result.dtype, outs[0]
     if 0 in out.shape:
         return True
     elements = to_narrow(value, request.values[0].dtype, dtype)
@@ -55,11 +59,35 @@ def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: An
         elements = np.where(is_nan(value, request.values[0].dtype.name), _number(identity, elements), elements)
     if elements.dtype.kind == "f" and _has_both_zeros(elements, start):
         return False
+    if op.indexed and elements.dtype.kind == "f" and np.isnan(elements.max()):
+        return False
     whole = out if storage(dtype) == elements.dtype else np.empty(out.shape, elements.dtype)
     _scan(request, elements, identity if start is None else start, start is not None, whole)
+    if op.indexed:
+        outs[1][...] = _positions(request, elements, whole)
     if whole is not out:
         out[...] = to_result(whole, dtype)
     return True
+
+
+def _positions(request: ScanRequest, elements: Array, extrema: Array) -> Array:
+    """Return where the extrema up to each element are: the greatest number, in scan order, of those that made one."""
+    length, before = request.shape[request.axis], (slice(None),) * request.axis
+    if request.reverse:
+        elements, extrema = np.flip(elements, request.axis), np.flip(extrema, request.axis)
+    if request.op in _LATEST:
+        made = elements == extrema
+    else:
+        made = np.ones(extrema.shape, np.bool_)
+        later, earlier = extrema[(*before, slice(1, None))], extrema[(*before, slice(-1))]
+        np.not_equal(later, earlier, out=made[(*before, slice(1, None))])
+    numbers = np.arange(length).reshape(-1, *(1,) * (len(request.shape) - 1 - request.axis))
+    places = np.where(made, numbers, 0)
+    np.maximum.accumulate(places, request.axis, out=places)
+    return np.flip(length - 1 - places, request.axis) if request.reverse else places
+
+
+_LATEST = [row for (_, ties), row in INDEXED.items() if ties == "last"]
 
 
 def is_sum_of_segments(request: ScanRequest) -> bool:

@@ -36,18 +36,22 @@ class Inputs(NamedTuple):
 class FieldAlgebra:
     """The operations of a request on states: from elements to states, combine, and from states to results.
 
-    With `gates`, segments are gates rather than selections; see `combine.py`.
+    With `gates`, segments are gates rather than selections, and with `tame` numbers some operators are simpler; see
+    `combine.py`.
     """
 
-    def __init__(self, request: ScanRequest, start: tuple[Any, ...] | None, *, gates: bool = False) -> None:
+    def __init__(
+        self, request: ScanRequest, start: tuple[Any, ...] | None, *, gates: bool = False, tame: bool = False
+    ) -> None:
         op, kind = request.op, request.result.dtype.kind
         self._request = request
         self._start = start  # the user's initial value
+        self._precedes = request.has_initial  # whether anything precedes lines
         self.gate = gate_of(op) if gates else None
         self._clears_decay = gates and op is LINEAR_RECURRENCE
         self.segmented = request.segments is not None and not gates
         self._is_planar = is_planar(op, kind) or (self.gate is not None and kind is Kind.COMPLEX)
-        inner = combine_of(op, kind) if self.gate is None else gated(self.gate)
+        inner = combine_of(op, kind, tame=tame) if self.gate is None else gated(self.gate)
         self._inner = inner
         self.combine = restarting(inner) if self.segmented else inner
         state = op.states.dtype(storage(DTYPES[request.result.dtype.accumulator]))
@@ -59,12 +63,13 @@ class FieldAlgebra:
         self.itemsize = max(field.itemsize for field in self._state_fields)
         wide = self._planes_of(self._fields_of(carry))
         self.wide = wide[: self.gate is not None] + wide + ((np.dtype(np.bool_),) if self.segmented else ())
-        self._count_shown = len(self._planes) + (self.gate is not None) - inner.hidden
+        self._hidden = inner.hidden - (self.gate is not None)  # planes of the state
+        self._count_shown = len(self._planes) - self._hidden
         self._identity = self._made(state, op.identity(request.result.dtype), ())
         self.segment_start = self._identity
         if start is not None and op.segments_have_initial:
             first = self._made(carry, op.states.start(*start), ())
-            self.segment_start = tuple(p.astype(d) for p, d in zip(first, self._planes, strict=True))
+            self.segment_start = tuple(p.astype(d, copy=False) for p, d in zip(first, self._planes, strict=True))
 
     def _fields_of(self, dtype: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
         return tuple(dtype[name] for name in self._names) if self._names else (dtype,)
@@ -85,12 +90,24 @@ class FieldAlgebra:
             return self.split((make_states(dtype, parts, shape),))
         # Convert through an array: NumPy rejects Python integers that do not fit, where C++ wraps them.
         fields = zip(parts, self._fields_of(dtype), strict=True)
-        return self.split(tuple([np.broadcast_to(np.asanyarray(part).astype(field), shape) for part, field in fields]))
+        made = [np.asanyarray(part).astype(field, copy=False) for part, field in fields]
+        return self.split(tuple([np.broadcast_to(part, shape) for part in made]))
+
+    def start_lines(self, inputs: Inputs) -> Inputs:
+        """Return inputs whose lines begin with a segment: the initial value joins their first elements.
+
+        The order of combination is no longer the defined one.
+        """
+        assert inputs.segments is not None
+        restarts = inputs.segments.copy()
+        restarts[:, 0] = True
+        self._precedes = False
+        return inputs._replace(segments=restarts)
 
     def row_start(self, inputs: Inputs, rows: slice, count: int) -> States | None:
         """Return the states that lines start from, in the carry type; None if nothing precedes the lines."""
         request, start = self._request, self._start
-        if not request.has_initial:
+        if not self._precedes:
             return None
         if inputs.carry:
             return self._whole(self._made(self._carry, self._carried(inputs, rows), (count,)))
@@ -102,6 +119,9 @@ class FieldAlgebra:
 
     def _whole(self, states: States) -> States:
         """Return states of elements with no segment starting in them."""
+        if self.gate is not None:
+            passes, _ = self.gate.ends(states[0].dtype)
+            return alike((np.full(states[0].shape, passes, states[0].dtype), *states))
         return alike((*states, np.zeros(states[0].shape, np.bool_)) if self.segmented else states)
 
     def empty(self, count: int) -> States:
@@ -164,26 +184,34 @@ class FieldAlgebra:
 
     def _restarted(self, states: States, restarts: Array) -> States:
         """Return states with segment starts at `restarts`."""
-        if self.gate is not None:
-            passes, clears = (np.asarray(number, states[0].dtype) for number in self.gate.ends(states[0].dtype))
-            return _cleared(passes, restarts, clears), *states
         if self._clears_decay:
             decays = self.combine.hidden
             return *(_cleared(p, restarts, p.dtype.type(0)) for p in states[:decays]), *states[decays:]
         if self._start is not None and self._request.op.segments_have_initial:
-            states = self._where(restarts, self._inner(self.segment_start, states), states)
-        return (*states, restarts)
+            states = self._where(restarts, self._join(self.segment_start, states), states)
+        if self.gate is None:
+            return (*states, restarts)
+        passes, clears = (np.asarray(number, states[0].dtype) for number in self.gate.ends(states[0].dtype))
+        return _cleared(passes, restarts, clears), *states
 
-    def shown_before(self, running: States, element: States, first: Any) -> States:
-        """Return what an exclusive scan shows at elements; `first` selects the elements that nothing precedes."""
-        shown, hidden = running[:-1] if self.segmented else running, self.combine.hidden
-        if first is not None:
-            shown = tuple(part.copy() for part in shown)
-            for part, identity in zip(shown, self._identity[hidden:], strict=True):
-                part[first] = identity
-        if self.segmented and self._request.exclusive:
-            shown = self._where(element[-1], self.segment_start[hidden:], shown)
-        return shown
+    def _join(self, earlier: States, later: States) -> States:
+        """Combine states without segments."""
+        if self.gate is None:
+            return self._inner(earlier, later)
+        return tuple(map(self.gate.join, earlier, later))
+
+    def show_starts(self, shown: States, elements: States, alone: Any) -> None:
+        """Write what an exclusive scan shows where nothing precedes, at `alone`, and where segments start."""
+        identity, start, restarts = self._identity[self._hidden :], self.segment_start[self._hidden :], None
+        if self._request.exclusive and self.segmented:
+            restarts = elements[-1]
+        elif self._request.exclusive and self.gate is not None:
+            restarts = elements[0] == self.gate.ends(elements[0].dtype)[1]
+        for part, nothing, first in zip(shown, identity, start, strict=False):
+            if alone is not None:
+                part[alone] = nothing
+            if restarts is not None:
+                np.copyto(part, first, where=restarts)
 
     def lower(self, states: States) -> tuple[Array, ...]:
         """Return the results of states, without hidden fields and segment marks; complex results remain split."""

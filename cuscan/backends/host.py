@@ -15,7 +15,7 @@ import numpy as np
 
 from cuscan.backends import repeats
 from cuscan.backends.arrange import as_lines, lines_of, moved, others_of, put_back, restarts, standing, starts_of
-from cuscan.backends.combine import gates_hold, goes_in_any_order, is_gated, show_no_trace
+from cuscan.backends.combine import are_tame, gates_hold, goes_in_any_order, is_gated, is_tamed, show_no_trace
 from cuscan.backends.convert import storage, to_accumulator
 from cuscan.backends.exact import (
     accumulate,
@@ -112,14 +112,16 @@ def run(flags: Flags, operands: Operands, initial: Any) -> tuple[Any, ...]:
 
 
 def inputs_of(request: ScanRequest, roles: tuple[str, ...], arrays: Sequence[Array]) -> Inputs:
-    """Return the arrays of a call by role; check the offsets."""
-    count, mask, segments, row_initial, carry = _places_of(roles)
-    if "offsets" in roles:
-        check_offsets(arrays[roles.index("offsets")], request.shape[request.axis])
+    """Return the arrays of a call by role, with the starts of segments in place of offsets, which are checked."""
+    count, mask, place, row_initial, carry = _places_of(roles)
+    segments = None if place is None else arrays[place]
+    if segments is not None and request.segments is not None and request.segments.kind == "offsets":
+        check_offsets(segments, request.shape[request.axis])
+        segments = starts_of(request, segments)
     return Inputs(
         tuple(arrays[:count]),
         None if mask is None else arrays[mask],
-        None if segments is None else arrays[segments],
+        segments,
         None if row_initial is None else arrays[row_initial],
         tuple(arrays[carry:]),
     )
@@ -161,6 +163,7 @@ class Prepared:
         self.is_exact = is_exact(request)
         self.order = order_of(request)
         self.gates = is_gated(request)
+        self.tames = is_tamed(request) and not self.gates
         self.sums_segments = is_sum_of_segments(request) and not is_short(request)
         self.finds_extrema = is_extremum_of_segments(request)
         self.scan: Scan = partial(_scan_in_order, request, self)
@@ -175,16 +178,17 @@ def evaluate(
     outs: list[Array] | None = None,
     prepared: Prepared | None = None,
 ) -> Outputs:
-    """Run a request on NumPy arrays, into `outs`; return results, last states and carry, with bfloat16 as uint16."""
+    """Run a request on arrays from `inputs_of`, into `outs`; return results, last states and carry.
+
+    bfloat16 is uint16.
+    """
     prepared = prepared or Prepared(request)
     if outs is None:
         wanted = () if request.only_carry else request.results
         outs = [np.empty(spec.shape, storage(spec.dtype)) for spec in wanted]
-    if inputs.segments is not None and request.segments is not None and request.segments.kind == "offsets":
-        inputs = inputs._replace(segments=starts_of(request, inputs.segments))
     if prepared.is_exact:
         with np.errstate(all="ignore"):
-            if accumulate(request, inputs.values[0], inputs.mask, None if start is None else start[0], outs[0]):
+            if accumulate(request, inputs.values[0], inputs.mask, None if start is None else start[0], outs):
                 return Outputs(outs, _NOTHING, [])
     return prepared.scan(inputs, start, outs)
 
@@ -255,26 +259,40 @@ def _scan(
     elif prepared.finds_extrema and find_extrema(request, inputs, outputs.results[0]):
         pass
     elif not (prepared.gates and _scan_gated(request, prepared, inputs, start, outputs)):
-        scan_lines(request, prepared.order, FieldAlgebra(request, start), inputs, outputs)
+        tame = prepared.tames and are_tame([_elements(request, inputs), *_before(request, inputs, start)])
+        scan_lines(request, prepared.order, FieldAlgebra(request, start, tame=tame), inputs, outputs)
 
 
 def _scan_gated(
     request: ScanRequest, prepared: Prepared, inputs: Inputs, start: tuple[Any, ...] | None, outputs: Outputs
 ) -> bool:
     """Scan segments as gates; return False, with unchanged inputs, if gates do not give the same bits."""
-    elements = to_accumulator(inputs.values[-1], request.values[-1].dtype, request.result.dtype)
-    if not gates_hold(request, elements):
+    if not gates_hold(request, _elements(request, inputs), _before(request, inputs, start)):
         return False
+    any_order = goes_in_any_order(request)
     algebra = FieldAlgebra(request, start, gates=True)
+    if any_order and start is not None and not request.include_initial:
+        inputs = algebra.start_lines(inputs)
     in_place = any(np.may_share_memory(out, value) for out in outputs.results for value in inputs.values)
     made = outputs._replace(results=list(map(np.empty_like, outputs.results))) if in_place else outputs
-    scan_lines(request, _ANY if goes_in_any_order(request) else prepared.order, algebra, inputs, made)
+    scan_lines(request, _ANY if any_order else prepared.order, algebra, inputs, made)
     if not show_no_trace(request, made.results[0]):
         return False
     for result, new in zip(outputs.results, made.results, strict=True):
         if new is not result:
             result[...] = new
     return True
+
+
+def _elements(request: ScanRequest, inputs: Inputs) -> Array:
+    """Return the last values of elements, as accumulators."""
+    return to_accumulator(inputs.values[-1], request.values[-1].dtype, request.result.dtype)
+
+
+def _before(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> list[Array]:
+    """Return the numbers that elements are compared with, besides each other."""
+    numbers = [] if start is None else [np.asanyarray(start[0]).astype(storage(DTYPES[request.carry]), copy=False)]
+    return [*numbers, *inputs.carry[:1]]
 
 
 def _initial_rows(request: ScanRequest, inputs: Inputs, start: tuple[Any, ...] | None) -> Any:

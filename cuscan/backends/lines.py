@@ -9,7 +9,7 @@ import numpy as np
 from cuscan.backends.convert import to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.record import Noted
-from cuscan.backends.steps import States, at
+from cuscan.backends.steps import States, at, empty_like, put
 from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, spread
 from cuscan.order import PAIRED_SECTION, Order
 from cuscan.request import ScanRequest
@@ -107,24 +107,31 @@ def _walk(
     combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
     _, scans, _, items = results[0].shape
     alone = None if before.exists else (slice(None, None, scans), 0)  # the elements that nothing precedes
-    in_new = shows_before or isinstance(running[0], Noted)  # NumPy takes longer in place for few elements
-    places = algebra.split(tuple(results))
-    dtypes = [spec.dtype for spec in request.results] * (len(places) // len(results))
-
-    def keep(states: States, i: int) -> None:
-        parts = algebra.lower(states)
-        for place, part, dtype in zip(places, parts, dtypes, strict=True):
-            result = part if part.dtype == place.dtype else to_result(part, dtype)
-            place[..., i] = result.reshape(place.shape[:-1])
-        if last is not None and i == last.item:
-            for out, part in zip(algebra.split((last.out,)), parts, strict=False):
-                out[...] = part.reshape(len(out), -1)[:, last.run]
-
-    for i in range(items):
-        element = at(elements, i)
-        shown = algebra.shown_before(running, element, None if i else alone) if shows_before else None
-        running = combine.shown(running, element, None if in_new else running)
+    shown = empty_like(running, (items, *running[0].shape))
+    if shows_before:
+        put(running, at(shown, 0))
+    for i in range(items - shows_before):
+        element, into = at(elements, i), at(shown, i + shows_before)
+        put(combine.shown(running, element, into), into)
         if i == 0 and alone is not None:
-            for part, field in zip(running, element[combine.hidden :], strict=True):
-                part[alone] = field[alone]
-        keep(running if shown is None else shown, i)
+            put(at(element[combine.hidden :], alone), at(into, alone))
+        running = into
+    if shows_before:
+        algebra.show_starts(shown, elements, None if alone is None else (0, *alone))
+    parts, places = algebra.lower(shown), algebra.split(tuple(results))
+    dtypes = [spec.dtype for spec in request.results] * (len(places) // len(results))
+    for place, part, dtype in zip(places, parts, dtypes, strict=True):
+        _put_items(part if part.dtype == place.dtype else to_result(part, dtype), place)
+    if last is not None:
+        for out, part in zip(algebra.split((last.out,)), parts, strict=False):
+            out[...] = part[last.item].reshape(len(out), -1)[:, last.run]
+
+
+def _put_items(part: Array, place: Array) -> None:
+    """Copy (items, warp scans of all lines, lanes) to (lines, warp scans, lanes, items)."""
+    part = part.reshape(len(part), *place.shape[:-1])
+    if isinstance(part, Noted):
+        place[...] = np.moveaxis(part, 0, -1)
+    else:  # for many elements, a call per item is faster
+        for i in range(len(part)):
+            place[..., i] = part[i]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 Array = np.ndarray[Any, Any]
 
@@ -41,12 +42,20 @@ class Program:
 
     def copy(self, target: Array, value: Any) -> None:
         """Record a copy."""
-        self.note(_copying, *simplified(target, value), by_element=True)
+        self.note(_copying, *simplified(target, np.asarray(value)), by_element=True)
 
-    def decide(self, flag: Array) -> bool:
-        """Return the truth of a flag, and record it: a run whose flag differs stops there."""
-        found = bool(flag)
-        self._steps.append(Step(lambda _, flag: partial(_expect, flag.item, found), None, (flag,)))
+    def spread(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Return an operand as contiguous memory of a shape: a copy and a flat call take less time than one in 2-D."""
+        if array.size == 1 or (array.shape == shape and array.flags.c_contiguous):
+            return array
+        whole = np.empty(shape, array.dtype)
+        self.copy(whole, np.broadcast_to(array, shape))
+        return whole
+
+    def decide(self, test: Callable[[Array], bool], array: Array) -> bool:
+        """Return the outcome of a test, and record it: a run whose outcome differs stops there."""
+        found = test(array)
+        self._steps.append(Step(lambda _, array: partial(_expect, test, array, found), None, (array,)))
         return found
 
     def finish(self, results: Iterable[Array]) -> None:
@@ -67,6 +76,7 @@ class Program:
                 need(step.read)
         steps.reverse()
         _separate(steps)
+        steps = _merged(steps)
         self._calls = [step.make(step.written, *step.read) for step in steps]
         self._steps = []
 
@@ -101,17 +111,77 @@ def _copying(target: Array, value: Any) -> Callable[[], Any]:
 
 
 def _separate(steps: list[Step]) -> None:
-    """If a call works in place, let the previous call write elsewhere: NumPy is slower in place."""
-    for i in range(1, len(steps)):
-        before, step = steps[i - 1], steps[i]
+    """If a call works in place, let the call that wrote there write elsewhere: NumPy is slower in place."""
+    for i, step in enumerate(steps):
         written = step.written
-        if not (step.by_element and before.by_element and written is not None and _is_same(before.written, written)):
+        if not step.by_element or written is None or not any(_is_same(array, written) for array in step.read):
             continue
-        if any(_is_same(array, written) for array in step.read) and not any(_is_same(a, written) for a in before.read):
+        j = next((j for j in reversed(range(i)) if _touches(steps[j], written)), None)
+        if j is None or not (steps[j].by_element and _is_same(steps[j].written, written)):
+            continue
+        if not any(_overlap(array, written) for array in steps[j].read):
             between = np.empty_like(written)
-            steps[i - 1] = before._replace(written=between)
+            steps[j] = steps[j]._replace(written=between)
             read = tuple([between if _is_same(array, written) else array for array in step.read])
             steps[i] = step._replace(read=read)
+
+
+def _merged(steps: list[Step]) -> list[Step]:
+    """Merge copies between equally distant places of the same memory: one more axis takes less time than a call."""
+    runs: list[list[Step]] = []
+    for step in steps:
+        if runs and _extends(runs[-1], step):
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return [run[0] if len(run) == 1 else _whole(run) for run in runs]
+
+
+def _extends(run: list[Step], step: Step) -> bool:
+    """Return whether a copy goes between the next places in a run of copies, and none reads what another writes."""
+    first, target = run[0], step.written
+    if first.make is not _copying or step.make is not _copying or target is None:
+        return False
+    if any(map(_differ, _operands(first), _operands(step))):
+        return False
+    if any(_touches(before, target) or _overlap(before.written, step.read[0]) for before in run):
+        return False
+    return len(run) == 1 or _distances(run[-1], step) == _distances(*run[:2])
+
+
+def _whole(run: list[Step]) -> Step:
+    """Return a run of copies as one."""
+    count, (target, value) = len(run), _operands(run[0])
+    value = np.broadcast_to(value, target.shape)
+    places = zip((target, value), _distances(*run[:2]), strict=True)
+    target, value = (as_strided(a, (count, *a.shape), (distance, *a.strides)) for a, distance in places)
+    return run[0]._replace(written=target, read=(value,))
+
+
+def _operands(copy: Step) -> list[Array]:
+    return [copy.written, *copy.read]
+
+
+def _distances(copy: Step, other: Step) -> list[int]:
+    pairs = zip(_operands(copy), _operands(other), strict=True)
+    return [array.ctypes.data - before.ctypes.data for before, array in pairs]
+
+
+def _differ(one: Array, other: Array) -> bool:
+    """Return whether two arrays are not views of one memory that differ in place alone."""
+    layouts = [(array.shape, array.strides, array.dtype, _owner(array)) for array in (one, other)]
+    return layouts[0] != layouts[1]
+
+
+def _touches(step: Step, memory: Array) -> bool:
+    """Return whether a call reads or writes some of this memory."""
+    return any(_overlap(array, memory) for array in (step.written, *step.read))
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    return _owner(one) == _owner(other) and np.may_share_memory(one, other)
 
 
 def _is_same(one: Any, other: Array) -> bool:
@@ -123,8 +193,8 @@ class _OtherwiseError(Exception):
     """A decision differs from the recorded one."""
 
 
-def _expect(flag: Callable[[], bool], found: bool) -> None:
-    if flag() is not found:
+def _expect(test: Callable[[Array], bool], array: Array, found: bool) -> None:
+    if test(array) is not found:
         raise _OtherwiseError
 
 

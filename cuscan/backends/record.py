@@ -39,17 +39,32 @@ def plain(thing: Any) -> Any:
 
 
 def opaque(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return a function of arrays as one that is recorded as a single call, since it may do anything."""
+    """Return a function of arrays as one that is recorded as a single call, since it may do anything.
 
-    def call(*arrays: Array) -> Array:
+    The result has memory of its own, which is `out` if that is there and the call is recorded.
+    """
+
+    def call(*arrays: Array, out: Array | None = None) -> Array:
         program = next((array.program for array in arrays if isinstance(array, Noted)), None)
         if program is None:
-            return function(*arrays)
+            return np.array(function(*arrays))
         program.quiet = None  # the function may read the context
         given = plain(arrays)
-        result = np.asarray(function(*given))
+        result = np.array(function(*given))
+        if out is not None:
+            np.copyto(plain(out), result)
+            result = plain(out)
         program.note(lambda out, *read: lambda: np.copyto(out, function(*read)), result, *given)
-        return wrap(program, result)
+        return wrap(program, result) if out is None else out
+
+    return call
+
+
+def decision(function: Callable[[Array], bool]) -> Callable[[Array], bool]:
+    """Return a test of an array as one that is recorded as a single call."""
+
+    def call(array: Array) -> bool:
+        return array.program.decide(function, plain(array)) if isinstance(array, Noted) else function(array)
 
     return call
 
@@ -87,6 +102,8 @@ class Noted(np.ndarray[Any, Any]):
             function(*given, out=result, **keywords)
         if method == "__call__" and not keywords:
             result, *given = simplified(result, *[_as_array(thing, given) for thing in given])
+            if result.ndim > 1 and result.flags.c_contiguous:
+                result, *given = simplified(result, *[program.spread(thing, result.shape) for thing in given])
             function = ufunc
         # A keyword costs NumPy as much time as a hundred elements, but these two ufuncs require it.
         if function is ufunc and ufunc not in (np.maximum, np.minimum):
@@ -131,7 +148,7 @@ class Noted(np.ndarray[Any, Any]):
         self.program.copy(target, value)
 
     def __bool__(self) -> bool:
-        return self.program.decide(plain(self))
+        return self.program.decide(bool, plain(self))
 
     def item(self, *_: Any) -> Any:
         raise NotNotedError("item")

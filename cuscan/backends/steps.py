@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cuscan.backends.record import Noted
+
 Array = np.ndarray[Any, Any]
 States = tuple[Array, ...]
 
@@ -58,7 +60,11 @@ def cast(states: States, dtypes: tuple[Any, ...]) -> States:
 
 def turned(states: States) -> States:
     """Return all fields transposed and contiguous."""
-    return tuple([part.T.copy() if min(part.shape) > 1 else part.reshape(part.shape[::-1]) for part in states])
+    if min(states[0].shape) == 1:
+        return tuple([part.reshape(part.shape[::-1]) for part in states])
+    whole = empty_like(states, states[0].shape[::-1])
+    put(tuple([part.T for part in states]), whole)
+    return whole
 
 
 def by_line(states: States, count: int) -> States:
@@ -73,7 +79,10 @@ def flat(states: States, like: States) -> States:
 
 def shifted(inclusive: States) -> States:
     """Turn inclusive scans into what precedes each position; nothing precedes the first."""
-    return tuple(np.concatenate([part[:1], part[:-1]]) for part in inclusive)
+    whole = empty_like(inclusive)
+    put(at(inclusive, slice(1)), at(whole, slice(1)))
+    put(at(inclusive, slice(-1)), at(whole, slice(1, None)))
+    return whole
 
 
 def after(combine: Combine, before: States, inclusive: States, alone: Any = None) -> States:
@@ -84,10 +93,9 @@ def after(combine: Combine, before: States, inclusive: States, alone: Any = None
     joined = empty_like(inclusive)
     into = at(joined, slice(1, None))
     combine.into(before, at(inclusive, slice(-1)), into)
-    for whole, first, part in zip(joined, before, inclusive, strict=True):
-        whole[0] = first
-        if alone is not None:
-            whole[1:, alone] = part[:-1, alone]
+    put(before, at(joined, 0))
+    if alone is not None:
+        put(at(inclusive, (slice(-1), alone)), at(joined, (slice(1, None), alone)))
     return joined
 
 
@@ -96,7 +104,7 @@ def pairs(combine: Combine, totals: States) -> list[States]:
     levels = [totals]
     while (count := len(levels[-1][0]) // 2 * 2) > 0:
         even, odd = (at(levels[-1], slice(first, count, 2)) for first in (0, 1))
-        levels.append(combine(even, odd))
+        levels.append(combine(even, odd, empty_like(even)))
     return levels
 
 
@@ -107,38 +115,39 @@ def before_in_pairs(combine: Combine, before: States | None, levels: list[States
     for level in reversed(range(len(levels))):  # from what precedes a block to what precedes each of its halves
         size = -(-count >> level)
         odd = size // 2
-        halves = tuple([np.empty_like(part, shape=(size, *part.shape[1:])) for part in so_far])
-        blocks = at(levels[level], slice(0, 2 * odd, 2))
-        later = combine(at(so_far, slice(odd)), blocks) if odd else blocks
-        for half, field, part, block in zip(halves, so_far, later, blocks, strict=True):
-            half[::2] = field
-            half[1::2] = part
-            if odd and before is None:  # nothing precedes the first block
-                half[1] = block[0]
+        halves = empty_like(so_far, (size, *so_far[0].shape[1:]))
+        put(so_far, at(halves, slice(0, None, 2)))
+        if odd:
+            blocks, earlier = at(levels[level], slice(0, 2 * odd, 2)), at(so_far, slice(odd))
+            put(combine(earlier, blocks, empty_like(blocks)), at(halves, slice(1, None, 2)))
+            if before is None:  # nothing precedes the first block
+                put(at(blocks, 0), at(halves, 1))
         so_far = halves
     return so_far
 
 
 def kogge_stone(combine: Combine, states: States) -> States:
     """Return the inclusive scan by doubling distances; each step doubles the number of finished positions."""
-    count = len(states[0])
-    if count == 1:
-        return states
-    done = empty_like(states)
-    put(at(states, 0), at(done, 0))
-    now, distance = at(states, slice(1, None)), 1  # of the unfinished positions
-    while distance < count:
-        ended = slice(distance, min(2 * distance, count))
-        combine.into(at(done, slice(ended.stop - distance)), at(now, slice(distance)), at(done, ended))
-        if ended.stop < count:
-            now = combine(at(now, slice(-distance)), at(now, slice(distance, None)))
-        distance *= 2
-    return done
+    distance = 1
+    while distance < len(states[0]):
+        new = empty_like(states)
+        put(at(states, slice(distance)), at(new, slice(distance)))
+        earlier, later = at(states, slice(-distance)), at(states, slice(distance, None))
+        combine.into(earlier, later, at(new, slice(distance, None)))
+        states, distance = new, 2 * distance
+    return states
 
 
-def empty_like(states: States) -> States:
-    """Return contiguous arrays of the same shapes and dtypes."""
-    return tuple([np.empty_like(part, order="C") for part in states])
+def empty_like(states: States, shape: tuple[int, ...] | None = None) -> States:
+    """Return contiguous arrays of the same dtypes, and of the same shape or another.
+
+    Those of a program are neighbours if they are alike: it merges copies between neighbours.
+    """
+    first = states[0]
+    shape = first.shape if shape is None else shape
+    if isinstance(first, Noted) and len({part.dtype for part in states}) == 1:
+        return tuple(np.empty_like(first, order="C", shape=(len(states), *shape)))
+    return tuple([np.empty_like(part, order="C", shape=shape) for part in states])
 
 
 def put(states: States, out: States) -> None:

@@ -20,6 +20,7 @@ from cuscan.backends.steps import (
     before_in_pairs,
     by_line,
     cast,
+    empty_like,
     flat,
     fold,
     kogge_stone,
@@ -75,7 +76,7 @@ def block(part: Array, lines: int, shape: Shape) -> Array:
         padded[:, :n] = part
         part = padded
     if shape.items == 1 and part.flags.c_contiguous:
-        return part.reshape(1, -1, shape.lanes)
+        return part.reshape(1, -1, shape.lanes).copy()  # into the cache, in the order that is fastest to read
     return spread(part, shape).transpose(3, 0, 1, 2).copy().reshape(shape.items, -1, shape.lanes)
 
 
@@ -206,7 +207,7 @@ def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wid
     """Return what precedes the threads, warps and units; pass the units' totals, of dtypes `wide`, to the carry."""
     totals = at(elements, 0)
     for i in range(1, shape.items):
-        totals = combine(totals, at(elements, i))
+        totals = combine(totals, at(elements, i), empty_like(totals))
     find = _in_pairs if carry.paired else _in_chains
     return find(combine, turned(totals), shape, carry, wide)
 
@@ -250,13 +251,13 @@ def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wid
 def _threads(combine: Combine, before: States, runs: States) -> States:
     """Combine what precedes blocks with what precedes runs in them, without hidden fields.
 
-    The distance between rows is not a power of two, which would map them to few places in the caches.
+    The distance between long rows is not a power of two, which would map them to few places in the caches.
     """
     lanes, scans = runs[0].shape
     parts = runs[combine.hidden :]
-    threads = tuple(
-        [np.empty_like(part, order="C", shape=(lanes, scans + 64 // part.itemsize))[:, :scans] for part in parts]
-    )
+    apart = [scans + 64 // part.itemsize * (scans > 8) for part in parts]
+    whole = [np.empty_like(part, order="C", shape=(lanes, n)) for part, n in zip(parts, apart, strict=True)]
+    threads = tuple([part[:, :scans] for part in whole])
     put(combine.shown(before[combine.hidden :], runs, threads), threads)
     return threads
 

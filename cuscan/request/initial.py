@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from cuscan.request.kind import CallKind
 
 
+_NUMBERS = int, float, complex  # the usual types
+
+
 def check_initial(initial: object, result: DType, name: str = "initial") -> complex:
     """Return the user's `initial` as a Python number; raises an error if the result dtype cannot hold it."""
-    item = item_of(initial, name)
-    if not isinstance(item, numbers.Number):
+    item = initial if type(initial) in _NUMBERS else item_of(initial, name)
+    if type(item) not in _NUMBERS and not isinstance(item, numbers.Number):
         shape = tuple(getattr(initial, "shape", ()))
         advice = f" of shape {shape}; pass {name}.item() if it is one number, or carry= if each line has its own"
         raise ScanTypeError(f"{name} must be a scalar number; got {type(initial).__name__}{advice if shape else ''}")
@@ -43,7 +47,7 @@ def check_initial(initial: object, result: DType, name: str = "initial") -> comp
     except (OverflowError, ArithmeticError):
         raise ScanValueError(f"{name}={number!r} does not fit dtype {result}") from None
     largest = _largest(result)
-    if any(largest < abs(part) < float("inf") for part in (value.real, value.imag)):
+    if largest < abs(value.real) < float("inf") or largest < abs(value.imag) < float("inf"):
         raise ScanValueError(f"{name}={number!r} does not fit dtype {result} (up to {largest:.6g})")
     return value
 
@@ -94,11 +98,13 @@ def carry_start(request: ScanRequest, initial: Any) -> tuple[complex, ...]:
     return (*parts, *(0,) * (len(request.carry_out) - len(parts)))  # "count" and "key" are 0
 
 
+@functools.cache
 def _int_range(dtype: DType) -> tuple[int, int]:
     limits = np.iinfo(dtype.name)
     return int(limits.min), int(limits.max)
 
 
+@functools.cache
 def _largest(dtype: DType) -> float:
     if dtype.name == "bfloat16":
         return float(np.finfo(np.float32).max) * (1 - 2**-8) / (1 - 2**-24)
