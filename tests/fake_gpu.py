@@ -47,6 +47,9 @@ class Gpu(NumPyLibrary):
     def pointer(self, array):
         return int(array.ctypes.data) if array.nbytes else 0  # without memory: as in CuPy and torch
 
+    def put(self, array, value):
+        array[...] = value
+
     def written(self, array):
         self.writes.append(array)
 

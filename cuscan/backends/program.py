@@ -16,6 +16,10 @@ from numpy.lib.stride_tricks import as_strided
 Array = np.ndarray[Any, Any]
 
 
+# NumPy's own function, without the search of the arguments for arrays of other libraries.
+copyto: Callable[..., None] = getattr(np.copyto, "__wrapped__", np.copyto)
+
+
 class Step(NamedTuple):
     """A recorded call. `make(written, *read)` returns it without arguments; a decision writes nothing.
 
@@ -107,7 +111,7 @@ def _quiet_context() -> contextvars.Context | None:
 
 
 def _copying(target: Array, value: Any) -> Callable[[], Any]:
-    return partial(np.copyto, target, value, "unsafe")
+    return partial(target.__setitem__, ..., value)  # half the time of np.copyto
 
 
 def _separate(steps: list[Step]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cuscan.backends.program import Array, Program, simplified
+from cuscan.backends.program import Array, Program, copyto, simplified
 
 
 class NotNotedError(Exception):
@@ -54,7 +54,7 @@ def opaque(function: Callable[..., Array]) -> Callable[..., Array]:
         if out is not None:
             np.copyto(plain(out), result)
             result = plain(out)
-        program.note(lambda out, *read: lambda: np.copyto(out, function(*read)), result, *given)
+        program.note(lambda out, *read: lambda: out.__setitem__(..., function(*read)), result, *given)
         return wrap(program, result) if out is None else out
 
     return call
@@ -179,7 +179,7 @@ def _choose(program: Program, condition: Any, yes: Any, no: Any) -> Noted:
 
 def _put_where(program: Program, target: Array, value: Any, where: Array) -> None:
     def make(target: Array, value: Any, where: Array, _: Array) -> Callable[[], Any]:
-        return partial(np.copyto, target, value, "unsafe", where)
+        return partial(copyto, target, value, "unsafe", where)
 
     target, value, where = simplified(target, plain(value), where)
     program.note(make, target, value, where, target)  # elements elsewhere keep their values
