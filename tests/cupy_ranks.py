@@ -25,7 +25,8 @@ def scan_on_own_gpu(rank: int, pipe: Any) -> None:
 
 def compare(rank: int) -> None:
     """Raise an error where the shard of this rank differs from the whole."""
-    multiprocessing.set_start_method("fork", force=True)  # CuPy soon asks for addresses in a process that it starts
+    # CuPy starts its store in a process, and soon gives up waiting for it; a fork is there in time.
+    multiprocessing.set_start_method("fork", force=True)
     cupy.cuda.Device(rank).use()
     comm, rng = init_process_group(2, rank), np.random.default_rng(2)
     for _ in range(40):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import importlib
 import multiprocessing
 import os
 import sys
@@ -51,7 +52,7 @@ class Pool:
                 self._ranks.append(process)
 
     def run(self, name: str, *arguments: Any) -> list[Any]:
-        """The results of a function of this module, one per rank; raises the first error."""
+        """The results of a function of this module, one per rank; raises the errors of all ranks."""
         for pipe in self._pipes:
             pipe.send((name, arguments))
         answers, end = {}, time.monotonic() + SECONDS
@@ -60,14 +61,10 @@ class Pool:
                 answers[pipe] = pipe.recv()
                 if answers[pipe][0]:  # the others may wait for this rank
                     end = min(end, time.monotonic() + 10)
-        missing = "".join(
-            f"rank {rank} does not answer\n" for rank, pipe in enumerate(self._pipes) if pipe not in answers
-        )
-        errors = [
-            f"rank {rank}: {answers[pipe][0]}" for rank, pipe in enumerate(self._pipes) if answers.get(pipe, [""])[0]
-        ]
-        assert not missing and not errors, missing + "\n".join(errors)
-        return [answers[pipe][1] for pipe in self._pipes]
+        found = [answers.get(pipe, ("no answer", None)) for pipe in self._pipes]
+        errors = [f"rank {rank}: {error}" for rank, (error, _) in enumerate(found) if error]
+        assert not errors, "\n".join(errors)
+        return [result for _, result in found]
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -221,9 +218,8 @@ def one_rank_differs() -> str:
 
 def one_rank_is_wrong_at_the_door() -> list[str]:
     """An error of one rank before any exchange becomes the error of all ranks; the next call works."""
-    with contextlib.suppress(ImportError):  # as where there is a GPU: torch is not the only library then
-        import cupy  # noqa: F401
-
+    with contextlib.suppress(ImportError):  # with CuPy loaded, as on a GPU, torch is not the only library with ranks
+        importlib.import_module("cupy")
     last, messages = dist.get_rank() == dist.get_world_size() - 1, []
     x = on_own_device(np.ones(3, np.float32))
     mistakes: list[dict[str, Any]] = [

@@ -32,7 +32,7 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 
 Case = tuple[str, Callable[[], object]]
 
-UNMASKED = ("strips", "whole_rows")  # with a mask or a feature, panels take them
+UNMASKED = ("strips", "whole_rows")  # panels take scans with a mask or a feature
 STORED_IN_BULK = ("panels", "whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of names
 
 

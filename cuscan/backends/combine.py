@@ -141,7 +141,10 @@ _TAME = {
 
 
 def is_tamed(request: ScanRequest) -> bool:
-    """Return whether `combine_of` has a faster function for tame numbers: no NaN, no -0, and all have a position."""
+    """Return whether `combine_of` has a faster function for tame numbers, which are neither NaN nor -0.
+
+    With positions, each state must have one: nothing is masked, and nothing precedes the elements.
+    """
     op = request.op
     if op.indexed:
         return not (request.has_initial or request.skip_nan or request.mask is not None)

@@ -15,8 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 Array = np.ndarray[Any, Any]
 
-
-# NumPy's own function, without the search of the arguments for arrays of other libraries.
+# NumPy's own function, which does not look for arrays of other libraries among its arguments.
 copyto: Callable[..., None] = getattr(np.copyto, "__wrapped__", np.copyto)
 
 

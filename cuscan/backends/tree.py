@@ -33,6 +33,8 @@ from cuscan.order import GROUP, LANES, PAIRED_SECTION, SECTION, Order
 
 Array = np.ndarray[Any, Any]
 
+SHORT = 8  # warp scans of a row whose columns the caches hold at any distance
+
 
 class Shape(NamedTuple):
     """The levels of a group of units, no larger than `n` elements need."""
@@ -251,11 +253,12 @@ def _in_chains(combine: Combine, totals: States, shape: Shape, carry: Carry, wid
 def _threads(combine: Combine, before: States, runs: States) -> States:
     """Combine what precedes blocks with what precedes runs in them, without hidden fields.
 
-    The distance between long rows is not a power of two, which would map them to few places in the caches.
+    The distance between long rows is not a power of two, which would map them to few places in the caches. Short rows
+    stay contiguous, for calls in one dimension.
     """
     lanes, scans = runs[0].shape
     parts = runs[combine.hidden :]
-    apart = [scans + 64 // part.itemsize * (scans > 8) for part in parts]
+    apart = [scans + 64 // part.itemsize * (scans > SHORT) for part in parts]
     whole = [np.empty_like(part, order="C", shape=(lanes, n)) for part, n in zip(parts, apart, strict=True)]
     threads = tuple([part[:, :scans] for part in whole])
     put(combine.shown(before[combine.hidden :], runs, threads), threads)
