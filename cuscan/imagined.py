@@ -40,7 +40,8 @@ def requests_of(call: Call, shape: Shape, axis: int, places: Places) -> Iterator
     roles += CARRY[1 : 1 + len(carried)]
     for place in places(_arrays(call, read, plain)):
         views = _at(place, read, axis) + carried
-        there = place._replace(every=1, order=place.result_order)
+        gap = place.gap if place.result_gap is None else place.result_gap
+        there = place._replace(every=1, order=place.result_order, gap=gap)
         outs = tuple(view_at(result.shape, result.dtype, place.result, there) for result in plain.results)
         yield make_request(flags, Operands(views, roles, None if call.total else outs), has_initial=call.initial)
 

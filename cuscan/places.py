@@ -23,6 +23,7 @@ class Place(NamedTuple):
     beside: int = 0  # the same of a mask, and of what says where segments start
     gap: int = 0  # behind each row
     every: int = 1  # from an element of x to its neighbour
+    result_gap: int | None = None  # behind each row of the result; None: as behind the others
     order: tuple[int, ...] | None = None  # the axes, the slowest first; None: as they come
     result_order: tuple[int, ...] | None = None  # the same of the result
     apart: tuple[int, ...] = ()  # axes that no stride walks together with the next slower one
@@ -48,13 +49,15 @@ class Arrays(NamedTuple):
 def places_of_rows(length: int, arrays: Arrays, *, few: bool = False) -> Iterator[Place]:
     """All ways in which rows of a length can lie: any alignment of the first one and of the others.
 
-    `few`: what lies beside x is aligned, or not at all.
+    If x is strided or has gaps that the result has not, arrays are aligned, or not at all. With `few`, this is so of
+    what lies beside x in any case.
     """
-    gaps = {0, 1, 2, 4, *(-length % multiple for multiple in (2, 4, 8, 16))}
+    gaps = {0, 1, 2, 4, *(-length % multiple for multiple in (2, 4, 8, 16)), _far(length)}
     besides = _shifts(arrays.beside)[: 2 if few else None]
     shifts = _shifts(arrays.value), _shifts(arrays.result), besides
     yield from itertools.starmap(Place, itertools.product(*shifts, sorted(gaps), (1, -1)))
-    yield Place(every=2)
+    few_gaps = sorted({0, 1, -length % 16, _far(length)})
+    yield from itertools.starmap(Place, itertools.product((0, 1), (0, 1), (0, 1), few_gaps, (1, -1, 2), (0,)))
 
 
 def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
@@ -67,8 +70,16 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
                 few = bool(apart) or still is not None  # then rows are not dense, and vectors aligned or not
                 for place in places_of_rows(shape[order[-1]], arrays, few=few):
                     yield place._replace(order=order, result_order=order, apart=apart, still=still)
-            for result_order, value, result, every in itertools.product(_orders(axes), (0, 1), (0, 1), (1, -1)):
-                yield Place(value, result, every=every, order=order, result_order=result_order, apart=apart)
+            gaps = 0, _far(shape[order[-1]])
+            for result_order, gap in itertools.product(_orders(axes), gaps):
+                there = Place(0, 0, 0, gap, 1, 0, order, result_order, apart)
+                for value, result, every in itertools.product((0, 1), (0, 1), (1, -1)):
+                    yield there._replace(value=value, result=result, every=every)
+
+
+def _far(length: int) -> int:
+    """A gap that is not loaded with rows of a length, and after which none of them is aligned."""
+    return length + 65
 
 
 def _orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

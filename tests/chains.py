@@ -20,9 +20,10 @@ def alone(simulation: Simulation, units: int, words: int) -> Simulation:
     config = replace(
         plan.config, family="look_back_only", grid=True, levels=levels, block=32, shared_bytes=0, constants=()
     )
-    spans = 2 * (len(config.values) + len(config.results) + 2)  # beside values and results: mask and segments
-    *dimensions, _, _ = plan.geometry[:-spans]
-    geometry = (*dimensions, units, words, *plan.geometry[-spans:])
+    rows = (2 + config.batch_dims) * (1 + len(plan.offsets))  # sizes and strides of the axis, columns and batch axes
+    spans = rows + 3  # beside rows: units and words
+    end = spans + 2 * (len(config.values) + len(config.results) + 2)  # with those of mask and segments
+    geometry = (*plan.geometry[: rows + 1], units, words, *plan.geometry[spans:end])
     return replace(simulation, plan=plan._replace(config=config, geometry=geometry, workspace_words=words, grid=64))
 
 

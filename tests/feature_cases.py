@@ -30,6 +30,9 @@ UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 25
 # has no bulk copies, so tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
+    "staged-rows": {"shape": (37, 101)},
+    "rows-long": {"shape": (37, 200), "units": (8, 1)},
+    "staged-rows-long": {"shape": (37, 201), "units": (8, 1)},
     "cluster-of-one": {"shape": (5, 500), "cluster": 16},
     "cluster": {"shape": (3, 2300), "cluster": 16},
     "cluster-pairs": {"shape": (2, 3100), "cluster": 4},

@@ -177,7 +177,7 @@ class ShortExample:
 FAMILIES = {
     "rows": ((40, 60), -1, 4),
     "thread-rows": ((150, 27), -1, 4),
-    "warp-rows": ((40, 123), -1, 4),
+    "staged-rows": ((40, 123), -1, 4),
     "cluster-of-one": ((5, 250), -1, 4),
     "cluster": ((3, 1300), -1, 4),
     "cluster-shifted": ((2, 1701), -1, 4),

@@ -31,7 +31,7 @@ LAYOUTS = {
     "rows-short": ((1000, 16), 1),
     "rows-long": ((1000, 1000), 1),
     "thread-rows": ((2**20, 31), 1),
-    "warp-rows": ((2**20, 501), 1),
+    "staged-rows": ((2**20, 501), 1),
     "cluster-one": ((100, 8192), 1),
     "cluster": ((2**14,), 0),
     "cluster-pairs": ((18,), 0),  # number of units, which are shorter for wide items

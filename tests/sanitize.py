@@ -84,7 +84,7 @@ def every_access() -> Iterator[Case]:
     for kind in (
         "rows",
         "thread_rows",
-        "warp_rows",
+        "staged_rows",
         "cluster aligned",
         "tiles-shared bulk",
         "panels wide",

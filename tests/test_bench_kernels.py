@@ -122,7 +122,7 @@ def test_plans_of_the_whole_matrix() -> None:
     families = {
         plan_of(case, H200).config.family for case in cases(MATRIX) if case.how in ("stream", "carry", "replay")
     }
-    assert families == {"rows", "thread_rows", "warp_rows", "cluster", "tiles", "strips", "whole_rows"}
+    assert families == {"rows", "thread_rows", "staged_rows", "cluster", "tiles", "strips", "whole_rows"}
 
 
 def test_kernels_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

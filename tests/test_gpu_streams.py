@@ -333,7 +333,7 @@ SEGMENTED = [{**call, "offsets": offsets_for(np.random.default_rng(0), 300_000)}
 CHAINS = {
     "rows": ((1000, 64), ALONG),
     "thread_rows": ((1000, 7), ALONG),
-    "warp_rows": ((200, 501), ALONG),
+    "staged_rows": ((200, 501), ALONG),
     "cluster": ((3, 20_000), ALONG),
     "cluster in turn": ((140, 8256), ALONG),
     "tiles": ((300_000,), ALONG),

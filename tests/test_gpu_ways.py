@@ -11,7 +11,7 @@ from cuscan.planning import make_plan
 
 ALIGNED = {  # the ways that items of 16 bytes take instead
     "thread_rows": "rows",
-    "warp_rows": "rows",
+    "staged_rows": "rows",
     "panels-shared": "strips-shared",
     "whole_rows-shared": "strips-shared",
 }

@@ -87,7 +87,7 @@ def test_every_operator_compiles(op):
     ],
 )
 def test_conversions_compile(dtype, result):
-    for layout in ("rows-long", "thread-rows", "warp-rows", "cluster", "tiles-grid", "panels-grid", "strips-three"):
+    for layout in ("rows-long", "thread-rows", "staged-rows", "cluster", "tiles-grid", "panels-grid", "strips-three"):
         op = "add" if DTYPES[result].kind not in EXACT or DTYPES[result].kind is Kind.BOOL else "max"
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
@@ -123,7 +123,7 @@ HOT = itertools.product(
         "rows-short",
         "rows-long",
         "thread-rows",
-        "warp-rows",
+        "staged-rows",
         "cluster-one",
         "cluster",
         "cluster-pairs",
@@ -203,7 +203,7 @@ def test_blocks_take_no_more_shared_memory_than_they_ask_for(dtype):
 
 
 PACKED = itertools.product(
-    ["rows-long", "warp-rows", "cluster", "tiles-block", "tiles-grid"],
+    ["rows-long", "staged-rows", "cluster", "tiles-block", "tiles-grid"],
     ["uint8", "int16"],
     ["", "reverse", "exclusive", "mask initial"],
 )

@@ -51,11 +51,18 @@ def test_a_short_row_is_a_warp():
 
 
 @pytest.mark.parametrize(
-    "length, lanes, vectors", [(1, 1, 1), (4, 1, 1), (5, 2, 1), (33, 16, 1), (128, 32, 1), (129, 32, 2), (600, 32, 8)]
+    "length, lanes, vectors, of_few",
+    [(1, 1, 1, 1), (4, 1, 1, 1), (5, 2, 1, 1), (33, 16, 1, 1), (128, 32, 1, 1), (129, 32, 2, 2), (600, 32, 5, 8)],
 )
-def test_rows_take_as_many_lanes_as_they_fill(length, lanes, vectors):
-    constants = dict(planned(view((100, length), strides=(1001, 1))).config.constants)
-    assert (constants["Lanes"], constants["Vectors"]) == (lanes, vectors)
+def test_rows_take_as_many_lanes_as_they_fill(length, lanes, vectors, of_few):
+    """Unless they are so few that all run at once: these share four kernels."""
+
+    for rows in (16 * 132 + 1, 16 * 132):
+        made = planned(view((rows, length), strides=(2001, 1))).config
+        family = "staged_rows" if length * 4 >= 32 else "rows"
+        expected = (lanes, vectors) if rows > 16 * 132 else (32, of_few)
+        constants = dict(made.constants)
+        assert (made.family, constants["Lanes"], constants["Vectors"]) == (family, *expected)
 
 
 def test_every_row_of_a_batch_is_covered():
@@ -68,52 +75,86 @@ def test_every_row_of_a_batch_is_covered():
 
 @pytest.mark.parametrize("rows", [2, 1001, 10**6])
 @pytest.mark.parametrize("length", [1, 3, 33, 255, 1001])
-def test_every_dense_row_is_covered(length, rows):
+def test_every_row_in_shared_memory_is_covered(length, rows):
     made = planned(view((rows, length)))
-    constants = dict(made.config.constants)
-    assert constants["Rows"] * constants["Longest"] * 4 <= 32 * 1024
-    assert (made.grid - 1) * constants["Rows"] < rows <= made.grid * constants["Rows"]
+    of_block = made.geometry[beside(made)]
+    assert of_block * length * 4 <= 32 * 1024
+    assert (made.grid - 1) * of_block < rows <= made.grid * of_block
 
 
-DENSE = {
+@pytest.mark.parametrize("shared", [64, 100, 228])
+def test_rows_in_shared_memory_fit(shared):
+    """The longest rows of the smallest elements, with the largest keys: warps without rows where few of them fit."""
+    array = view((100, 4095), "uint8")
+    keys, mask = view((100, 4095), "int64"), view((100, 4095), "bool")
+    call = request(array, dtype="uint8", mask=mask, segments=("keys", keys))
+    made = make_plan(call, Target(90, 132, shared * 1024))
+    assert made.config.family == "staged_rows"
+    assert made.config.shared_bytes <= (shared - 1) * 1024
+    rows, *places = made.geometry[beside(made) :]
+    assert rows == (1 if shared < 228 else 4)
+    ends = [0, *(place + pitch * rows for place, pitch in zip(places[::3], places[1::3], strict=True) if pitch)]
+    assert all(place >= end for place, end in zip(filter(None, places[::3]), ends, strict=False))
+    assert ends[-1] + 32 <= made.config.shared_bytes
+
+
+def beside(made):
+    """Where the words of a family's own begin in the geometry of rows."""
+    return len(made.geometry) - 1 - 3 * (len(made.config.values) + len(made.config.results) + 2)
+
+
+OF_A_WARP = {
     "odd rows": (view((100, 7)), {}, "thread_rows"),
     "mirrored": (view((100, 7)), {"reverse": True}, "thread_rows"),
     "halves of words": (view((100, 31), "float16"), {}, "thread_rows"),
-    "longer rows": (view((100, 65)), {}, "warp_rows"),
-    "misaligned rows": (view((100, 256), pointer=4), {}, "warp_rows"),
-    "one row": (view((1001,), pointer=4), {}, "rows"),
+    "longer rows": (view((100, 65)), {}, "staged_rows"),
+    "misaligned rows": (view((100, 256), pointer=4), {}, "staged_rows"),
+    "one row": (view((1001,), pointer=4), {}, "staged_rows"),
     "outer axes": (view((10, 10, 7)), {}, "thread_rows"),
     "a dense mask": (view((100, 7)), {"mask": view((100, 7), "bool")}, "thread_rows"),
+    "segments": (view((100, 7)), {"segments": ("reset", view((100, 7), "bool"))}, "staged_rows"),
     "aligned rows": (view((100, 16)), {}, "rows"),
-    "gaps": (view((100, 7), strides=(8, 1)), {}, "rows"),
+    "gaps": (view((100, 7), strides=(8, 1)), {}, "staged_rows"),
+    "wide gaps": (view((100, 70), strides=(2001, 1)), {}, "staged_rows"),
+    "wide gaps between short rows": (view((100, 7), strides=(2001, 1)), {}, "rows"),
     "strided": (view((100, 7), strides=(14, 2)), {}, "rows"),
-    "opposite": (view((100, 7), strides=(7, -1)), {}, "rows"),
-    "rows upside down": (view((100, 7), strides=(-7, 1)), {}, "rows"),
-    "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "rows"),
-    "the same banks": (view((100, 16), pointer=4), {}, "rows"),
+    "opposite": (view((100, 7), strides=(7, -1)), {}, "staged_rows"),
+    "rows upside down": (view((100, 65), strides=(-65, 1)), {}, "staged_rows"),
+    "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "staged_rows"),
+    "the same banks": (view((100, 16), pointer=4), {}, "staged_rows"),
 }
 
 
-@pytest.mark.parametrize("value, call, family", DENSE.values(), ids=DENSE)
-def test_dense_rows_that_are_not_aligned_pass_through_shared_memory(value, call, family):
+@pytest.mark.parametrize("value, call, family", OF_A_WARP.values(), ids=OF_A_WARP)
+def test_rows_that_are_not_aligned_pass_through_shared_memory(value, call, family):
     assert planned(value, **call).config.family == family
-    assert make_plan(request(value, **call), Target(80, 108)).config.family == "rows"
+    assert make_plan(request(value, **call), Target(80, 108)).config.family == family
 
 
-def test_a_result_takes_the_place_of_its_value_where_they_lie_alike():
-    def constants(of, **call):
-        return dict(planned(of, **call).config.constants)
+def test_rows_that_all_blocks_share_pass_once():
+    """A mask of one row for all has no distance from row to row; one that some rows share stays in the caches."""
+    made = planned(view((100, 65)), mask=view((65,), "bool"))
+    assert made.geometry[beside(made) + 1 :][3 * 2 + 1] == 0
+    array = view((10, 10, 65))
+    assert planned(array, mask=view((10, 10, 65), "bool")).config.mask.staged
+    assert not planned(array, mask=view((10, 1, 65), "bool")).config.mask.staged
 
-    assert constants(view((100, 7)))["InPlace"]
-    assert not constants(view((100, 7), pointer=4))["InPlace"]
-    assert not constants(view((100, 7), "float16"), dtype="float32")["InPlace"]
+
+def test_threads_read_and_write_what_is_aligned_in_all_rows():
+    def units(of, **call):
+        constants = dict(planned(of, **call).config.constants)
+        return tuple(constants[name] for name in ("ValueUnit", "ResultUnit", "MaskUnit"))
+
+    assert units(view((100, 7))) == units(view((100, 6), pointer=4)) == (1, 1, 1)
+    assert units(view((100, 6)), mask=view((100, 6), "bool")) == (2, 2, 2)
+    assert units(view((100, 6)), out=view((100, 6), pointer=4)) == (1, 1, 1)  # few kernels: the same for both
+    assert units(view((100, 20), "uint8"), dtype="uint8") == (4, 4, 1)
 
 
 @pytest.mark.parametrize(
     "length, family, warps, groups, units",
     [
-        (1024, "rows", None, None, 1),
-        (1025, "tiles", 2, 12, 1),
+        (2048, "rows", None, None, 1),
         (2049, "tiles", 3, 8, 1),
         (4097, "tiles", 5, 4, 1),
         (8192, "tiles", 8, 3, 1),
@@ -242,7 +283,8 @@ def test_a_cluster_takes_rows_that_it_can_take_all_at_once():
         return made.config.family
 
     for length, most in [(1025, 16 * 132), (4096, 8 * 132), (8192, 4 * 132), (2**16, 66), (2**17, 33), (26 * 8192, 16)]:
-        assert [family((rows, length)) for rows in (1, most, most + 1)] == ["cluster", "cluster", "tiles"]
+        other = "tiles" if length > 2048 else "staged_rows"
+        assert [family((rows, length)) for rows in (1, most, most + 1)] == ["cluster", "cluster", other]
     assert family((26 * 8192 + 1,)) == "tiles" and family((1024,)) == "rows"
     assert family((2, 1024), include_initial=True) == "cluster"
     assert family((26 * 8192,), include_initial=True) == "tiles"
@@ -510,7 +552,7 @@ def test_no_block_asks_for_more_shared_memory_than_an_sm_has():
         assert taken <= H200.shared_bytes, (dtype, masked)
     small = Target(120, 170, shared_bytes=100 * 1024, cluster=0)
     for dtype, segments in itertools.product(DTYPES, (None, "keys", "offsets")):
-        for length in (1500, 3000, 2**20):
+        for length in (1500, 9000, 2**20):
             array = view((3, length), "int64") if segments == "keys" else view((9,), "int64")
             call = dict(segments=segments and (segments, array), mask=view((3, length), "bool"))
             made = make_plan(request(view((3, length), dtype), op="mul", **call), small)
@@ -628,30 +670,29 @@ def test_a_reversed_scan_runs_along_negative_strides():
     "call, expected",
     [
         (dict(x=view((1000,))), ("Vector", "Vector", "None")),
-        (dict(x=view((1000,), pointer=4)), ("Strided", "Vector", "None")),
-        (dict(x=view((1000,)), out=view((1000,), pointer=8)), ("Vector", "Shifted", "None")),
+        (dict(x=view((1000,), pointer=4)), ("Shifted", "Shifted", "None")),  # all pass through shared memory
+        (dict(x=view((1000,)), out=view((1000,), pointer=8)), ("Shifted", "Shifted", "None")),
         (dict(x=view((1000,)), out=view((1000,), strides=(2,))), ("Vector", "Strided", "None")),
         (dict(x=view((3, 1000))), ("Vector", "Vector", "None")),
-        (dict(x=view((3, 1001))), ("Strided", "Shifted", "None")),
-        (dict(x=view((3, 1001), "bfloat16")), ("Shifted", "Shifted", "None")),  # two elements per word
-        (dict(x=view((3, 1001), strides=(1004, 1))), ("Vector", "Shifted", "None")),
+        (dict(x=view((3, 1001))), ("Shifted", "Shifted", "None")),
+        (dict(x=view((3, 1001), "bfloat16")), ("Shifted", "Shifted", "None")),
+        (dict(x=view((3, 1001), strides=(1004, 1))), ("Shifted", "Shifted", "None")),
         (dict(x=view((1000,), strides=(2,))), ("Strided", "Vector", "None")),
         (dict(x=view((1000,), strides=(0,))), ("Broadcast", "Vector", "None")),
         (dict(x=view((1000,), strides=(-1,), pointer=999 * 4)), ("Reversed", "Vector", "None")),
-        (dict(x=view((1000,), strides=(-1,), pointer=1000 * 4)), ("Strided", "Vector", "None")),
+        (dict(x=view((1000,), strides=(-1,), pointer=1000 * 4)), ("ShiftedReversed", "Shifted", "None")),
         (dict(x=view((1000,)), reverse=True), ("Reversed", "Reversed", "None")),
-        (dict(x=view((1001,)), reverse=True), ("Strided", "ShiftedReversed", "None")),
+        (dict(x=view((1001,)), reverse=True), ("ShiftedReversed", "ShiftedReversed", "None")),
         (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=4)), ("Vector", "Vector", "Vector")),
-        (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=2)), ("Vector", "Vector", "Shifted")),
-        (
-            dict(x=view((1000,), "float64"), mask=view((1000,), "bool", pointer=1)),
-            ("Vector", "Vector", "Strided"),
-        ),  # 2 bytes
+        (dict(x=view((1000,)), mask=view((1000,), "bool", pointer=2)), ("Shifted", "Shifted", "Shifted")),
+        (dict(x=view((1000,), strides=(2,)), mask=view((1000,), "bool", pointer=2)), ("Strided", "Vector", "Strided")),
+        (dict(x=view((9, 1001), strides=(2002, 2))), ("Strided", "Strided", "None")),
         (dict(x=view((1000,)), mask=view((1,), "bool")), ("Vector", "Vector", "Broadcast")),
         (dict(x=view((8, 1000)), mask=view((1000,), "bool")), ("Vector", "Vector", "Vector")),
         (dict(x=view((1000,), "int8"), dtype="int32"), ("Vector", "Vector", "None")),
         (dict(x=view((9, 1000), "int8"), dtype="int8"), ("Shifted", "Shifted", "None")),
-        (dict(x=view((9, 1001), "int64"), dtype="int8"), ("Strided", "Strided", "None")),
+        (dict(x=view((9, 400), "int64"), dtype="int8"), ("Vector", "Vector", "None")),
+        (dict(x=view((9, 401), "int64", strides=(802, 2)), dtype="int8"), ("Strided", "Strided", "None")),  # 2 bytes
     ],
 )
 def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
@@ -661,7 +702,6 @@ def test_vectors_are_used_where_all_of_them_are_aligned(call, expected):
 @pytest.mark.parametrize(
     ("length", "dtype", "rows", "expected"),
     [
-        (4096, "bfloat16", 20_000, (1, 4)),
         (4097, "bfloat16", 20_000, (2, 2)),
         (4097, "bfloat16", 5000, (2, 1)),
         (4097, "float32", 20_000, (1, 2)),

@@ -138,12 +138,12 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
     got, expected = [tuple(visited(i)) for i in walk([d[0] for d in outer])], [tuple(places(i)) for i in walk(row)]
     assert sorted(got) == sorted(expected)
     assert scalars(made)[0] == math.prod(d[0] for d in dims[2])
-    check = check_units if made.config.family in ("thread_rows", "warp_rows") else check_vectors
+    check = check_units if made.config.family == "thread_rows" else check_vectors
     check(made, dims, arrays)
 
 
 def check_units(made, dims, arrays):
-    """Rows are dense, and a thread's rows begin at multiples of the size of its accesses."""
+    """Rows are dense, and begin at multiples of the size of a thread's accesses."""
     constants, length = dict(made.config.constants), dims[0][0]
     for k, (name, array) in enumerate(zip(("ValueUnit", "ResultUnit", "MaskUnit"), arrays[:3], strict=True)):
         if array is None:
@@ -151,10 +151,9 @@ def check_units(made, dims, arrays):
         size = array.dtype.itemsize
         back = {"Vector": 0, "Reversed": length - 1}[accesses(made)[k]]
         assert all(dim[1 + k] == length * size or dim[0] == 1 for dim in dims[2])
-        if made.config.family == "thread_rows":
-            unit = constants[name] * size
-            assert (array.pointer + made.offsets[k] - back * size) % unit == 0
-            assert constants["Side"] * length * size % unit == 0 and constants["Rows"] % constants["Side"] == 0
+        unit = constants[name] * size
+        assert (array.pointer + made.offsets[k] - back * size) % unit == 0
+        assert length * size % unit == 0
 
 
 def check_vectors(made, dims, arrays):

@@ -146,7 +146,7 @@ LAYOUTS: dict[str, Any] = {
 FAMILIES = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (150, 27)},
-    "warp-rows": {"shape": (37, 203), "units": None},
+    "staged-rows": {"shape": (37, 203), "units": None},
     "cluster-of-one": {"shape": (5, 500), "cluster": 16},
     "cluster": {"shape": (3, 2300), "cluster": 16},
     "cluster-pairs": {"shape": (2, 3100), "cluster": 4},
@@ -221,7 +221,7 @@ def every_dtype() -> list[Case]:
         for family in (
             "rows",
             "thread-rows",
-            "warp-rows",
+            "staged-rows",
             "cluster",
             "tiles-alone",
             "panels",
@@ -292,7 +292,7 @@ def every_conversion() -> list[Case]:
     return [
         of_family(family, f"{source}-to-{result}", {"dtype": result}, dtype=source)
         for source, result in pairs
-        for family in ("thread-rows", "warp-rows", "cluster", "tiles-shared", "panels-shared", "strips", "strips-own")
+        for family in ("thread-rows", "staged-rows", "cluster", "tiles-shared", "panels-shared", "strips", "strips-own")
     ]
 
 
@@ -305,7 +305,7 @@ def packed_sums() -> list[Case]:
         {"reverse": True, "exclusive": True, "initial": 77},
         {"include_initial": True, "initial": 100},
     )
-    families = ("rows", "warp-rows", "cluster", "tile-a-row", "tiles-shared", "tiles-alone")
+    families = ("rows", "staged-rows", "cluster", "tile-a-row", "tiles-shared", "tiles-alone")
     results = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16"}
     turns = itertools.cycle(itertools.product((False, True), flags))
     cases = [

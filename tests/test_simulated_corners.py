@@ -121,7 +121,7 @@ def test_the_last_of_2_32_rows(family: str) -> None:
 FAMILIES = {
     "rows": ((37, 100), -1, 0),
     "thread_rows": ((150, 27), -1, 0),
-    "warp_rows": ((37, 203), -1, 0),
+    "staged_rows": ((37, 203), -1, 0),
     "cluster": ((3, 1300), -1, 16),
     "tiles": ((3, 1300), -1, 0),
     "panels": ((4, 50, 9), 1, 0),

@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 SHAPES = {
     "rows": ((37, 100), -1, 4),
     "thread-rows": ((150, 27), -1, 4),
-    "warp-rows": ((37, 123), -1, 4),
+    "staged-rows": ((37, 123), -1, 4),
     "cluster": ((3, 2300), -1, 4),
     "tiles": ((3, 1700), -1, 4),
     "tiles-few": ((3, 1500), -1, 4),

@@ -211,7 +211,7 @@ CARRIES = {
     [
         ("rows", (1000, 1000), 1, "none"),
         ("thread_rows", (4096, 37), 1, "none"),
-        ("warp_rows", (4096, 157), 1, "none"),
+        ("staged_rows", (4096, 157), 1, "none"),
         ("cluster", (10, 5000), 1, "none"),
         ("cluster", (2, 20_000), 1, "cluster"),
         ("tiles", (300, 5000), 1, "none"),

@@ -38,12 +38,28 @@ CUSCAN_DEVICE Vector<T, kItems> read_anywhere(const T* item) {
     const Piece low = piece[0], high = piece[1];
     return out_of_two<T, kItems>(low.item, high.item, beyond);
 }
-// The same in scan order. Two elements are read one by one, which takes no more words than two pieces.
+// The same in scan order. Elements are read one by one where this takes no more words than two pieces, and in parts of
+// 16 bytes where they are more.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> read_shifted(const T* item) {
-    if constexpr (kItems == 2 && sizeof(T) >= 4) return {item[0], *advance<kAccess>(item, 0, 1)};
-    if constexpr (is_reversed(kAccess)) return read_anywhere<kItems>(item - (kItems - 1)).reversed();
-    return read_anywhere<kItems>(item);
+    constexpr int kBytes = kItems * int(sizeof(T)), kMost = 16 / sizeof(T);
+    Vector<T, kItems> vector;
+    if constexpr (kItems == 1 || (kItems == 2 && sizeof(T) >= 4) || kBytes % 4 != 0) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) vector.item[i] = *advance<kAccess>(item, 0, i);
+    } else if constexpr (kBytes > 16) {
+        CUSCAN_UNROLL
+        for (int first = 0; first < kItems; first += kMost) {
+            const auto part = read_shifted<kAccess, kMost>(advance<kAccess>(item, 0, first));
+            CUSCAN_UNROLL
+            for (int i = 0; i < kMost; ++i) vector.item[first + i] = part.item[i];
+        }
+    } else if constexpr (is_reversed(kAccess)) {
+        return read_anywhere<kItems>(item - (kItems - 1)).reversed();
+    } else {
+        return read_anywhere<kItems>(item);
+    }
+    return vector;
 }
 
 // Writes the lanes' runs of kItems neighbours to shared memory, element by element: rows may begin anywhere, and the
@@ -98,8 +114,8 @@ CUSCAN_DEVICE int elements_beyond(const T* item) {
 
 // Loads and stores the runs of kItems neighbours that the lanes of a warp have of an array in global memory, wherever
 // the array begins. Accesses are to aligned pieces of a run's size: a lane accesses the piece in which its run begins,
-// and lanes exchange what lies in the next piece. kLanes lanes have a row; its vectors follow one another.
-template <Access kAccess, int kItems, int kLanes, class T>
+// and lanes exchange what lies in the next piece. The vectors of a warp follow one another in a row.
+template <Access kAccess, int kItems, class T>
 struct PiecedRuns {
     using Run = Vector<T, kItems>;
     static constexpr Access kAligned = is_reversed(kAccess) ? Access::kReversed : Access::kVector;
@@ -121,7 +137,8 @@ struct PiecedRuns {
     // begin_with() comes before: `next` is the piece after the last one.
     CUSCAN_DEVICE void begin_with(const Run& next) { other = next; }
     CUSCAN_DEVICE Run run(const Run& piece) {
-        const Run next = from_lane(piece, 1), behind = lane == kLanes - 1 ? other : next;
+        const Run next = target::shuffle(piece, (lane + 1) % target::kWarp);
+        const Run behind = lane == target::kWarp - 1 ? other : next;
         other = next;
         return moved(piece, behind, beyond);
     }
@@ -130,7 +147,8 @@ struct PiecedRuns {
     // run that lie in the next piece. `count`: the elements that exist from the run's first on; negative if earlier
     // ones do not exist, either.
     CUSCAN_DEVICE void store(T* item, const Run& run, int count, bool is_first_vector) {
-        const Run own = from_lane(run, -1), before = lane == 0 ? other : own;
+        const Run own = target::shuffle(run, (lane + target::kWarp - 1) % target::kWarp);
+        const Run before = lane == 0 ? other : own;
         other = own;
         put(item, moved(before, run, kItems - beyond), count, lane > 0 || !is_first_vector);
     }
@@ -140,10 +158,6 @@ struct PiecedRuns {
     }
 
 private:
-    CUSCAN_DEVICE Run from_lane(const Run& run, int distance) const {
-        const int first = target::thread_index() % target::kWarp - lane;
-        return target::shuffle(run, first + ((lane + distance) & (kLanes - 1)));
-    }
     static CUSCAN_DEVICE Run moved(const Run& low, const Run& high, int by) {
         const auto one = target::to_words(low), two = target::to_words(high);
         return out_of_two<T, kItems>(one.word, two.word, by * int(sizeof(T)));

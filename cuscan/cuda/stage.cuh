@@ -153,6 +153,9 @@ private:
 // for flags holds are read from there.
 template <class Values, class Flags>
 struct FromStages {
+    static constexpr bool kKeeps = false;  // whether all staged values are loaded into registers at once
+    static constexpr bool kFill = false;   // whether all vectors of a warp tile but the last fill the row
+
     Values& values;
     Flags& flags;
     const typename Values::Place &origin, &row;  // row 0, and this row
@@ -173,6 +176,8 @@ struct FromStages {
 // Source of a tile of which no array is staged.
 template <class Place>
 struct FromMemory {
+    static constexpr bool kKeeps = false, kFill = false;
+
     const Place& origin;
 
     template <int kArray>

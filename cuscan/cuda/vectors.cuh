@@ -131,6 +131,29 @@ CUSCAN_DEVICE void write_shared(T* item, const V& vector) {
         *reinterpret_cast<V*>(item) = vector;
 }
 
+// Copies vectors of kItems elements, aligned in source and destination, from small ones to large ones and back. Returns
+// where the next smaller ones continue.
+template <class T, int kItems = 1>
+CUSCAN_DEVICE int copy_items(char* to, const char* from, int begin, int end) {
+    constexpr int kBytes = kItems * int(sizeof(T));
+    if constexpr (kBytes < 16) {
+        const auto copy = [&] {
+            const auto items = *(const Vector<T, kItems>*)(from + begin);
+            *(Vector<T, kItems>*)(to + begin) = items;
+            begin += kBytes;
+        };
+        if ((begin & kBytes) != 0 && begin + kBytes <= end) copy();
+        begin = copy_items<T, 2 * kItems>(to, from, begin, end);
+        if (begin + kBytes <= end) copy();
+    }
+    return begin;
+}
+// Copies the bytes from `begin` to `end` of a piece of 16 bytes, as far as they lie in it.
+template <class T>
+CUSCAN_DEVICE void copy_part(char* to, const char* from, int begin, int end) {
+    copy_items<T>(to, from, begin < 0 ? 0 : begin, end > 16 ? 16 : end);
+}
+
 // `count`, but at least 0 and at most `limit`, as an int: a 64-bit number of elements, cut to what a tile can use.
 CUSCAN_DEVICE int clamp(int64 count, int limit) { return count < limit ? int(count < 0 ? 0 : count) : limit; }
 

@@ -37,8 +37,12 @@ struct WarpTile {
         for_each_value<Config>([&](auto k, auto) {
             constexpr int kArray = decltype(k)::value;
             auto& vectors = items.raw.at(k).vector;
-            if constexpr (!Source::template holds<kArray>())
-                reader.template each<kArray>([&](int r, const auto& vector) { vectors[r] = vector; });
+            if constexpr (!Source::template holds<kArray>() || Source::kKeeps)
+                reader.template each<kArray>([&](int r, const auto& vector) {
+                    vectors[r] = vector;
+                    if constexpr (Source::template holds<kArray>())
+                        clear_beyond(vectors[r], r, length - first - lane * kItems);
+                });
         });
     }
     // Finds the segment starts that are given as bits; the bits of a vector lie in one word. Called before load_flags.
@@ -168,6 +172,8 @@ struct WarpTile {
             store_all(Number<1>(), Number<1>(), some);
         else if (lies_inside(length, first))
             store_all(Number<kVectors>(), Number<kAtATime>(), [](int r) { return r < kVectors ? kItems : 0; });
+        else if constexpr (Source::kFill && kVectors > 1)  // the last vector alone may be incomplete
+            store_all(Number<kVectors>(), Number<1>(), [&](int r) { return r < kVectors - 1 ? kItems : some(r); });
         else
             store_all(Number<kVectors>(), Number<1>(), some);
     }
@@ -358,7 +364,7 @@ private:
     }
 
     // Stores the vectors of a result, from the first to the last.
-    template <class Operand, bool kPieced = is_shifted(Operand::kAccess)>
+    template <class Operand, bool kPieced = is_shifted(Operand::kAccess), bool kStaged = Operand::kStaged>
     struct Store {
         using Type = typename Operand::Type;
         CUSCAN_DEVICE void begin(const Type*, int) {}
@@ -368,9 +374,10 @@ private:
         CUSCAN_DEVICE void finish(const Type*, int) const {}
     };
     template <class Operand>
-    struct Store<Operand, true> {
+    struct Store<Operand, true, false> {
         using Type = typename Operand::Type;
-        PiecedRuns<Operand::kAccess, kItems, kLanes, Type> runs;
+        static_assert(kLanes == target::kWarp, "a row has all lanes of a warp");
+        PiecedRuns<Operand::kAccess, kItems, Type> runs;
 
         CUSCAN_DEVICE void begin(const Type* item, int lane) { runs.begin(item, lane); }
         CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector,
@@ -378,6 +385,19 @@ private:
             runs.store(const_cast<Type*>(item), vector, count, is_first);
         }
         CUSCAN_DEVICE void finish(const Type* item, int count) const { runs.finish(const_cast<Type*>(item), count); }
+    };
+    // Results that lie in shared memory.
+    template <class Operand>
+    struct Store<Operand, true, true> {
+        using Type = typename Operand::Type;
+        int lane;
+
+        CUSCAN_DEVICE void begin(const Type*, int its_lane) { lane = its_lane; }
+        CUSCAN_DEVICE void vector(const Type* item, int64, int count, const Vector<Type, kItems>& vector, bool) const {
+            const TurnedRuns<Operand::kAccess, kItems, Type> runs(lane);
+            runs.write(advance<Operand::kAccess>(const_cast<Type*>(item), 0, -runs.first), 0, count, vector);
+        }
+        CUSCAN_DEVICE void finish(const Type*, int) const {}
     };
     template <class Operand>
     using StoreOf = Store<Operand>;
@@ -446,7 +466,7 @@ private:
         CUSCAN_DEVICE void each_piece(Take take) const {
             using Operand = OperandOfArray<Config, kArray>;
             using Run = Vector<typename Operand::Type, kItems>;
-            PiecedRuns<Operand::kAccess, kItems, kLanes, typename Operand::Type> runs;
+            PiecedRuns<Operand::kAccess, kItems, typename Operand::Type> runs;
             runs.begin(element<kArray>(0), lane);
             const auto load_all = [&](auto count) {
                 Run piece[kVectors], next = {};
@@ -455,7 +475,7 @@ private:
                     piece[r] = {};
                     if (count(r) + runs.beyond > 0) piece[r] = runs.load(element<kArray>(r * kStride));
                 }
-                if (lane == kLanes - 1 && runs.beyond > 0 && count(kVectors - 1) + runs.beyond > kItems)
+                if (lane == target::kWarp - 1 && runs.beyond > 0 && count(kVectors - 1) + runs.beyond > kItems)
                     next = runs.load(element<kArray>((kVectors - 1) * kStride + kItems));
                 runs.begin_with(next);
                 CUSCAN_UNROLL
@@ -489,8 +509,7 @@ private:
             const int64 a = (const char*)from - origin, b = (const char*)to - origin;
             const Span& span = geometry.span[kArray];
             const int64 lowest = is_reversed(Operand::kAccess) ? b : a, highest = is_reversed(Operand::kAccess) ? a : b;
-            const bool exist = count > 0 && lowest >= span.lowest && highest + int64(sizeof(Value)) <= span.end;
-            return !target::uniform(!exist);
+            return target::uniform(count > 0 && lowest >= span.lowest && highest + int64(sizeof(Value)) <= span.end);
         }
         template <int kArray>
         CUSCAN_DEVICE auto staged(int r) const {
@@ -501,12 +520,16 @@ private:
             else
                 return read_shared<Operand::kAccess, Vector<typename Operand::Type, kItems>>(item);
         }
-        // The element in global memory `along` elements after the thread's first.
+        // The element `along` elements after the thread's first, in global memory, or where results are staged.
         template <int kArray>
         CUSCAN_DEVICE const auto* element(int64 along) const {
             using Operand = OperandOfArray<Config, kArray>;
-            return advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray],
-                                             geometry.axis.stride[kArray], first + lane * kItems + along);
+            constexpr bool kIsResult = kArray >= Numbers::kResults && kArray < Numbers::kMask;
+            if constexpr (kIsResult && Source::template holds<kArray>())
+                return source.template result<kArray>(int(first) + lane * kItems + int(along));
+            else
+                return advance<Operand::kAccess>((const typename Operand::Type*)row.array[kArray],
+                                                 geometry.axis.stride[kArray], first + lane * kItems + along);
         }
     };
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from cuscan.planning.accesses import accesses_of, in_pieces
+from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import MAX_TICKETS
 from cuscan.planning.cluster import plan_cluster
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.dense_rows import lies_dense, plan_dense_rows
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
+from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
 from cuscan.planning.strips import dense_columns, plan_strips, strips_of
+from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
 
+QUARTER = 4  # one warp scans rows that fill up to a quarter of a unit: tiles would leave warps idle
 LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; half as many on others
 
 
@@ -26,12 +28,17 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_across(request, layout, target)
     order = order_along(request.kind)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
-    if layout.axis.size <= order.warp_tile:
-        if target.arch >= BULK_ARCH and Access.STRIDED in accesses and lies_dense(request, layout, order):
-            return plan_dense_rows(request, layout, order, target)
-        return plan_rows(request, layout, order, in_pieces(request, layout, accesses, order.items))
-    clusters = plan_cluster(request, layout, order, accesses, target)
-    return clusters or plan_tiles(request, layout, order, accesses, target)
+    if Access.STRIDED in accesses and suits_threads(request, layout, order):
+        return plan_thread_rows(request, layout, order, target)
+    clusters = plan_cluster(request, layout, order, accesses, target) if layout.axis.size > order.warp_tile else None
+    if clusters:
+        return clusters
+    if layout.axis.size > max(order.unit // QUARTER, order.warp_tile):
+        return plan_tiles(request, layout, order, accesses, target)
+    staged = staged_rows(request, layout, accesses)
+    if staged:
+        return plan_staged_rows(request, layout, order, accesses, staged, target)
+    return plan_rows(request, layout, order, accesses, target)
 
 
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:

@@ -11,8 +11,8 @@ from cuscan.order import Order
 from cuscan.planning.accesses import in_pieces
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.dense_rows import is_plain
 from cuscan.planning.hardware import BULK_ARCH, CLUSTER, GPCS, LARGE_CLUSTERS, WARP
+from cuscan.planning.thread_rows import is_plain
 from cuscan.planning.tuning import MASKED_THREADS, THREADS_PER_SM, TURN_UNITS
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout

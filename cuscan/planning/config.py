@@ -9,6 +9,8 @@ from enum import Enum
 from typing import ClassVar, NamedTuple
 
 HEADER_BYTES = 128  # struct Workspace
+# The struct of a family's geometry, if it has one of its own.
+_GEOMETRIES = {"panels": "PanelGeometry", "staged_rows": "RowsGeometry", "thread_rows": "RowsGeometry"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Config:
     @property
     def geometry(self) -> str:
         """The name of the kernel's geometry struct."""
-        return "PanelGeometry" if self.family == "panels" else "Geometry"
+        return _GEOMETRIES.get(self.family, "Geometry")
 
     @property
     def operands(self) -> tuple[Operand, ...]:

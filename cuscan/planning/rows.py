@@ -1,24 +1,48 @@
-"""Plans of the rows family: a row fits in a warp or in part of one (rows.cuh)."""
+"""Plans of the rows family: a warp scans a row, or several (rows.cuh)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cuscan.order import LANES, Order
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product
-from cuscan.planning.config import Access, ScanPlan
+from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import WARP
 from cuscan.planning.tuning import blocks_per_sm
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
+WARPS = 4  # of a block
+WARPS_OF_FEW = 16  # per SM
 
-def plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...]) -> ScanPlan:
-    """Return the plan for rows that fit in a warp; `accesses` are the arrays' accesses."""
-    batch = batch_of(layout, layout.others)
-    length = layout.axis.size
+
+class RowTile(NamedTuple):
+    """How a warp holds rows: lanes of a row, vectors of a lane, and whether all of these but the last `fill` a row."""
+
+    lanes: int
+    vectors: int
+    fill: bool
+
+
+def tile_of(length: int, rows: int, order: Order, target: Target) -> RowTile:
+    """Return how a warp holds rows. Rows that all run at once share a few kernels, however short they are."""
+    vectors = -(-length // order.vector)
+    if rows <= target.sm_count * WARPS_OF_FEW:
+        return RowTile(LANES, min(power_of_two(vectors), order.vectors), fill=False)
     lanes = min(power_of_two(-(-length // order.items)), LANES)
-    vectors = min(power_of_two(-(-length // order.vector)), order.vectors)
-    warps, rows_per_thread = 4, max(4 // vectors, 1)
-    rows_per_block = warps * (WARP // lanes) * rows_per_thread
+    return RowTile(lanes, min(vectors, order.vectors), fill=vectors <= order.vectors)
+
+
+def plan_rows(
+    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
+) -> ScanPlan:
+    """Return the plan for rows of a few warp tiles; `accesses` are the arrays' accesses."""
+    batch = batch_of(layout, layout.others)
+    length, rows = layout.axis.size, product(batch)
+    tile = tile_of(length, rows, order, target)
+    vectors = min(power_of_two(tile.vectors), order.vectors)  # few kernels
+    rows_per_thread = max(4 // vectors, 1)
+    rows_per_block = WARPS * (WARP // tile.lanes) * rows_per_thread
     return assemble(
         request,
         layout,
@@ -26,8 +50,14 @@ def plan_rows(request: ScanRequest, layout: Layout, order: Order, accesses: tupl
         batch=batch,
         accesses=accesses,
         items=order.items,
-        constants={"Vectors": vectors, "Lanes": lanes, "RowsPerThread": rows_per_thread, "Warps": warps},
-        block=warps * WARP,
-        blocks_per_sm=blocks_per_sm("rows", max(request.kind.sizes), warps * WARP),
-        grid=-(-product(batch) // rows_per_block),
+        constants={
+            "Vectors": vectors,
+            "Lanes": tile.lanes,
+            "RowsPerThread": rows_per_thread,
+            "Warps": WARPS,
+            "Long": int(length > order.warp_tile),
+        },
+        block=WARPS * WARP,
+        blocks_per_sm=blocks_per_sm("rows", max(request.kind.sizes), WARPS * WARP),
+        grid=-(-rows // rows_per_block),
     )

@@ -6,9 +6,8 @@ VECTOR_BYTES = 16  # bytes of one thread's widest load
 LINE_BYTES = 128  # bytes of a cache line: alignment of stages filled in bulk, and of tables of totals
 LINE_WORDS = LINE_BYTES // 8  # workspace words per line
 
-# Dense rows: bytes of shared memory that a block fills, and of adjacent rows per thread, at most.
+# Rows through shared memory: bytes that a block fills, at most.
 STRETCH_BYTES = 32 * 1024
-SIDE_BYTES = 512
 
 # Strips of columns: widths in bytes of the widest array, the best first; bytes of a tile of that array, and tiles per
 # block in shared memory, at most.
@@ -29,21 +28,21 @@ THREADS_PER_SM = {
     ("rows", 4): 640,
     ("rows", 8): 512,
     ("rows", 16): 512,
+    ("staged_rows", 1): 768,
+    ("staged_rows", 2): 768,
+    ("staged_rows", 4): 768,
+    ("staged_rows", 8): 768,
+    ("staged_rows", 16): 768,
     ("cluster", 1): 512,
     ("cluster", 2): 512,
     ("cluster", 4): 512,
     ("cluster", 8): 512,
     ("cluster", 16): 512,
-    ("thread_rows", 1): 768,
+    ("thread_rows", 1): 640,
     ("thread_rows", 2): 768,
     ("thread_rows", 4): 768,
     ("thread_rows", 8): 768,
     ("thread_rows", 16): 768,
-    ("warp_rows", 1): 640,
-    ("warp_rows", 2): 640,
-    ("warp_rows", 4): 640,
-    ("warp_rows", 8): 512,
-    ("warp_rows", 16): 512,
 }
 
 # Rows that clusters take in turn: units per row, at most, for integers and float32 (True; 0.98 of copy speed, tiles

@@ -516,8 +516,8 @@ PIECES = (
         "(last > 0 || skipped == 0)",
         "(last > 0)",
     ),
-    Mistake("edges-beyond-the-row", Kind.BOUND, "panels-sums", TILE, "end > 16 ? 16 : end", "16"),
-    Mistake("edges-before-the-row", Kind.BOUND, "panels-sums", TILE, "begin < 0 ? 0 : begin", "0"),
+    Mistake("edges-beyond-the-row", Kind.BOUND, "panels-sums", "vectors.cuh", "end > 16 ? 16 : end", "16"),
+    Mistake("edges-before-the-row", Kind.BOUND, "panels-sums", "vectors.cuh", "begin < 0 ? 0 : begin", "0"),
     Mistake(
         "edges-of-the-first-row",
         Kind.PLACE,
@@ -592,7 +592,7 @@ PIECES = (
         "groups_further = groups_abreast * group_stride;",
         "groups_further = group_stride;",
     ),
-    Mistake("parts-of-a-piece-in-one-place", Kind.PLACE, "panels-sums", TILE, "begin += kBytes;", ""),
+    Mistake("parts-of-a-piece-in-one-place", Kind.PLACE, "panels-sums", "vectors.cuh", "begin += kBytes;", ""),
     Mistake(
         "columns-of-a-turned-array-side-by-side",
         Kind.PLACE,

@@ -22,14 +22,17 @@ def upright(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tupl
 
 
 HALVES = {"draw": draws("int16"), "segments": "reset"}
-# Several rows per warp, a row per warp, and rows of tiles; results that are as wide as values, and wider ones.
+# Rows of a cluster: part of a warp tile, whole ones, whole vectors; results that are as wide as values, and wider ones.
+SHORT = {"cluster": 4, "units": (2, 1)}
 CALLS = {
-    "pieces": Case("", "add", (37, 23), draw=cut(draws("int16")), segments="reset", call={"dtype": "int16"}),
-    "pieces-full": Case("", "add", (37, 32), draw=cut(draws("int16")), in_place=0, call={"dtype": "int16"}),
-    "pieces-long": Case("", "add", (5, 512), draw=cut(draws("int16")), segments="reset", call={"dtype": "int16"}),
-    "pieces-back": Case("", "add", (5, 501), **HALVES, call={"dtype": "int16", **BACKWARDS}),
+    "pieces": Case("", "add", (7, 279), draw=cut(draws("int16")), segments="reset", call={"dtype": "int16"}, **SHORT),
+    "pieces-full": Case("", "add", (7, 512), draw=cut(draws("int16")), in_place=0, call={"dtype": "int16"}, **SHORT),
+    "pieces-long": Case(
+        "", "add", (5, 768), draw=cut(draws("int16")), segments="reset", call={"dtype": "int16"}, cluster=4
+    ),
+    "pieces-back": Case("", "add", (5, 757), **HALVES, call={"dtype": "int16", **BACKWARDS}, cluster=4),
     "pieces-wide": Case("", "add", (5, 701), **HALVES),
-    "pieces-upright": Case("", UPRIGHT, (37, 27), draw=cut(upright)),
+    "pieces-upright": Case("", UPRIGHT, (7, 283), draw=cut(upright), **SHORT),
 }
 
 SHIFTED, TILE = "shifted.cuh", "warp_tile.cuh"
@@ -38,16 +41,14 @@ MISTAKES = (
     Mistake(
         "pieces-not-counted-from-the-end", Kind.PLACE, "pieces-back", SHIFTED, "0 - (address + ", "0 - (address - "
     ),
+    Mistake("the-piece-of-the-same-lane", Kind.PLACE, "pieces-full", SHIFTED, "(piece, (lane + 1)", "(piece, lane"),
     Mistake(
-        "the-next-lane-of-another-row",
+        "next-piece-of-the-same-vector",
         Kind.PLACE,
-        "pieces-full",
+        "pieces-long",
         SHIFTED,
-        "(lane + distance) & (kLanes - 1)",
-        "lane + distance",
-    ),
-    Mistake(
-        "next-piece-of-the-same-vector", Kind.PLACE, "pieces-long", SHIFTED, "lane == kLanes - 1 ? other : next", "next"
+        "lane == target::kWarp - 1 ? other : next",
+        "next",
     ),
     Mistake("the-last-lane-keeps-its-piece", Kind.STALE, "pieces-long", SHIFTED, "        other = next;\n", ""),
     Mistake("the-first-lane-keeps-its-run", Kind.STALE, "pieces-wide", SHIFTED, "        other = own;\n", ""),
@@ -68,7 +69,7 @@ MISTAKES = (
         Kind.LOST,
         "pieces-long",
         TILE,
-        "if (lane == kLanes - 1 && runs.beyond > 0",
+        "if (lane == target::kWarp - 1 && runs.beyond > 0",
         "if (false",
     ),
     Mistake(
@@ -83,7 +84,6 @@ MISTAKES = (
         " && highest + int64(sizeof(Value)) <= span.end",
         "",
     ),
-    Mistake("rows-of-a-warp-part", Kind.WAIT, "pieces", TILE, "return !target::uniform(!exist);", "return exist;"),
 )
 
 # At least four schedules, since a race does not show in every one.

@@ -1,46 +1,22 @@
 // thread_rows: scans short dense rows, of at most 16 runs of items, whose vectors are not aligned. They pass through
-// shared memory (dense_rows.cuh), where a thread scans whole rows, kSide adjacent ones at a time: as many as make a
-// whole number of 32-bit words. So neighbouring threads are an odd number of words (or of the larger units of one
-// access) apart, and cause no bank conflicts. The length of the rows is a compile-time constant, and so is the place
-// of every element in its unit. The order is that of the other kernels: warp_inclusive_scan over the totals of lanes,
-// in the registers of one thread. All threads of a block take part; DenseRows::pass synchronises them.
+// shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many neighbours
+// as are aligned together in all rows. So the rows of neighbouring threads are an odd number of units apart, and cause
+// few bank conflicts. The order is that of the other kernels: warp_inclusive_scan over the totals of lanes, in the
+// registers of one thread. All threads of a block take part; SharedRows synchronises them.
 #pragma once
-#include "../dense_rows.cuh"
-#include "../elements.cuh"
+#include "../shared_rows.cuh"
 #include "../workspace.cuh"
 
 namespace cuscan {
 
-// Reads elements in scan order, kUnit of them per access to shared memory. Calls pass indices one after another.
-template <Access kAccess, int kUnit, class T>
-struct UnitReader {
-    const T* first;
-    Vector<T, kUnit, false> unit;
-
-    CUSCAN_DEVICE T read(int index) {
-        if (index % kUnit == 0) unit = read_shared<kAccess, Vector<T, kUnit, false>>(advance<kAccess>(first, 0, index));
-        return unit.item[index % kUnit];
-    }
-};
-template <Access kAccess, int kUnit, class T>
-struct UnitWriter {
-    T* first;
-    Vector<T, kUnit, false> unit;
-
-    CUSCAN_DEVICE void write(int index, T item) {
-        unit.item[index % kUnit] = item;
-        if (index % kUnit == kUnit - 1) write_shared<kAccess>(advance<kAccess>(first, 0, index - (kUnit - 1)), unit);
-    }
-};
-
 // warp_inclusive_scan in a single thread, which passes the values of the lanes one after another.
 template <class Op, int kLanes, class T>
 struct LaneScan {
-    T at_distance[5][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8, 16 lanes back
+    T at_distance[4][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8 lanes back
 
     CUSCAN_DEVICE T inclusive(int lane, T value) {
         CUSCAN_UNROLL
-        for (int d = 0; d < 5; ++d) {
+        for (int d = 0; d < 4; ++d) {
             at_distance[d][lane] = value;
             if (lane >= 1 << d) value = Op::combine(at_distance[d][lane - (1 << d)], value);
         }
@@ -49,72 +25,120 @@ struct LaneScan {
 };
 
 template <class Config>
-struct ThreadRows : Elements<Config> {
+struct ThreadRow : Elements<Config> {
     using Base = Elements<Config>;
     using Place = Plain<Config>;
     using Value = typename Place::Value;
     using Result = typename Place::Result;
     using typename Base::Op;
     using typename Base::State;
-    static constexpr int kLength = Config::kLongest, kItems = Config::kItems;
-    static constexpr int kLanes = (kLength + kItems - 1) / kItems;
+    static constexpr Access kAlong = Place::ValueOperand::kAccess;  // the same for all arrays
+    static constexpr int kItems = Config::kItems, kLanes = 16;
 
-    UnitReader<Place::ValueOperand::kAccess, Config::kValueUnit, Value> value;
-    UnitReader<Base::kMasked ? Config::Mask::kAccess : Access::kVector, Config::kMaskUnit, boolean> mask;
-    UnitWriter<Place::ResultOperand::kAccess, Config::kResultUnit, Result> result;
+    const Place row;  // in shared memory
+    const int length;
+    const State initial;
 
-    CUSCAN_DEVICE State next(int index) {
-        const Value item = value.read(index);
-        State state = Op::template lift<Result>(item);
-        if constexpr (Base::kMasked)
-            if (mask.read(index).bits == 0) state = Base::identity();
-        if constexpr (Config::kSkipsNan)
-            if (is_nan(arithmetic(item))) state = Base::identity();
-        return state;
-    }
-
-    // Scans the row that begins with element `start` of the thread.
-    CUSCAN_DEVICE void scan(int start, State initial) {
+    CUSCAN_DEVICE void scan() const {
         LaneScan<Op, kLanes, State> lanes;
-        State before;
+        State before;  // of the runs before
+        Run run = load(0), next;
         CUSCAN_UNROLL
         for (int lane = 0; lane < kLanes; ++lane) {
-            Running<Config> running;
-            running.present = lane > 0 || Config::kHasInitial;
-            running.value = lane > 0 ? join<Op>(Config::kHasInitial, initial, before) : initial;
+            const int position = lane * kItems;
+            if (!has_run(position)) break;
+            next = load(position + kItems);  // before the stores, which it need not wait for
+            Running<Config> running = after(position > 0, before);
             State total;
+            Result results[kItems];
             CUSCAN_UNROLL
-            for (int i = 0; i < kItems && lane * kItems + i < kLength; ++i) {
-                const int index = start + lane * kItems + i;
-                const State item = next(index);
+            for (int i = 0; i < kItems; ++i) {
+                const State item = lift(run.value[i], run.keep[i]);
                 total = i == 0 ? item : Op::combine(total, item);
-                result.write(index, convert<Result>(Op::lower(running.step(item, initial), Number<0>())));
+                results[i] = lower(running, item);
             }
+            store(results, position);
             before = lanes.inclusive(lane, total);
+            run = next;
+        }
+        // ---- the elements that fill no run
+        const int first = length - length % kItems;
+        Running<Config> running = after(first > 0, before);
+        for (int i = first; i < length; ++i) {
+            const boolean keep = Base::kMasked ? *advance<kAlong>(row.mask, 0, i) : boolean();
+            *advance<kAlong>(row.result, 0, i) = lower(running, lift(*advance<kAlong>(row.value, 0, i), keep));
+        }
+    }
+
+private:
+    struct Run {
+        Value value[kItems];
+        boolean keep[kItems];
+    };
+
+    CUSCAN_DEVICE bool has_run(int position) const { return position + kItems <= length; }
+    CUSCAN_DEVICE Running<Config> after(bool has_before, const State& before) const {
+        Running<Config> running;
+        running.present = Config::kHasInitial || has_before;
+        running.value = has_before ? join<Op>(Config::kHasInitial, initial, before) : initial;
+        return running;
+    }
+    CUSCAN_DEVICE State lift(const Value& value, const boolean& keep) const {
+        if constexpr (Base::kMasked)
+            if (keep.bits == 0) return Base::identity();
+        if constexpr (Config::kSkipsNan)
+            if (is_nan(arithmetic(value))) return Base::identity();
+        return Op::template lift<Result>(value);
+    }
+    CUSCAN_DEVICE Result lower(Running<Config>& running, const State& item) const {
+        return convert<Result>(Op::lower(running.step(item, initial), Number<0>()));
+    }
+    // The run at `position`, if it exists.
+    CUSCAN_DEVICE Run load(int position) const {
+        Run run;
+        if (!has_run(position)) return run;
+        load_units<Config::kValueUnit>(row.value, position, run.value);
+        if constexpr (Base::kMasked) load_units<Config::kMaskUnit>(row.mask, position, run.keep);
+        return run;
+    }
+    template <int kUnit, class T>
+    static CUSCAN_DEVICE void load_units(const T* from, int position, T (&items)[kItems]) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; i += kUnit) {
+            const auto unit = read_shared<kAlong, Vector<T, kUnit, false>>(advance<kAlong>(from, 0, position + i));
+            CUSCAN_UNROLL
+            for (int j = 0; j < kUnit; ++j) items[i + j] = unit.item[j];
+        }
+    }
+    CUSCAN_DEVICE void store(const Result (&results)[kItems], int position) const {
+        constexpr int kUnit = Config::kResultUnit;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; i += kUnit) {
+            Vector<Result, kUnit, false> unit;
+            CUSCAN_UNROLL
+            for (int j = 0; j < kUnit; ++j) unit.item[j] = results[i + j];
+            write_shared<kAlong>(advance<kAlong>(row.result, 0, position + i), unit);
         }
     }
 };
 
 template <class Config>
 CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* unused: no row is shared */,
-                               const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::wait_for_previous_kernel();
-    target::allow_next_kernel();
-    using Rows = DenseRows<Config>;
-    const auto before_all =
-        convert<typename Elements<Config>::State>(Elements<Config>::start(geometry, origin, initial));
-    Rows::pass(
-        Plain<Config>::at(origin), Config::kLongest, geometry.rows, [&](const typename Rows::Place& here, int count) {
-            // A thread's last rows may lie beyond the block's last: there is room for them, and they are not stored.
-            for (int row = target::thread_index() * Config::kSide; row < count; row += Rows::kThreads * Config::kSide) {
-                // In scan order: if reversed, the last of the thread's rows comes first.
-                const int first = (row + (Rows::kReversed ? Config::kSide - 1 : 0)) * Config::kLongest;
-                ThreadRows<Config> rows{
-                    {}, {here.value + first, {}}, {here.mask + first, {}}, {here.result + first, {}}};
-                CUSCAN_UNROLL
-                for (int k = 0; k < Config::kSide; ++k) rows.scan(k * Config::kLongest, before_all);
-            }
-        });
+                               const typename Elements<Config>::Initial& initial,
+                               const RowsGeometry<Config>& geometry) {
+    using Rows = SharedRows<Config>;
+    using State = typename Elements<Config>::State;
+    const Rows rows(origin, geometry);
+    const int length = int(geometry.axis.size);
+    const auto before = convert<State>(Elements<Config>::start(geometry, origin, initial));
+    rows.load();
+    Plain<Config> first{rows.template row<0>(rows.first, 0), rows.template row<1>(rows.first, 0), nullptr};
+    if constexpr (Plain<Config>::kMasked) first.mask = rows.template row<2>(rows.first, 0);
+    for (int number = target::thread_index(); number < rows.count; number += Rows::kThreads) {
+        const int along = number * length;
+        ThreadRow<Config>{{}, {first.value + along, first.result + along, first.mask + along}, length, before}.scan();
+    }
+    rows.store();
 }
 
 }  // namespace cuscan

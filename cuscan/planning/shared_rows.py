@@ -1,0 +1,71 @@
+"""How the rows of a block lie in shared memory (shared_rows.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from cuscan.planning.accesses import flags, shifted_access
+from cuscan.planning.assemble import round_up
+from cuscan.planning.config import Access
+from cuscan.planning.tuning import STRETCH_BYTES
+from cuscan.request.kind import CallKind
+from cuscan.request.layout import Layout
+
+_SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
+_MARGIN = 32  # bytes before and after the rows of an array, which threads may read
+_STEP = 16 * 1024  # a multiple of which is a block's shared memory: few kernels
+
+
+class Rows(NamedTuple):
+    """How an array's rows lie in shared memory: `RowsOfArray` in shared_rows.cuh."""
+
+    row_bytes: int
+    pitch: int
+    together: bool
+
+    def bytes_of(self, rows: int) -> int:
+        """Return the bytes of so many rows, with margins."""
+        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + 2 * _MARGIN + _SECTOR
+
+
+class Placed(NamedTuple):
+    """A block's rows in shared memory: words of struct RowsGeometry, accesses, and bytes."""
+
+    beside: tuple[int, ...]
+    accesses: tuple[Access, ...]
+    nbytes: int
+
+
+def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
+    """Return how many rows fit in so many bytes of shared memory."""
+    fixed = _SECTOR + sum([of_array.bytes_of(0) for of_array in staged])
+    return (nbytes - fixed) // max(sum([of_array.pitch for of_array in staged]), 1)
+
+
+def place_rows(
+    kind: CallKind,
+    layout: Layout,
+    accesses: Sequence[Access],
+    staged: Mapping[int, Rows],
+    rows_of_block: int,
+) -> Placed:
+    """Return where the rows of arrays, by number, lie in shared memory: array after array.
+
+    `accesses` are the arrays' accesses outside of shared memory.
+    """
+    found, beside, end = list(accesses), [rows_of_block], _SECTOR  # after the barrier
+    for i in range(flags(kind).stop):
+        rows = staged.get(i)
+        if rows is None:
+            beside += 0, 0, 0
+            continue
+        found[i] = shifted_access(layout.arrays[i], layout.axis.strides[i])
+        beside += end + _MARGIN, rows.pitch, rows.together
+        end += rows.bytes_of(rows_of_block)
+    return Placed(tuple(beside), tuple(found), end)
+
+
+def shared_bytes(nbytes: int, room: int) -> int:
+    """Return the shared memory of a block that needs `nbytes`, of `room` bytes if possible."""
+    return min(round_up(max(STRETCH_BYTES, nbytes), _STEP), max(room, nbytes))

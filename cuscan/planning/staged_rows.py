@@ -1,0 +1,118 @@
+"""Plans of the staged_rows family: rows of any alignment, which pass through shared memory (shared_rows.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cuscan.order import LANES, Order
+from cuscan.planning.accesses import flags
+from cuscan.planning.assemble import assemble, batch_of, product, round_up
+from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.hardware import SHARED_RESERVED, WARP
+from cuscan.planning.rows import WARPS, tile_of
+from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, shared_bytes
+from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
+from cuscan.request import ScanRequest
+from cuscan.request.layout import Layout
+
+LEAST = 32  # bytes of a row that moves by itself
+GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
+
+
+def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]) -> dict[int, Rows]:
+    """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
+
+    All pass whose neighbours along the axis are neighbours in memory, except those that several rows share but not
+    all: caches hold these. It suits scans of which some array is not aligned, whose rows are not too short for pieces,
+    and whose values all pass.
+    """
+    values, behind = len(request.values), len(request.kind.sizes)
+    beside = flags(request.kind) if request.segments is None or request.segments.kind != "offsets" else (behind,)
+    staged, unaligned = {}, False
+    for i in (*range(behind), *beside):
+        spec, step = layout.arrays[i], layout.axis.strides[i]
+        is_result = values <= i < behind
+        if spec is None or step == 0 or (request.kind.only_carry and is_result):
+            continue
+        strides = [dim.strides[i] for dim in layout.others]
+        if abs(step) == spec.dtype.itemsize and (all(strides) or not any(strides)):
+            length = layout.axis.size - (request.kind.include_initial and not is_result)
+            rows = _rows_of(layout, i, length * spec.dtype.itemsize, is_result)
+            if length == 0:  # the initial value alone
+                return {}
+            if rows.pitch and not rows.together and rows.row_bytes < LEAST:
+                return {}
+            staged[i] = rows
+            unaligned |= accesses[i] == Access.STRIDED
+        elif i < values and all(strides):
+            return {}
+    return staged if unaligned else {}
+
+
+def _rows_of(layout: Layout, array: int, row_bytes: int, is_result: bool) -> Rows:
+    """Return how an array's rows lie in shared memory. Small gaps are loaded, but never stored."""
+    dims = layout.others
+    if not any(dim.strides[array] for dim in dims):
+        return Rows(row_bytes, 0, False)
+    apart = step = dims[0].strides[array]
+    together = row_bytes <= apart <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
+    for dim in dims:
+        together &= dim.strides[array] == step
+        step *= dim.size
+    if together:
+        return Rows(row_bytes, apart, True)
+    return Rows(row_bytes, round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES, False)
+
+
+def plan_staged_rows(
+    request: ScanRequest,
+    layout: Layout,
+    order: Order,
+    accesses: Sequence[Access],
+    staged: dict[int, Rows],
+    target: Target,
+) -> ScanPlan:
+    """Return the plan for rows of a few warp tiles; `accesses` are the arrays' accesses outside of shared memory."""
+    batch = batch_of(layout, layout.others)
+    length, rows = layout.axis.size, product(batch)
+    tile = tile_of(length, rows, order, target)
+    at_a_time = WARPS * (LANES // tile.lanes)
+    room = target.shared_bytes - SHARED_RESERVED
+    rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
+    placed = place_rows(request.kind, layout, accesses, staged, rows_of_block)
+    shared, block = shared_bytes(placed.nbytes, room), WARPS * WARP
+    fitting = target.shared_bytes // (shared + SHARED_RESERVED)
+    return assemble(
+        request,
+        layout,
+        "staged_rows",
+        batch=batch,
+        accesses=placed.accesses,
+        items=order.items,
+        constants={
+            "Vectors": tile.vectors,
+            "Lanes": tile.lanes,
+            "Warps": WARPS,
+            "Dense": 0,
+            "Fill": int(tile.fill),
+            "Long": int(length > order.warp_tile),
+            "ClearsBeyond": int(bool(request.op.source)),
+        },
+        block=block,
+        blocks_per_sm=max(min(blocks_per_sm("staged_rows", max(request.kind.sizes), block), fitting), 1),
+        grid=-(-rows // rows_of_block),
+        shared_bytes=shared,
+        staged=tuple(staged),
+        beside=placed.beside,
+    )
+
+
+def _rows_of_block(staged: Collection[Rows], rows: int, at_a_time: int, blocks: int, room: int) -> int:
+    """Return the rows of a block: a multiple of those at a time, but fewer if they do not fit in `room` bytes.
+
+    They fill STRETCH_BYTES, unless there would be less than `blocks` blocks.
+    """
+    turns = min(fitting_rows(staged, STRETCH_BYTES) // at_a_time, -(-rows // (blocks * at_a_time)))
+    if turns > 0:
+        return turns * at_a_time
+    return max(min(at_a_time, fitting_rows(staged, room)), 1)
