@@ -55,8 +55,7 @@ def test_a_short_row_is_a_warp():
     [(1, 1, 1, 1), (4, 1, 1, 1), (5, 2, 1, 1), (33, 16, 1, 1), (128, 32, 1, 1), (129, 32, 2, 2), (600, 32, 5, 8)],
 )
 def test_rows_take_as_many_lanes_as_they_fill(length, lanes, vectors, of_few):
-    """Unless they are so few that all run at once: these share four kernels."""
-
+    """Rows that are so few that all run at once take 32."""
     for rows in (16 * 132 + 1, 16 * 132):
         made = planned(view((rows, length), strides=(2001, 1))).config
         family = "staged_rows" if length * 4 >= 32 else "rows"
@@ -84,7 +83,7 @@ def test_every_row_in_shared_memory_is_covered(length, rows):
 
 @pytest.mark.parametrize("shared", [64, 100, 228])
 def test_rows_in_shared_memory_fit(shared):
-    """The longest rows of the smallest elements, with the largest keys: warps without rows where few of them fit."""
+    """The longest rows of the smallest elements, with the largest keys. Where few rows fit, warps have none."""
     array = view((100, 4095), "uint8")
     keys, mask = view((100, 4095), "int64"), view((100, 4095), "bool")
     call = request(array, dtype="uint8", mask=mask, segments=("keys", keys))

@@ -173,7 +173,7 @@ def every_row_length() -> list[Case]:
     return [Case(f"rows-of-{n}", (rows, n), units=None) for n, rows in zip(lengths, itertools.cycle((1, 7, 150)))]
 
 
-def dense_rows() -> list[Case]:
+def unaligned_rows() -> list[Case]:
     """Rows through shared memory: lengths that are not multiples of words, stretches not multiples of pieces."""
     lengths = {
         "int8": (1, 2, 3, 5, 7, 15, 31, 101, 255, 257, 1001, 2047),
@@ -185,12 +185,16 @@ def dense_rows() -> list[Case]:
     cases = []
     for dtype, lengths_of in lengths.items():
         for length, (rows, layout, reverse, masked) in zip(lengths_of, turns, strict=False):
-            name = f"dense-{dtype}-{rows}x{length}-{layout}{'-reverse' * reverse}{'-masked' * masked}"
+            name = f"unaligned-{dtype}-{rows}x{length}-{layout}{'-reverse' * reverse}{'-masked' * masked}"
             call = {"reverse": reverse, "dtype": dtype, "exclusive": masked, "initial": 2 if masked else None}
             cases.append(Case(name, (rows, length), dtype, layout=layout, masked=masked, units=None, call=call))
     in_place = [
         Case(
-            f"dense-in-place-{n}{'-reverse' * reverse}", (301, n), in_place=True, units=None, call={"reverse": reverse}
+            f"unaligned-in-place-{n}{'-reverse' * reverse}",
+            (301, n),
+            in_place=True,
+            units=None,
+            call={"reverse": reverse},
         )
         for n in (3, 31, 1001)
         for reverse in (False, True)
@@ -537,7 +541,7 @@ def real_tuning() -> list[Case]:
 
 CASES = [
     *every_row_length(),
-    *dense_rows(),
+    *unaligned_rows(),
     *every_length(),
     *every_dtype(),
     *every_option(),

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from cuscan.planning.accesses import flags, shifted_access
 from cuscan.planning.assemble import round_up
-from cuscan.planning.config import Access
-from cuscan.planning.tuning import STRETCH_BYTES
+from cuscan.planning.config import Access, Target
+from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.planning.tuning import STRETCH_BYTES, blocks_per_sm
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Layout
 
@@ -66,6 +67,16 @@ def place_rows(
     return Placed(tuple(beside), tuple(found), end)
 
 
-def shared_bytes(nbytes: int, room: int) -> int:
-    """Return the shared memory of a block that needs `nbytes`, of `room` bytes if possible."""
-    return min(round_up(max(STRETCH_BYTES, nbytes), _STEP), max(room, nbytes))
+class Residency(NamedTuple):
+    """What a block takes of a multiprocessor, by the names of ScanConfig: shared memory, and blocks that fit."""
+
+    shared_bytes: int
+    blocks_per_sm: int
+
+
+def residency_of(family: str, kind: CallKind, placed: Placed, block: int, target: Target) -> Residency:
+    """Return it for blocks of `block` threads whose rows lie as `placed`: a multiple of _STEP bytes if it fits."""
+    room = target.shared_bytes - SHARED_RESERVED
+    shared = min(round_up(max(STRETCH_BYTES, placed.nbytes), _STEP), max(room, placed.nbytes))
+    fitting = target.shared_bytes // (shared + SHARED_RESERVED)
+    return Residency(shared, max(min(blocks_per_sm(family, max(kind.sizes), block), fitting), 1))

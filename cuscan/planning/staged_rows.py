@@ -10,8 +10,8 @@ from cuscan.planning.assemble import assemble, batch_of, product, round_up
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import SHARED_RESERVED, WARP
 from cuscan.planning.rows import WARPS, tile_of
-from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, shared_bytes
-from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
+from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of
+from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
@@ -24,7 +24,7 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
 
     All pass whose neighbours along the axis are neighbours in memory, except those that several rows share but not
     all: caches hold these. It suits scans of which some array is not aligned, whose rows are not too short for pieces,
-    and whose values all pass.
+    and whose values are not strided.
     """
     values, behind = len(request.values), len(request.kind.sizes)
     beside = flags(request.kind) if request.segments is None or request.segments.kind != "offsets" else (behind,)
@@ -37,9 +37,9 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
         strides = [dim.strides[i] for dim in layout.others]
         if abs(step) == spec.dtype.itemsize and (all(strides) or not any(strides)):
             length = layout.axis.size - (request.kind.include_initial and not is_result)
-            rows = _rows_of(layout, i, length * spec.dtype.itemsize, is_result)
             if length == 0:  # the initial value alone
                 return {}
+            rows = _rows_of(layout, i, length * spec.dtype.itemsize, is_result)
             if rows.pitch and not rows.together and rows.row_bytes < LEAST:
                 return {}
             staged[i] = rows
@@ -80,8 +80,8 @@ def plan_staged_rows(
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
     placed = place_rows(request.kind, layout, accesses, staged, rows_of_block)
-    shared, block = shared_bytes(placed.nbytes, room), WARPS * WARP
-    fitting = target.shared_bytes // (shared + SHARED_RESERVED)
+    block = WARPS * WARP
+    residency = residency_of("staged_rows", request.kind, placed, block, target)
     return assemble(
         request,
         layout,
@@ -99,9 +99,9 @@ def plan_staged_rows(
             "ClearsBeyond": int(bool(request.op.source)),
         },
         block=block,
-        blocks_per_sm=max(min(blocks_per_sm("staged_rows", max(request.kind.sizes), block), fitting), 1),
+        blocks_per_sm=residency.blocks_per_sm,
         grid=-(-rows // rows_of_block),
-        shared_bytes=shared,
+        shared_bytes=residency.shared_bytes,
         staged=tuple(staged),
         beside=placed.beside,
     )

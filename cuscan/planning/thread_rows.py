@@ -7,10 +7,10 @@ import math
 from cuscan.order import LANES, Order
 from cuscan.planning.assemble import assemble, batch_of, product
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.hardware import SHARED_RESERVED, WARP
+from cuscan.planning.hardware import WARP
 from cuscan.planning.rows import WARPS
-from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, shared_bytes
-from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
+from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of
+from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 from cuscan.states import SCALAR
@@ -60,8 +60,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     ]
     if sizes[0] == sizes[1]:
         units[:2] = [min(units[:2])] * 2  # few kernels
-    shared = shared_bytes(placed.nbytes, target.shared_bytes - SHARED_RESERVED)
-    fitting = target.shared_bytes // (shared + SHARED_RESERVED)
+    residency = residency_of("thread_rows", request.kind, placed, block, target)
     return assemble(
         request,
         layout,
@@ -77,9 +76,9 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
             "MaskUnit": units[2] if len(sizes) > 2 else 1,
         },
         block=block,
-        blocks_per_sm=max(min(blocks_per_sm("thread_rows", max(request.kind.sizes), block), fitting), 1),
+        blocks_per_sm=residency.blocks_per_sm,
         grid=-(-rows // rows_of_block),
-        shared_bytes=shared,
+        shared_bytes=residency.shared_bytes,
         staged=tuple(staged),
         beside=placed.beside,
     )
