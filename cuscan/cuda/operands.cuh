@@ -25,9 +25,8 @@ struct Operand {
 };
 
 // Bytes: a shifted operand has the same offset modulo this number in a stage as in global memory. A sector is faster
-// than 16 bytes, but spills more registers with elements of 8 bytes or more; a line would cost a stage.
-template <class Operand>
-constexpr int kShiftedFrom = sizeof(typename Operand::Type) < 8 ? target::kSector : 16;
+// than 16 bytes; a line would cost a stage.
+constexpr int kShiftedFrom = target::kSector;
 
 template <class... Each>
 struct Operands {

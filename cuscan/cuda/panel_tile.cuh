@@ -11,7 +11,8 @@ namespace cuscan {
 // The axes of a tile: along the scan, across columns, across rows of the batch.
 enum PanelAxis { kStep, kColumn, kOuter };
 
-// How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes.
+// How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes; where
+// bulk copies move columns side by side modulo 32, or the copies take longer.
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis
@@ -212,7 +213,8 @@ struct PanelTile {
         const int backwards = along < 0 ? steps - 1 : 0;  // steps
         Pieces all;
         all.low = place.first.array[array] + backwards * along;
-        all.place = int(tile.region) + int(reinterpret_cast<uint64>(all.low) % 16);
+        all.place = int(tile.region) +
+                    int(reinterpret_cast<uint64>(all.low) % (tile.is_in_bulk() ? target::kSector : Pieces::kPiece));
         all.first = all.place - backwards * int(tile.pitch[kStep]);
         all.bytes = extent(first) * pitch(first);
         if (dense > 1) all.bytes *= extent(second);

@@ -18,9 +18,8 @@ struct StageLayout {
     static constexpr int kPiece = 16;  // bytes
 
     template <int kArray>
-    static constexpr int kRoom =
-        kElements * int(sizeof(typename OperandOfArray<Config, kArray>::Type)) +
-        is_shifted(OperandOfArray<Config, kArray>::kAccess) * kShiftedFrom<OperandOfArray<Config, kArray>>;
+    static constexpr int kRoom = kElements * int(sizeof(typename OperandOfArray<Config, kArray>::Type)) +
+                                 is_shifted(OperandOfArray<Config, kArray>::kAccess) * kShiftedFrom;
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
@@ -119,7 +118,7 @@ private:
     template <class Operand>
     static CUSCAN_DEVICE int shift(const char* row) {
         const char* lowest = is_reversed(Operand::kAccess) ? row + sizeof(typename Operand::Type) : row;
-        return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Operand::kAccess) ? kShiftedFrom<Operand> : kPiece));
+        return int(reinterpret_cast<uint64>(lowest) % (is_shifted(Operand::kAccess) ? kShiftedFrom : kPiece));
     }
 
     // Where an array begins in the stage.

@@ -16,7 +16,7 @@ FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of t
 PIECE = 16  # bytes of one copy
 BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
-STORED_FROM = 32  # bytes: stores of results start at sector boundaries
+SECTOR = 32  # bytes: stores of results begin at its multiples; bulk copies keep their distance from these
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
@@ -117,15 +117,14 @@ def tile_words(
         key = size, steps_down[i], steps_across[i], steps_beyond[i], length
         taken = min(height, length)
         if key != alike:
-            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers)), key
+            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers), in_bulk=in_bulk), key
         if array is None:
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        segments, begins = taken * width * size // segment, STORED_FROM if is_result else PIECE
-        order |= IN_BULK if in_bulk and segment >= BULK_BYTES else 0
+        segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
-        at += round_up(nbytes + 2 * PIECE, LINE_BYTES)
+        at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
     exchange, levels = at, 0
     if rows > 1 or chain == "shared":
         at += round_up(rows * (width | 1) * scan.share.state, PIECE)
@@ -164,7 +163,12 @@ def table_words(carry: int, panels: int, slots: int) -> int:
 
 
 def _array(
-    item: int, strides: tuple[int, int, int], sizes: tuple[int, int, int], extents: tuple[int, int, int]
+    item: int,
+    strides: tuple[int, int, int],
+    sizes: tuple[int, int, int],
+    extents: tuple[int, int, int],
+    *,
+    in_bulk: bool,
 ) -> tuple[list[int], int, int, int] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
@@ -201,10 +205,12 @@ def _array(
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
             whole = False
-            # The smallest pitch without overlap whose offset modulo 16 bytes equals the stride's in global memory. If
-            # adjacent threads do not access adjacent memory, it spans an odd number of pieces, to avoid bank conflicts.
-            least = end + PIECE - 1
-            pitch = least + (steps[a] - least) % PIECE
+            # The smallest pitch without overlap whose offset modulo 16 bytes, or 32 for bulk copies, equals the
+            # stride's in global memory. If adjacent threads do not access adjacent memory, it spans an odd number of
+            # pieces, to avoid bank conflicts.
+            modulus = SECTOR if fastest == COLUMN and in_bulk and segment >= BULK_BYTES else PIECE
+            least = end + modulus - 1
+            pitch = least + (steps[a] - least) % modulus
             if fastest != COLUMN and pitch // PIECE % 2 == 0:
                 pitch += PIECE
             pitches[a] = pitch
@@ -213,7 +219,8 @@ def _array(
         return None
     if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
-    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6, end, segment
+    moves = IN_BULK if in_bulk and segment >= BULK_BYTES else 0
+    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment
 
 
 def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int, int, int]:

@@ -23,7 +23,7 @@ AHEAD_BYTES = 128 * 1024  # bytes of tiles that a block prefetches beyond those,
 AHEAD_STATE_BYTES = 8  # bytes of a state, at most, to take tickets ahead: wider states delay tiles more than loads do
 FLAG_STAGES = 2  # tiles whose flags a block holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and alignment, at most
-SHIFT_BYTES = (32, 16)  # bytes of a shifted tile beyond its elements: items below 8 bytes, others (kShiftedFrom)
+SHIFT_BYTES = 32  # bytes of a shifted tile beyond its elements (kShiftedFrom)
 
 
 class _Blocks(NamedTuple):
@@ -132,7 +132,7 @@ def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[Acce
     spec = layout.arrays[array]
     assert spec is not None
     itemsize = spec.dtype.itemsize
-    return elements * itemsize + (accesses[array] in SHIFTED) * SHIFT_BYTES[itemsize >= 8]
+    return elements * itemsize + (accesses[array] in SHIFTED) * SHIFT_BYTES
 
 
 def _tile_accesses(
