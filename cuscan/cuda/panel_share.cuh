@@ -170,7 +170,16 @@ private:
     template <int kArray, class Operand, class Take>
     CUSCAN_DEVICE void read_each(Operand, Take take) const {
         using T = typename Operand::Type;
-        if (lies_together(kArray)) {
+        if constexpr (Operand::kAccess == Access::kBroadcast) {  // a number
+            Vector<T, kPack> pack;
+            CUSCAN_UNROLL
+            for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)place.first.array[kArray];
+            CUSCAN_UNROLL
+            for (int s = 0; s < kLong; ++s) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
+            }
+        } else if (lies_together(kArray)) {
             const auto from = in_tile(kArray);
             each_pack([&](int i) {
                 const char* const at = from.of(within(i));

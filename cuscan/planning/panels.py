@@ -117,9 +117,10 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts else aligned_columns(request, layout, column, batch)
     longest = min(power_of_two(length), LONGEST)
+    numbers = sum([spec.is_number for spec in request.values])
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        share = _share_of(kind, index, blocks, longest, aligned, counts)
+        share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
         most = _most(share, length, along) if along else share.columns
         return PanelScan(length, column, batch, share, most, crosses)
 
@@ -139,21 +140,29 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
 
 @functools.lru_cache(MOST)
-def _share_of(kind: CallKind, index: str, blocks: Blocks, length: int, aligned: int, counts: bool) -> Share:
+def _share_of(
+    kind: CallKind, numbers: int, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
+) -> Share:
     """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
-    `aligned` is the number of adjacent columns that are aligned as a group. With `counts` each column has positions of
-    its own.
+    The first `numbers` values are numbers. `aligned` is the number of adjacent columns that are aligned as a group.
+    With `counts` each column has positions of its own.
     """
     state, carry = state_bytes(kind, index)
     wide, sizes = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values]
-    widest, registers = max(kind.sizes), sum([max(size, REGISTER) for size in sizes])
-    elements = 8 if wide else 16 if max(widest, registers) >= 8 else 32  # as many as fit in a thread's registers
-    if widest < REGISTER == registers and state <= REGISTER and length >= RUN and blocks is not SHARING:
-        elements = 64  # small items share registers
+    widest, registers = max(kind.sizes), max(sum([max(size, REGISTER) for size in sizes[numbers:]]), REGISTER)
+    # As many elements as fit in a thread's registers: a tile of fewer takes nearly as long.
+    if wide:
+        elements = 16 if registers <= 2 * REGISTER else 8
+    else:
+        elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
+    together = 1  # columns whose items share registers
+    if state <= registers and length >= RUN and blocks is not SHARING:
+        together = max(REGISTER // widest, 1)
+    elements *= together
     per_sm, threads, vector = WIDE if wide else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
-    together = max(pack, elements // 64 * REGISTER // min(sizes))
+    together = max(pack, together)
     steps = min(length, RUN)
     runs = max(min(length // steps, elements // steps // together), 1)
     slots, height = 1 if counts else max(elements // (steps * runs), together), steps * runs
