@@ -462,7 +462,7 @@ def leads_to(name: str, config: Config) -> bool:
 
 def _sizes_of(name: str, way: Way) -> Iterator[Way]:
     """A way, then the same with more rows, which divide evenly among the SMs, and with other lengths."""
-    lengths = {"panels": (1, 1 / 2, 1 / 4), "panels-shared": (1, 2, 4), "panels-kept": (1, 2, 4)}
+    lengths = {"panels": (1, 1 / 2, 1 / 4), "panels-shared": (1, 2, 4, 8), "panels-kept": (1, 2, 4)}
     wanted = name.split(maxsplit=1)[0]
     for times in lengths.get(wanted, (1,)):
         for more in (0,) if wanted in ("panels", "panels-shared") else (0, 1, 2, 4, 8, 16, 32):

@@ -211,6 +211,11 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
+def even_part(number: int, most: int) -> int:
+    """Return the size of the fewest parts of `number` that are at most `most`, as even as possible."""
+    return -(-number // -(-number // most))
+
+
 def check_tickets(tickets: int) -> None:
     """Raise `ScanValueError` if a launch needs more than `MAX_TICKETS` tickets."""
     if tickets > MAX_TICKETS:

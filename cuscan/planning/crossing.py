@@ -6,6 +6,7 @@ import itertools
 import math
 
 from cuscan.order import SECTOR
+from cuscan.planning.assemble import even_part
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
 
@@ -82,6 +83,6 @@ def sides(columns: int, outers: int, lines: int) -> tuple[int, int]:
     """
     side = math.isqrt(lines)
     if outers <= side + side // 2:
-        return max(min(columns, lines // outers), 1), min(outers, lines)
+        return even_part(columns, max(lines // outers, 1)), min(outers, lines)
     wide = columns if columns <= side + side // 2 else side // 8 * 8 or side
-    return wide, lines // wide
+    return wide, even_part(outers, lines // wide)

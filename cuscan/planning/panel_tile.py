@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION
-from cuscan.planning.assemble import round_up
+from cuscan.planning.assemble import even_part, round_up
 from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -76,11 +76,11 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 
 
-def smaller(share: Share, shape: Shape) -> Shape:
-    """Return a smaller tile: fewer batch rows if it has several, else fewer steps, else fewer columns."""
+def smaller(share: Share, shape: Shape, batch_rows: int) -> Shape:
+    """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns."""
     rows, columns, outers, _, _ = shape
     if outers > 1:
-        return share.tile(rows, columns, outers * 3 // 4)
+        return share.tile(rows, columns, even_part(batch_rows, outers * 3 // 4))
     if rows > 1:
         return share.tile(rows // 2, columns, outers)
     assert columns > share.pack, "no GPU has so little shared memory"

@@ -157,7 +157,7 @@ def _share_of(
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
-    if state <= registers and length >= RUN and blocks is not SHARING:
+    if state <= registers and length >= RUN and (blocks is not SHARING or state <= REGISTER):
         together = max(REGISTER // widest, 1)
     elements *= together
     per_sm, threads, vector = WIDE if wide else blocks
@@ -182,7 +182,7 @@ def _panels(
         places, arrays, nbytes = tile_words(request, layout, scan, shape, chain, in_bulk=in_bulk)
         if nbytes <= room:
             break
-        shape = smaller(share, shape)
+        shape = smaller(share, shape, batch[0].size)
     rows, columns, outers, height, width = shape
     assert width <= share.beside(rows)
     panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)

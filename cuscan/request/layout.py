@@ -105,12 +105,12 @@ def order_along(kind: CallKind) -> Order:
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
-    """Return whether a scan runs along the contiguous axis of results and values, or of either if lines are few."""
+    """Return whether a scan runs along the contiguous axis of results and values, or of results if lines are few."""
     if layout.axis.size == 1:
         return True
-    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
     if not layout.contiguous:
-        return step == item and _are_few(layout.others, item)
+        return False
+    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
     return step in (0, item) or all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
 
 
