@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
+import numpy as np
 import pytest
 from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
 from views import view
 
+from cuscan.dtypes import DTYPES as ALL_DTYPES
+from cuscan.interop.numpy import LIBRARY
+from cuscan.interop.view import Device, number_like
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
+from cuscan.planning.crossing import sides
 
 OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -57,6 +63,41 @@ def test_short_axes_take_short_runs_of_many_columns():
         for length in (2, 3, 8, 9, 17)
     }
     assert shapes == {2: (2, 1, 16), 3: (4, 1, 8), 8: (8, 1, 4), 9: (8, 2, 2), 17: (8, 4, 1)}
+
+
+def test_a_thread_has_as_many_elements_as_its_registers_hold():
+    """Items below a word share registers, unless states take more; a number takes none."""
+
+    def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
+        values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
+        made = planned(values, axis=0, **(call or {"dtype": dtypes[0]}))
+        assert made.config.family == "panels" and made.config.grid == (shape[1] < 1000)
+        return math.prod(constants(made, "Slots", "Runs", "Steps"))
+
+    sums = {dtype: elements(dtype) for dtype in ("uint8", "bfloat16", "float32", "float64")}
+    assert sums == {"uint8": 128, "bfloat16": 64, "float32": 32, "float64": 16}
+    masked = {"dtype": "bfloat16", "mask": view((3000, 101), "bool")}
+    assert elements("bfloat16", shape=(3000, 101), **masked) == 64
+    recurrences = [elements(dtype, dtype, **RECURRENCE) for dtype in ("bfloat16", "float32", "float64")]
+    assert recurrences == [32, 16, 8]
+    assert elements("bfloat16", "bfloat16", shape=(3000, 101), **RECURRENCE) == 16  # blocks share panels
+
+    resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
+    by_segments = [elements(dtype, dtype=dtype, **resets) for dtype in ("uint8", "bfloat16", "float32", "float64")]
+    assert by_segments == [32, 32, 32, 16]
+    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 16
+
+    for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
+        b = view((3000, 2**20 + 1), dtype)
+        accumulator = ALL_DTYPES[b.dtype.accumulator]
+        decay = number_like(np.dtype(accumulator.name).type(0.5), accumulator, LIBRARY, Device("cuda", 0))
+        made = planned((decay, b), axis=0, **RECURRENCE)
+        assert made.config.values[0].by_value and math.prod(constants(made, "Slots", "Runs", "Steps")) == count
+
+
+def test_tiles_of_two_axes_divide_few_lines_evenly():
+    assert sides(39, 7, 256) == (20, 7) and sides(21266, 9, 1024) == (113, 9)
+    assert sides(1000, 100, 256) == (16, 15)  # in place of 16, 16, ... and 4
 
 
 def test_narrow_rows_of_a_batch_share_a_tile():
@@ -170,6 +211,18 @@ def test_pitches_are_as_far_from_multiples_of_16_as_strides():
         size = view((1,), dtype).dtype.itemsize
         value = beside(made)[2][0]
         assert axes(value)[:2] == [1, 0] and (dense(value) > 1 or (value[1] - (2**20 + gap) * size) % 16 == 0)
+
+
+def test_pitches_of_bulk_copies_are_as_far_from_multiples_of_32_as_strides():
+    pitches = set()
+    for gap in range(1, 9):
+        made = planned(view((3000, 20000), strides=(20000 + gap, 1)), axis=0)
+        if gap % 4:  # else strips
+            value, result = beside(made)[2][:2]
+            assert value[4] >> 8 == result[4] >> 8 == 1 and dense(value) == dense(result) == 1
+            assert (value[1] - (20000 + gap) * 4) % 32 == 0 and result[1] % 32 == 0
+            pitches.add(value[1] % 32)
+    assert pitches == {4, 8, 12, 20, 24, 28}
 
 
 def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
