@@ -78,6 +78,7 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
     assert sums == {"uint8": 128, "bfloat16": 64, "float32": 32, "float64": 16}
     masked = {"dtype": "bfloat16", "mask": view((3000, 101), "bool")}
     assert elements("bfloat16", shape=(3000, 101), **masked) == 64
+    assert elements("bfloat16", shape=(3000, 101), target=Target(100, 132), **masked) == 32
     recurrences = [elements(dtype, dtype, **RECURRENCE) for dtype in ("bfloat16", "float32", "float64")]
     assert recurrences == [32, 16, 8]
     assert elements("bfloat16", "bfloat16", shape=(3000, 101), **RECURRENCE) == 16  # blocks share panels

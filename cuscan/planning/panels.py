@@ -19,7 +19,7 @@ from cuscan.planning.assemble import (
 )
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import sides, tile_axes
-from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
+from cuscan.planning.hardware import BULK_ARCH, ROOMY_ARCHS, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
     FINDERS,
     LANES,
@@ -120,7 +120,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     numbers = sum([spec.is_number for spec in request.values])
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
+        share = _share_of(kind, numbers, index, target.arch, blocks, longest, aligned, counts)
         most = _most(share, length, along) if along else share.columns
         return PanelScan(length, column, batch, share, most, crosses)
 
@@ -141,7 +141,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
 @functools.lru_cache(MOST)
 def _share_of(
-    kind: CallKind, numbers: int, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
+    kind: CallKind, numbers: int, index: str, arch: int, blocks: Blocks, length: int, aligned: int, counts: bool
 ) -> Share:
     """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
@@ -157,7 +157,8 @@ def _share_of(
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
-    if state <= registers and length >= RUN and (blocks is not SHARING or state <= REGISTER):
+    has_room = blocks is not SHARING or (state <= REGISTER and arch in ROOMY_ARCHS)
+    if has_room and state <= registers and length >= RUN:
         together = max(REGISTER // widest, 1)
     elements *= together
     per_sm, threads, vector = WIDE if wide else blocks
