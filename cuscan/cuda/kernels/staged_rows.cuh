@@ -33,7 +33,8 @@ CUSCAN_DEVICE void staged_rows(Row<Config> origin, Workspace* /* unused: no row 
             const FromRows<Config, true> values{rows, place, number, first};
             const FromRows<Config, false> results{rows, place, number, first};
             Tile tile;
-            // Values come before flags: in the other order ptxas 13.0 overwrites the predicates that hold segment starts.
+            // Values come before flags: in the other order ptxas 13.0 overwrites the predicates that hold segment
+            // starts.
             tile.load_values(values, place, geometry, exists ? elements : 0, first, lane);
             tile.find_segments(place, geometry, first, lane, initial);
             tile.load_flags(values, place, geometry, exists ? elements : 0, first, lane);
