@@ -11,8 +11,8 @@ namespace cuscan {
 // The axes of a tile: along the scan, across columns, across rows of the batch.
 enum PanelAxis { kStep, kColumn, kOuter };
 
-// How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes; where
-// bulk copies move columns side by side modulo 32, or the copies take longer.
+// How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes. Where
+// bulk copies move rows of columns, they equal them modulo 32 bytes: such copies are faster.
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis

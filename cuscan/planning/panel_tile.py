@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cuscan.order import COLUMNS, PAIRED_SECTION
+from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
 from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS
 from cuscan.request import ScanRequest
@@ -16,7 +16,6 @@ FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of t
 PIECE = 16  # bytes of one copy
 BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
-SECTOR = 32  # bytes: stores of results begin at its multiples; bulk copies keep their distance from these
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
@@ -122,7 +121,7 @@ def tile_words(
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE
+        segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE  # stores begin at sectors
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
     exchange, levels = at, 0

@@ -68,7 +68,7 @@ def place_rows(
 
 
 class Residency(NamedTuple):
-    """What a block takes of a multiprocessor, by the names of ScanConfig: shared memory, and blocks that fit."""
+    """What a block takes of a multiprocessor, by the names of `Config`: shared memory, and blocks that fit."""
 
     shared_bytes: int
     blocks_per_sm: int
