@@ -99,8 +99,6 @@ SPILLS = {
     ("tiles-odd", 2): 52,  # masked, as in the next line
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
-    ("panels-grid", 4): 36,  # one column per thread, misaligned
-    ("panels-grid", 8): 16,  # masked
     ("strips-shared", 2): 60,  # look-back warps
 }
 # The same for sm_100: masked, and not masked.
@@ -112,7 +110,7 @@ SPILLS_100 = {
     ("tiles-odd", 2): (60, 0),
     ("tiles-odd", 4): (32, 0),
     ("tiles-odd", 8): (24, 24),
-    ("panels-grid", 4): (0, 62),
+    ("panels-grid", 2): (0, 16),  # reverse
     ("strips-three", 8): (0, 8),
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave each thread 80 registers
 }

@@ -25,10 +25,11 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The geometry words of panels: for the tile, and for each of its arrays."""
     arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(14 + 8 * arrays) :]
-    columns, outers, panels, blocks, rows, exchange, kept, levels = words[:8]
-    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, chunk_levels=words[10])
-    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(14, len(words), 8)]
+    words = made.geometry[-(16 + 8 * arrays) :]
+    columns, outers, panels, blocks, rows, stack, exchange, kept, levels = words[:9]
+    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, stack=stack)
+    tile |= dict(zip(("parts", "units", "chunk_levels", "tile_levels"), words[9:13], strict=True))
+    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(16, len(words), 8)]
 
 
 def axes(array):
@@ -48,11 +49,11 @@ def height(made):
 
 def test_blocks_keep_panels_where_there_are_enough_and_share_few():
     chains = {}
-    for width in (100, 3000, 5000):
+    for width in (100, 2000, 3000):
         made = planned(view((3000, width + 1)), axis=0, target=OLDER)
         chains[width] = (constants(made, "Kept")[0], made.config.grid)
         assert made.config.family == "panels"
-    assert chains == {100: (0, True), 3000: (0, True), 5000: (1, False)}
+    assert chains == {100: (0, True), 2000: (0, True), 3000: (1, False)}
     whole = planned(view((5, 2**20 + 1)), axis=0)
     assert constants(whole, "Kept", "Steps", "Runs") == (0, 8, 1) and not whole.config.grid
 
@@ -66,7 +67,7 @@ def test_short_axes_take_short_runs_of_many_columns():
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():
-    """Items below a word share registers, unless states take more; a number takes none."""
+    """Items below a word share registers, unless states take twice as many as values; a number takes none."""
 
     def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
         values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
@@ -78,15 +79,14 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
     assert sums == {"uint8": 128, "bfloat16": 64, "float32": 32, "float64": 16}
     masked = {"dtype": "bfloat16", "mask": view((3000, 101), "bool")}
     assert elements("bfloat16", shape=(3000, 101), **masked) == 64
-    assert elements("bfloat16", shape=(3000, 101), target=Target(100, 132), **masked) == 32
     recurrences = [elements(dtype, dtype, **RECURRENCE) for dtype in ("bfloat16", "float32", "float64")]
-    assert recurrences == [32, 16, 8]
-    assert elements("bfloat16", "bfloat16", shape=(3000, 101), **RECURRENCE) == 16  # blocks share panels
+    assert recurrences == [32, 16, 16]
+    assert elements("bfloat16", "bfloat16", shape=(3000, 101), **RECURRENCE) == 32  # blocks share panels
 
     resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
     by_segments = [elements(dtype, dtype=dtype, **resets) for dtype in ("uint8", "bfloat16", "float32", "float64")]
-    assert by_segments == [32, 32, 32, 16]
-    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 16
+    assert by_segments == [128, 64, 32, 16]
+    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 32
 
     for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)
@@ -126,7 +126,7 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
 def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(shape):
     made = planned(view(shape, "bfloat16"), axis=0, mask=view(shape, "bool"), dtype="bfloat16")
     tile, _, _ = beside(made)
-    steps = height(made) << tile["chunk_levels"]
+    steps = height(made) << tile["tile_levels"]
     nbytes, number = steps * tile["columns"] * 2, tile["panels"] * (shape[0] // steps)
     assert made.config.grid and steps % 256 == 0
     assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 4 * 2 * 132)

@@ -126,13 +126,13 @@ struct KeptCarry : PanelCarry<Config> {
     template <class Start>
     CUSCAN_DEVICE void open(uint32 number, int column, Start start) const {
         if (number == 0) this->section(column) = start();
-        begin(number, column);
+        begin(number, column, 0);
     }
     // The same as open, if section() holds what precedes the chunk.
-    CUSCAN_DEVICE void begin(uint32 number, int column) const {
+    CUSCAN_DEVICE void begin(uint32 number, int column, int unit) const {
         if (tree.has_parts(number)) return;
         const bool has_any = Config::kHasInitial || number >> tree.chunk_levels > 0;
-        this->before(column) =
+        this->before(column, unit) =
             this->fold(number, column, has_any, this->section(column), tree.part_levels, tree.chunk_levels);
     }
     CUSCAN_DEVICE void close(uint32 number, int column, const State& total, const Carry& units) const {
@@ -181,9 +181,9 @@ struct SoughtCarry : KeptCarry<Config> {
         this->section(column) =
             this->fold(number, column, has_any, this->section(column), tree.chunk_levels, tree.levels());
     }
-    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, const State& total, const Carry& units) const {
+    CUSCAN_DEVICE void publish(uint32 number, uint64 chain, int column, const Carry& total) const {
         this->climb(
-            number, column, total, units, [](int, const State&) {},
+            number, column, State{}, total, [](int, const State&) {},
             [&](int, const Carry& block) { table.publish(number >> tree.chunk_levels, chain, block); });
     }
 

@@ -29,7 +29,7 @@ struct PanelShare {
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
-    Items<Config, kLong, kSlots> items;
+    Items<Config, kLong, kSlots> items{};
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
@@ -59,7 +59,6 @@ struct PanelShare {
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
         const auto& geometry = tile.geometry;
         items.clear(geometry, first(), initial);
-        if (steps < kLong) items.raw = {};
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
             static_assert(kSlots == 1, "each column counts its own elements");
             if (exists(0)) items.index += Element::counted(tile.row(place, column_of(0)));
@@ -87,7 +86,7 @@ struct PanelShare {
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
-        Pack<Output, typename Config::Results> output;
+        Pack<Output, typename Config::Results> output{};
         for_each_result<Config>([&](auto k, auto) {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             if (!lies_together(kArray)) return;

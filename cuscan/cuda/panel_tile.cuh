@@ -34,12 +34,14 @@ struct PanelGeometry : Geometry<Config> {
     int64 columns, outers;  // of a tile: columns of a row of the batch; rows of the batch
     int64 panels, blocks;   // panels across all columns; blocks of rows along the first axis of the batch
     int64 thread_rows;      // number of rows of threads
+    int64 stack_rows;       // those whose totals a warp scans at once: of a tile; of a chunk, where blocks share panels
     int64 exchange, kept;   // in bytes: where threads exchange totals; where carries are kept
     int64 levels;           // number of levels of blocks of units whose totals are kept
-    int64 part_levels;      // a unit has 2^part_levels tiles
-    int64 unit_levels;      // a tile has 2^unit_levels units
-    int64 chunk_levels;     // a block takes 2^chunk_levels tiles at a time, where blocks share panels
-    int64 lanes;            // 2^lanes lanes combine the totals of a column
+    int64 part_levels;      // a unit has 2^part_levels stacks
+    int64 unit_levels;      // a stack has 2^unit_levels units
+    int64 chunk_levels;     // a block takes 2^chunk_levels stacks at a time, where blocks share panels
+    int64 tile_levels;      // and 2^tile_levels tiles
+    int64 lanes;            // 2^lanes lanes combine the totals of a column of a stack
     uint64 number, tiles;   // number of panels; number of tiles of a panel
     PanelArray tile[Arrays<Config>::kInitial];
 };
@@ -213,8 +215,7 @@ struct PanelTile {
         const int backwards = along < 0 ? steps - 1 : 0;  // steps
         Pieces all;
         all.low = place.first.array[array] + backwards * along;
-        all.place = int(tile.region) +
-                    int(reinterpret_cast<uint64>(all.low) % (tile.is_in_bulk() ? target::kSector : Pieces::kPiece));
+        all.place = int(tile.region) + beyond_piece(all, array);
         all.first = all.place - backwards * int(tile.pitch[kStep]);
         all.bytes = extent(first) * pitch(first);
         if (dense > 1) all.bytes *= extent(second);
@@ -225,12 +226,17 @@ struct PanelTile {
         all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(last) : 1;
         all.stride = stride(next), all.group_stride = dense == 1 ? stride(last) : 0;
         all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(last) : 0;
-        const char* const lowest = origin.array[array] + geometry.span[array].lowest;
-        const char* const end = origin.array[array] + geometry.span[array].end;
-        const int64 behind = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
         all.spread(int(tile.rows));
-        all.inside = all.low - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
+        all.inside = is_inside(all, array);
         return all;
+    }
+    // The same pieces, so many bytes further.
+    CUSCAN_DEVICE void move(Pieces& all, int array, int64 bytes) const {
+        const int beyond = beyond_piece(all, array);
+        all.low += bytes;
+        const int further = beyond_piece(all, array) - beyond;
+        all.place += further, all.first += further;
+        all.inside = is_inside(all, array);
     }
 
     // Starts to load those elements of an array that exist in the tile. The caller then arrives at `arrived`, and
@@ -281,6 +287,18 @@ struct PanelTile {
 
 private:
     using Piece = Vector<uint32, 4>;
+
+    // Bytes from a multiple of 16, or of 32 for bulk copies, to the first piece.
+    CUSCAN_DEVICE int beyond_piece(const Pieces& all, int array) const {
+        return int(reinterpret_cast<uint64>(all.low) %
+                   (geometry.tile[array].is_in_bulk() ? target::kSector : Pieces::kPiece));
+    }
+    CUSCAN_DEVICE bool is_inside(const Pieces& all, int array) const {
+        const char* const lowest = origin.array[array] + geometry.span[array].lowest;
+        const char* const end = origin.array[array] + geometry.span[array].end;
+        const int64 behind = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
+        return all.low - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
+    }
 
     CUSCAN_DEVICE void store_in_bulk(const Pieces& pieces) const {
         const int bytes = pieces.bytes;

@@ -84,7 +84,9 @@ constexpr int levels_of(uint32 number) { return number > 1 ? 1 + levels_of(numbe
 template <class Op, int kLevels, class T>
 struct PairedFold : PairedFold<Op, kLevels - 1, T> {
     using Rest = PairedFold<Op, kLevels - 1, T>;  // the fold of pairs
-    T block;                                      // the last total with an even number
+    // The last total with an even number. Initialised, as are all members that a loop may leave unset: the register of
+    // an undefined value stays occupied around the loop.
+    T block{};
 
     // Pushes total number `number`; returns the largest block that ends with it.
     CUSCAN_DEVICE T push(uint32 number, const T& total) {

@@ -10,4 +10,3 @@ GPCS = 8  # GPCs of a GPU, at most; all blocks of a cluster run on one
 CLUSTER = 8  # blocks per cluster on every GPU with clusters
 LARGE_CLUSTERS = range(90, 110)  # architectures with clusters of twice as many blocks
 PREFETCHING_ARCHS = range(90, 100)  # architectures on which a prefetching look-back warp spills no registers
-ROOMY_ARCHS = range(90, 100)  # architectures on which threads hold more narrow items where blocks share panels

@@ -75,11 +75,17 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 
 
-def smaller(share: Share, shape: Shape, batch_rows: int) -> Shape:
-    """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns."""
-    rows, columns, outers, _, _ = shape
+def smaller(scan: PanelScan, shape: Shape) -> Shape:
+    """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns.
+
+    Where arrays are contiguous along either of columns and batch rows, the longer side of a tile gets shorter.
+    """
+    (rows, columns, outers, _, _), share = shape, scan.share
+    if scan.crosses and columns > max(outers, share.pack):
+        fewer = even_part(scan.column.size, columns * 3 // 4)
+        return share.tile(rows, max(fewer // share.pack, 1) * share.pack, outers)
     if outers > 1:
-        return share.tile(rows, columns, even_part(batch_rows, outers * 3 // 4))
+        return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))
     if rows > 1:
         return share.tile(rows // 2, columns, outers)
     assert columns > share.pack, "no GPU has so little shared memory"
@@ -91,13 +97,18 @@ def parts_of(height: int) -> int:
     return max(COLUMNS.unit // height, 1).bit_length() - 1
 
 
+def stack_of(share: Share, shape: Shape, chunk: int | None) -> int:
+    """Return how many thread rows a warp scans at once: those of a tile, or of a chunk of 2^`chunk` shared tiles."""
+    return shape.rows if chunk is None else min(shape.rows << chunk, LANES * share.many)
+
+
 def tile_words(
-    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chain: str, *, in_bulk: bool
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int | None, *, in_bulk: bool
 ) -> tuple[tuple[int, ...], list[int], int]:
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
-    `chain` says where carries between tiles live: "kept" by one block, "shared" among blocks, or "" without any.
-    `in_bulk`: whether bulk copies move long segments.
+    Blocks share panels by chunks of 2^`chunk` tiles, or take whole panels (None). `in_bulk`: whether bulk copies move
+    long segments.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
@@ -124,18 +135,22 @@ def tile_words(
         segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE  # stores begin at sectors
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
-    exchange, levels = at, 0
-    if rows > 1 or chain == "shared":
-        at += round_up(rows * (width | 1) * scan.share.state, PIECE)
-    carries = at
+    exchange, levels, stack = at, 0, stack_of(scan.share, shape, chunk)
+    if chunk is not None or rows > 1:
+        at += round_up((rows << (chunk or 0)) * (width | 1) * scan.share.state, PIECE)
+    carries, height = at, stack * scan.share.height
     parts, units = parts_of(height), max(height // COLUMNS.unit, 1).bit_length() - 1
-    if chain:
+    if chunk is not None or keeps_carries(scan, shape):
         blocks = -(-scan.length // max(COLUMNS.unit, height))
-        levels = SECTION_LEVELS - units
-        if chain == "kept":
-            levels = min(blocks.bit_length(), levels)
-        at += width * ((1 + levels + (1 << units)) * scan.share.carry + parts * scan.share.state)
-    return (exchange, carries, levels, parts, units), words, at
+        levels = min(blocks.bit_length(), SECTION_LEVELS - units)
+        before = 1 << units if chunk is None else (shape.height << chunk) // COLUMNS.unit  # units of a tile or a chunk
+        at += width * ((1 + levels + before) * scan.share.carry + parts * scan.share.state)
+    return (stack, exchange, carries, levels, parts, units), words, at
+
+
+def keeps_carries(scan: PanelScan, shape: Shape) -> bool:
+    """Return whether a block that has a panel of its own keeps carries between its tiles, or between units of one."""
+    return scan.length > min(shape.height, COLUMNS.unit)
 
 
 def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> int:

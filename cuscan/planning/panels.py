@@ -19,7 +19,7 @@ from cuscan.planning.assemble import (
 )
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import sides, tile_axes
-from cuscan.planning.hardware import BULK_ARCH, ROOMY_ARCHS, SHARED_RESERVED
+from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
     FINDERS,
     LANES,
@@ -29,6 +29,7 @@ from cuscan.planning.panel_tile import (
     Shape,
     Share,
     aligned_columns,
+    keeps_carries,
     parts_of,
     smaller,
     table_words,
@@ -59,9 +60,10 @@ SHARED_BYTES = 256  # bytes of a panel's row, about, with several blocks per pan
 SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; each is read twice, and the cache holds those of all blocks
+TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, in shared memory
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
-IDLE = 0.75  # fraction of blocks that must have a panel of their own; below it, blocks share panels
+IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 
 
 class Panels(NamedTuple):
@@ -120,7 +122,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     numbers = sum([spec.is_number for spec in request.values])
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        share = _share_of(kind, numbers, index, target.arch, blocks, longest, aligned, counts)
+        share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
         most = _most(share, length, along) if along else share.columns
         return PanelScan(length, column, batch, share, most, crosses)
 
@@ -141,7 +143,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
 @functools.lru_cache(MOST)
 def _share_of(
-    kind: CallKind, numbers: int, index: str, arch: int, blocks: Blocks, length: int, aligned: int, counts: bool
+    kind: CallKind, numbers: int, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
 ) -> Share:
     """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
@@ -153,12 +155,11 @@ def _share_of(
     widest, registers = max(kind.sizes), max(sum([max(size, REGISTER) for size in sizes[numbers:]]), REGISTER)
     # As many elements as fit in a thread's registers: a tile of fewer takes nearly as long.
     if wide:
-        elements = 16 if registers <= 2 * REGISTER else 8
+        elements = 16 if registers <= 4 * REGISTER else 8
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
-    has_room = blocks is not SHARING or (state <= REGISTER and arch in ROOMY_ARCHS)
-    if has_room and state <= registers and length >= RUN:
+    if state <= 2 * registers and length >= RUN:
         together = max(REGISTER // widest, 1)
     elements *= together
     per_sm, threads, vector = WIDE if wide else blocks
@@ -175,38 +176,42 @@ def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
     """Return panels of tiles of the given shape, or of a smaller one if it takes too much shared memory."""
-    length, column, batch, share, _, _ = scan
+    length, column, batch, share, *_ = scan
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = target.arch >= BULK_ARCH and not shares
+    fewer = 0  # levels of a chunk, for it to fit
     while True:
-        chain = "shared" if shares else "kept" if length > min(shape.height, COLUMNS.unit) else ""
-        places, arrays, nbytes = tile_words(request, layout, scan, shape, chain, in_bulk=in_bulk)
+        rows, columns, outers, height, width = shape
+        panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)
+        number = panels * row_blocks * product(batch[1:])
+        chunk = _chunk_levels(request, target, scan, shape, number, tiles) - fewer if shares else None
+        places, arrays, nbytes = tile_words(request, layout, scan, shape, chunk, in_bulk=in_bulk)
         if nbytes <= room:
             break
-        shape = smaller(share, shape, batch[0].size)
-    rows, columns, outers, height, width = shape
+        if chunk is not None and chunk > parts_of(height):
+            fewer += 1
+        else:
+            shape, fewer = smaller(scan, shape), 0
     assert width <= share.beside(rows)
-    panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)
-    number = panels * row_blocks * product(batch[1:])
     constants = {
         "Threads": share.threads + FINDERS,
         "Steps": share.steps,
         "Runs": share.runs,
         "Slots": share.slots,
-        "Kept": int(chain == "kept"),
-        "Units": int(height >= 2 * COLUMNS.unit),
+        "Kept": int(not shares and keeps_carries(scan, shape)),
+        "Units": int(shares or height >= 2 * COLUMNS.unit),
         "Pack": share.pack,
         "Many": share.many,
     }
-    _, _, kept, parts, _ = places
-    levels = _chunk_levels(request, target, scan, shape, number, tiles) if shares else parts + kept
-    chunks = -(-tiles >> levels)
-    turns = (-(-rows // share.many) - 1).bit_length()
+    stack, _, _, kept, parts, _ = places
+    levels = parts + kept if chunk is None else ((rows << chunk) // stack).bit_length() - 1
+    turns = (-(-stack // share.many) - 1).bit_length()
+    chunks = -(-tiles >> (chunk or 0))
     return Panels(
         batch,
         column,
         constants,
-        (columns, outers, panels, row_blocks, rows, *places, levels, turns, number, tiles, *arrays),
+        (columns, outers, panels, row_blocks, rows, *places, levels, chunk or 0, turns, number, tiles, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,
@@ -219,8 +224,9 @@ def _panels(
 def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
     """Return log2 of the tiles per chunk: at least a unit, and at most what the cache keeps until the second read."""
     levels = least = parts_of(shape.height)
-    taken = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
-    while taken << levels + 1 <= CHUNK_BYTES:
+    values = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
+    totals = shape.width * shape.rows * scan.share.state
+    while values << levels + 1 <= CHUNK_BYTES and totals << levels + 1 <= TOTAL_BYTES:
         levels += 1
     while levels > least and panels * (tiles >> levels) < CHUNKS * target.sm_count * scan.share.per_sm:
         levels -= 1
@@ -289,6 +295,9 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
         rows //= 2
     beside = min(most // rows, share.beside(rows))
     outers = max(min(beside // columns, batch[0].size), 1) if columns == size else 1
+    lines = -(-lines // outers)
+    while columns * outers <= share.beside(2 * rows) and lines * (length // (2 * rows * share.height)) >= tiles:
+        rows *= 2
     return share.tile(rows, columns, outers)
 
 

@@ -77,6 +77,13 @@ struct Panels {
         return {memory + geometry.kept, width(), int(geometry.levels),
                 PanelTree{int(geometry.part_levels), int(geometry.unit_levels), int(geometry.chunk_levels)}};
     }
+    // Where blocks share panels: the number of a tile in its chunk, and that of the chunk's first stack in the tree.
+    CUSCAN_DEVICE int of_chunk(uint32 tile) const { return int(tile & ((1u << int(geometry.tile_levels)) - 1)); }
+    CUSCAN_DEVICE uint32 first_stack(uint32 tile) const {
+        return tile >> int(geometry.tile_levels) << int(geometry.chunk_levels);
+    }
+    // The rows of threads whose totals are in shared memory, and that precede a tile's.
+    CUSCAN_DEVICE int rows_before(const Turn& now) const { return Config::kGrid ? of_chunk(now.unit) * rows : 0; }
 
     CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
         using Numbers = Arrays<Config>;
@@ -103,88 +110,160 @@ struct Panels {
     CUSCAN_DEVICE Carry start(const Place& place, int of_column) const {
         return Element::start(geometry, tile.row(place, of_column), initial);
     }
-    // Called by all workers. Replaces totals by what precedes them in their units, and computes what precedes each
-    // unit; or, if `sums`, computes only the total of the tile. A lane takes kMany rows of a column; neighbouring lanes
-    // take rows above each other.
-    CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place, bool sums) {
-        const int levels = int(geometry.lanes), lanes = 1 << levels, columns = place.width();
-        const int all = ((columns << levels) + target::kWarp - 1) / target::kWarp * target::kWarp;
-        CUSCAN_NO_UNROLL
-        for (int at = target::thread_index(); at < all; at += kThreads) {
-            const int lane = at & (lanes - 1), of_column = at >> levels, first = lane * kMany;
-            const bool exists = of_column < columns;
-            State sum{}, left{};
-            if constexpr (kChain)
-                if (exists && !sums) left = carry().left(now.unit, of_column);
-            PairedFold<Op, levels_of(kMany), State> all, before;
+    // The totals of a stack of rows of threads in a column, from row `first` on. A lane takes kMany rows; neighbouring
+    // lanes, those of a unit first, take rows above each other. Called by whole warps.
+    struct Stack {
+        using Parts = PairedLanes<Op, kLanes, State>;
+        using Units = PairedLanes<CarryOp, target::kWarp / kLanes, Carry, kLanes>;
+        const int part, unit;
+        const int column, first, count;  // of the rows that this lane takes
+        Parts parts;
+        Units units;
+
+        CUSCAN_DEVICE Stack(const Panels& panels, int lane, int column, int first, int rows)
+            : part(lane % kLanes),
+              unit(lane / kLanes),
+              column(column),
+              first(first + lane * kMany),
+              count(clamp(rows - lane * kMany, kMany)),
+              parts(sum(panels), part, panels.lanes() < kLanes ? panels.lanes() : kLanes),
+              units(convert<Carry>(parts.total), unit, panels.lanes() / kLanes) {}
+        CUSCAN_DEVICE State sum(const Panels& panels) const {
+            PairedFold<Op, levels_of(kMany), State> fold;
+            State sum{};
             CUSCAN_UNROLL
-            for (int i = 0; i < kMany; ++i) {
-                if (!exists || first + i >= rows) break;
-                sum = all.push(i, total(first + i, of_column));
-            }
-            // Combines the lanes of a unit, and the units of a tile where it has several.
-            const int part = lane % kLanes, unit = lane / kLanes;
-            const PairedLanes<Op, kLanes, State> parts(sum, part, lanes < kLanes ? lanes : kLanes);
-            const PairedLanes<CarryOp, target::kWarp / kLanes, Carry, kLanes> units(convert<Carry>(parts.total), unit,
-                                                                                    lanes / kLanes);
-            if constexpr (kChain) {
-                const Kept kept(carry());
-                target::sync_warp();
-                if (exists && lane == 0) {
-                    if constexpr (Config::kGrid) {
-                        const Sought sought(carry(), table());
-                        if (!sums && sought.tree.begins_chunk(now.unit)) sought.open_chunk(now.unit, of_column);
-                        if (!sums) kept.begin(now.unit, of_column);
-                        if (!sought.tree.ends_chunk(now.unit))
-                            kept.close(now.unit, of_column, parts.total, units.total);
-                        else if (sums)
-                            sought.publish(now.unit, chain(now) + of_column, of_column, parts.total, units.total);
-                    } else {
-                        kept.open(now.unit, of_column, [&] { return start(place, of_column); });
-                        kept.close(now.unit, of_column, parts.total, units.total);
-                    }
-                }
-            }
-            if (sums) continue;
-            if constexpr (Config::kUnits) {
-                const PanelCarry<Config> carry(this->carry());
-                target::sync_warp();
-                if (exists && unit > 0 && part == 0)
-                    carry.before(of_column, unit) =
-                        units.left.before(unit, carry.has_before(now.unit), carry.before(of_column));
-            }
-            const bool has_left = this->has_left(now);
+            for (int i = 0; i < kMany; ++i)
+                if (i < count) sum = fold.push(i, panels.total(first + i, column));
+            return sum;
+        }
+        // Replaces totals by what precedes them in their unit; `left`, if `has_left`, precedes the first.
+        CUSCAN_DEVICE void spread(const Panels& panels, bool has_left, const State& left) const {
             const State prefix = parts.left.before(part, has_left, left);
+            PairedFold<Op, levels_of(kMany), State> before;
             CUSCAN_UNROLL
             for (int i = 0; i < kMany; ++i) {
-                if (!exists || first + i >= rows) break;
-                const State own = total(first + i, of_column);
-                total(first + i, of_column) = before.before(i, has_left || part > 0, prefix);
+                if (i >= count) break;
+                const State own = panels.total(first + i, column);
+                panels.total(first + i, column) = before.before(i, has_left || part > 0, prefix);
                 before.push(i, own);
             }
         }
+        // Computes what precedes each unit of the stack, after what precedes its first one, `begin`.
+        CUSCAN_DEVICE void spread_units(const PanelCarry<Config>& carry, uint32 number, int begin) const {
+            if (count > 0 && unit > 0 && part == 0)
+                carry.before(column, begin + unit) =
+                    units.left.before(unit, carry.has_before(number), carry.before(column, begin));
+        }
+    };
+    CUSCAN_DEVICE int lanes() const { return 1 << int(geometry.lanes); }  // per column of a stack
+    // Calls visit(Stack, its number, whether this lane is the first of an existing column) by all lanes of whole warps.
+    // There are `all` rows of threads.
+    template <class Visit>
+    CUSCAN_DEVICE void each_stack(int columns, int all, Visit visit) const {
+        const int most = int(geometry.stack_rows), stacks = Config::kGrid ? (all + most - 1) / most : 1;
+        const int levels = int(geometry.lanes), exist = columns * stacks;
+        const int threads = ((exist << levels) + target::kWarp - 1) / target::kWarp * target::kWarp;
+        CUSCAN_NO_UNROLL
+        for (int at = target::thread_index(); at < threads; at += kThreads) {
+            const int lane = at & (lanes() - 1), index = at >> levels;
+            const int number = Config::kGrid ? index / columns : 0, row = number * most;
+            const Stack stack(*this, lane, index - number * columns, row, index < exist ? clamp(all - row, most) : 0);
+            visit(stack, number, index < exist && lane == 0);
+        }
     }
-    // Where blocks share panels: waits for totals of other blocks, where a chunk begins or, if `sums`, where it ends.
+    // Called by all workers of a block that has a panel of its own: replaces the totals of a tile's rows of threads by
+    // what precedes them in their units, and computes what precedes each unit.
+    CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
+        each_stack(place.width(), rows, [&](const Stack& stack, int, bool is_first) {
+            State left{};
+            if constexpr (kChain) {
+                const Kept kept(carry());
+                if (stack.count > 0) left = kept.left(now.unit, stack.column);
+                target::sync_warp();
+                if (is_first) {
+                    kept.open(now.unit, stack.column, [&] { return start(place, stack.column); });
+                    kept.close(now.unit, stack.column, stack.parts.total, stack.units.total);
+                }
+                target::sync_warp();
+                if constexpr (Config::kUnits) stack.spread_units(kept, now.unit, 0);
+            }
+            stack.spread(*this, kChain && carry().tree.has_parts(now.unit), left);
+        });
+    }
+    // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
+    // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads and units.
+    CUSCAN_DEVICE void scan_chunk(const Turn& now, const Place& place) {
+        const int all = rows_before(now) + rows, most = int(geometry.stack_rows), stacks = (all + most - 1) / most;
+        const int columns = place.width(), units = 1 << int(geometry.unit_levels);
+        const uint32 first = first_stack(now.unit);
+        const bool is_last = now.unit + 1 == geometry.tiles;
+        const Sought sought(carry(), table());
+        seek(now, place, !is_last);
+        sync_workers();
+        each_stack(columns, all, [&](const Stack& stack, int number, bool is_first) {
+            if (is_first) sought.before(stack.column, number * units) = stack.units.total;  // for a moment
+        });
+        sync_workers();
+        if (!is_last) {
+            each_column(columns, [&](int column) {
+                for (int i = 0; i < stacks; ++i) {
+                    const Carry total = sought.before(column, i * units);
+                    if (i + 1 < stacks)
+                        sought.close(first + i, column, State{}, total);
+                    else
+                        sought.publish(first + i, chain(now) + column, column, total);
+                }
+            });
+            if (!Element::kStores) return;
+            sync_workers();
+            seek(now, place, false);
+            sync_workers();
+        }
+        each_column(columns, [&](int column) {
+            sought.open_chunk(first, column);
+            for (int i = 0; i < stacks; ++i) {
+                const Carry total = sought.before(column, i * units);
+                sought.begin(first + i, column, i * units);
+                if (i + 1 < stacks) sought.close(first + i, column, State{}, total);
+            }
+        });
+        sync_workers();
+        each_stack(columns, all, [&](const Stack& stack, int number, bool) {
+            stack.spread_units(sought, first + number, number * units);
+            stack.spread(*this, false, State{});
+        });
+        sync_workers();
+    }
+    template <class Visit>
+    static CUSCAN_DEVICE void each_column(int columns, Visit visit) {
+        CUSCAN_NO_UNROLL
+        for (int i = target::thread_index(); i < columns; i += kThreads) visit(i);
+    }
+    // Waits for totals of other blocks that precede the chunk; or, if `sums`, for those that are published with its
+    // own.
     CUSCAN_DEVICE void seek(const Turn& now, const Place& place, bool sums) const {
         const Sought sought(carry(), table());
-        if (sums ? sought.tree.ends_chunk(now.unit) : sought.tree.begins_chunk(now.unit))
-            sought.seek(now.unit, sums, chain(now), place.width(), target::thread_index(), kThreads,
-                        [&](int column) { return start(place, column); });
+        const uint32 first = first_stack(now.unit), last = first + (1u << int(geometry.chunk_levels)) - 1;
+        sought.seek(sums ? last : first, sums, chain(now), place.width(), target::thread_index(), kThreads,
+                    [&](int column) { return start(place, column); });
     }
     CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // chain of column 0
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 panels = geometry.number;
         return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.epoch};
     }
-    CUSCAN_DEVICE bool has_left(const Turn& now) const { return kChain && carry().tree.has_parts(now.unit); }
     CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
+    CUSCAN_DEVICE bool ends_chunk(const Turn& now) const {
+        return now.unit + 1 == geometry.tiles || of_chunk(now.unit + 1) == 0;
+    }
 
     // Stores the results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         if (!share.exists(slot)) return;
-        const int unit = row / kUnitRows;
-        const bool has_left = row % kUnitRows > 0 || this->has_left(now);
-        const bool has_before = Config::kHasInitial || (kChain && (unit > 0 || carry().has_before(now.unit)));
+        const int row = rows_before(now) + this->row, unit = row / kUnitRows;
+        const uint32 number = Config::kGrid ? first_stack(now.unit) : now.unit;
+        const bool has_left = row % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number));
+        const bool has_before = Config::kHasInitial || (kChain && (unit > 0 || carry().has_before(number)));
         State before[kPack]{}, left[kPack]{};
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) {
@@ -220,41 +299,45 @@ struct Panels {
         const bool finds = target::thread_index() >= kThreads;
         auto& turns = shared.turns;
         if (finds) {
-            find(turns[0], schedule, [&] { return schedule.first(); });
+            if (target::thread_index() == kThreads) schedule.first(turns[0]);
+            target::sync_warp();
+            if (turns[0].turn.exists) locate(turns[0]);
             find_after(turns[0], turns[1], schedule);
         }
         target::sync_block();
         if (!finds && turns[0].turn.exists) load(turns[0]);
-        int now = 0;
-        for (uint32 k = 0; turns[now].turn.exists; ++k) {
-            const int next = now == 2 ? 0 : now + 1, after = next == 2 ? 0 : next + 1;
+        constexpr uint32 kTurns = PanelShared<Config>::kTurns;
+        for (uint32 k = 0;; ++k) {
+            const auto &now = turns[k % kTurns], &next = turns[(k + 1) % kTurns];
+            auto& after = turns[(k + 2) % kTurns];  // until find_after, the turn before
+            if constexpr (Config::kGrid)
+                if (!finds && k > 0 && after.sums && ends_chunk(after.turn)) scan_chunk(after.turn, after.place);
+            if (!now.turn.exists) break;
             if (finds) {
                 target::sync_block();
-                find_after(turns[next], turns[after], schedule);
+                find_after(next, after, schedule);
             } else {
-                take(turns[now], turns[next], k);
+                take(now, next, k);
             }
-            now = next;
         }
         if constexpr (kBulk) target::wait_for_bulk_stores();  // which read shared memory
     }
     // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
-        const bool sums = Config::kGrid && here.sums;
         Share share(tile, here, row, column, apart);
         shared.arrived.wait(k);
         if (is_in) share.read(initial);
         if constexpr (kBulk) target::wait_for_bulk_stores();
         target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
         if (next.turn.exists) load(next);
-        if (exchanges()) {
+        if (Config::kGrid ? here.sums : exchanges()) {
+            const int first = rows_before(here.turn);
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
-                if (is_in && share.exists(i)) total(row, share.column_of(i)) = share.total(i);
-            if constexpr (Config::kGrid) seek(here.turn, here.place, sums);
+                if (is_in && share.exists(i)) total(first + row, share.column_of(i)) = share.total(i);
+            if (Config::kGrid) return;
             sync_workers();
-            scan_rows(here.turn, here.place, sums);
-            if (sums) return sync_workers();  // before other threads read the next tile
+            scan_rows(here.turn, here.place);
             sync_workers();
         }
         CUSCAN_UNROLL
@@ -269,17 +352,42 @@ struct Panels {
     }
     static CUSCAN_DEVICE void sync_workers() { target::barrier_sync<1>(kThreads); }
 
-    // Called by one warp: one lane takes a turn; then the lanes compute where arrays lie, and how they move.
-    template <class Schedule, class Which>
-    CUSCAN_DEVICE void find(PanelTurn<Config>& found, const Schedule& schedule, Which which) const {
-        using Numbers = Arrays<Config>;
-        const int lane = target::thread_index() % target::kWarp;
-        if (lane == 0) {
-            found.turn = which();
-            found.sums = schedule.sums;
+    // Called by one warp: one lane takes the next turn; then the lanes compute where arrays lie, and how they move.
+    // Takes no ticket after the last tile.
+    template <class Schedule>
+    CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
+        if (target::thread_index() == kThreads) {
+            found.turn.exists = before.turn.exists;
+            if (before.turn.exists) schedule.next(before, found);
         }
         target::sync_warp();
         if (!found.turn.exists) return;
+        const int64 end = (int64(found.turn.unit) + 1) * height();
+        if (found.turn.strip == before.turn.strip && before.place.steps == height() && end <= geometry.elements())
+            move(before, found);
+        else
+            locate(found);
+    }
+    // Two whole tiles of a panel differ only by where they begin.
+    CUSCAN_DEVICE void move(const PanelTurn<Config>& before, PanelTurn<Config>& found) const {
+        using Numbers = Arrays<Config>;
+        const int lane = target::thread_index() % target::kWarp;
+        const int64 steps = (int64(found.turn.unit) - int64(before.turn.unit)) * height();
+        constexpr int kWords = (sizeof(before.place) + sizeof(before.pieces)) / sizeof(uint64);
+        const auto from = reinterpret_cast<const uint64*>(&before.place);
+        const auto to = reinterpret_cast<uint64*>(&found.place);
+        for (int i = lane; i < kWords; i += target::kWarp) to[i] = from[i];
+        target::sync_warp();
+        if (lane == 0) found.place.position += steps;
+        for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
+            const int64 bytes = steps * geometry.axis.stride[a];
+            found.place.first.array[a] += bytes;
+            if (a < Numbers::kInitial && tile.is_staged(a)) tile.move(found.pieces[a], a, bytes);
+        }
+    }
+    CUSCAN_DEVICE void locate(PanelTurn<Config>& found) const {
+        using Numbers = Arrays<Config>;
+        const int lane = target::thread_index() % target::kWarp;
         const Divided panel(found.turn.strip, geometry.panels), block(panel.whole, geometry.blocks);
         const int64 outer = block.rest * geometry.outers, at = panel.rest * geometry.columns;
         const int64 position = int64(found.turn.unit) * height();
@@ -307,11 +415,6 @@ struct Panels {
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
             if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
-    // The same for the next turn; takes no ticket after the last tile.
-    template <class Schedule>
-    CUSCAN_DEVICE void find_after(const PanelTurn<Config>& before, PanelTurn<Config>& found, Schedule& schedule) const {
-        find(found, schedule, [&] { return before.turn.exists ? schedule.next() : Turn{}; });
-    }
     // Divides in 32 bits where both numbers fit, which is nearly always.
     struct Divided {
         uint64 whole, rest;
@@ -326,41 +429,41 @@ struct Panels {
     struct Own {
         uint64 panels;
         uint32 tiles;  // tiles of a panel
-        Turn turn{};
-        static constexpr bool sums = false;
 
-        CUSCAN_DEVICE Turn first() { return turn = {target::block_index() < panels, target::block_index(), 0}; }
-        CUSCAN_DEVICE Turn next() {
-            if (++turn.unit < tiles) return turn;
-            const uint64 strip = turn.strip + target::block_count();
-            return turn = {strip < panels, strip, 0};
+        CUSCAN_DEVICE void first(PanelTurn<Config>& found) const { begin(found, target::block_index()); }
+        CUSCAN_DEVICE void next(const PanelTurn<Config>& before, PanelTurn<Config>& found) const {
+            if (before.turn.unit + 1 < tiles)
+                found.turn = {true, before.turn.strip, before.turn.unit + 1};
+            else
+                begin(found, before.turn.strip + target::block_count());
+        }
+
+    private:
+        CUSCAN_DEVICE void begin(PanelTurn<Config>& found, uint64 strip) const {
+            found.turn = {strip < panels, strip, 0};
         }
     };
-    // Schedule of a block that shares panels, by chunks. Where results are stored, a chunk comes twice, except the last
-    // one of a panel, whose total no block needs.
+    // Schedule of a block that shares panels, by chunks. A chunk comes twice, for totals and for results; once, if only
+    // carries are wanted and it is not the last one of its panel.
     struct Chunks {
         SharedStrips chunks;
         uint32 tiles;  // tiles of a panel
         int levels;    // a chunk has 2^levels tiles
-        bool sums = false;
-        Turn turn{};
 
-        CUSCAN_DEVICE Turn first() { return begin(chunks.first()); }
-        CUSCAN_DEVICE Turn next() {
-            ++turn.unit;
-            const uint32 size = 1u << levels;
-            if (turn.unit % size != 0 && turn.unit < tiles) return turn;
-            if (!sums || !Element::kStores) return begin(chunks.next());
-            sums = false;
-            turn.unit -= size;
-            return turn;
+        CUSCAN_DEVICE void first(PanelTurn<Config>& found) { begin(found, chunks.first()); }
+        CUSCAN_DEVICE void next(const PanelTurn<Config>& before, PanelTurn<Config>& found) {
+            const uint32 unit = before.turn.unit + 1, size = 1u << levels;
+            if (unit % size != 0 && unit < tiles)
+                found.turn = {true, before.turn.strip, unit}, found.sums = before.sums;
+            else if (before.sums && (Element::kStores || unit == tiles))
+                found.turn = {true, before.turn.strip, (unit - 1) / size * size}, found.sums = false;
+            else
+                begin(found, chunks.next());
         }
 
     private:
-        CUSCAN_DEVICE Turn begin(const Turn& chunk) {
-            turn = {chunk.exists, chunk.strip, chunk.unit << levels};
-            sums = uint64(chunk.unit + 1) << levels < tiles;
-            return turn;
+        CUSCAN_DEVICE void begin(PanelTurn<Config>& found, const Turn& chunk) const {
+            found.turn = {chunk.exists, chunk.strip, chunk.unit << levels}, found.sums = true;
         }
     };
 };
@@ -383,7 +486,7 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     }
     if constexpr (Config::kGrid) {
         const uint32 tiles = uint32(geometry.tiles);
-        const int levels = int(geometry.chunk_levels);
+        const int levels = int(geometry.tile_levels);
         SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words);
         if (target::thread_index() == Kernel::kThreads) {
             chunks.open();
