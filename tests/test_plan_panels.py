@@ -67,7 +67,7 @@ def test_short_axes_take_short_runs_of_many_columns():
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():
-    """Items below a word share registers, unless states take twice as many as values; a number takes none."""
+    """Items below a word share registers, unless states take more; a number takes none."""
 
     def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
         values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
@@ -85,8 +85,8 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
     resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
     by_segments = [elements(dtype, dtype=dtype, **resets) for dtype in ("uint8", "bfloat16", "float32", "float64")]
-    assert by_segments == [128, 64, 32, 16]
-    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 32
+    assert by_segments == [32, 32, 32, 16]
+    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 16
 
     for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)

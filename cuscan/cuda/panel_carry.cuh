@@ -2,7 +2,8 @@
 // combined in pairs, those of the pairs in pairs, and so on: within a unit as State, from units on as Carry; sections
 // from left to right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that
 // the bits of its unit's number in the section stand for; within its unit, the blocks of tiles that the bits of its
-// number there stand for. Tiles of few columns have several units: then the smallest block is a tile.
+// number there stand for. Tiles of few columns have several units: then the smallest block is a tile. Where blocks
+// share panels, "tile" stands for a stack of rows of threads (kernels/panels.cuh), of one or more units.
 //
 // KeptCarry is for a block that takes the tiles of a panel, or of a chunk of it, one after another. SoughtCarry is for
 // blocks that share a panel, by chunks of a power of two of units: at the end of a chunk, the largest block of the tree

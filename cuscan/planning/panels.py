@@ -159,7 +159,7 @@ def _share_of(
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
-    if state <= 2 * registers and length >= RUN:
+    if state <= registers and length >= RUN:
         together = max(REGISTER // widest, 1)
     elements *= together
     per_sm, threads, vector = WIDE if wide else blocks

@@ -6,9 +6,10 @@
 //
 // Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
 // carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case
-// a block goes through the tiles of a chunk twice: for their total, which it publishes, and again, from the cache, for
-// the results. So the time that a total takes from block to block is short compared with that of a chunk. The next tile
-// loads while the present one is finished, and the last warp of the block computes where the one after it lies.
+// a block goes through the tiles of a chunk twice: for the totals of all rows of threads, which it combines once for
+// the chunk, a stack of rows at a time, and again, from the cache, for the results. So the time that a total takes from
+// block to block is short compared with that of a chunk. The next tile loads while the present one is finished, and the
+// last warp of the block computes where the one after it lies.
 #pragma once
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
