@@ -101,6 +101,35 @@ def test_tiles_of_two_axes_divide_few_lines_evenly():
     assert sides(1000, 100, 256) == (16, 15)  # in place of 16, 16, ... and 4
 
 
+def test_a_tile_that_transposes_keeps_both_contiguous_axes_when_it_gets_smaller():
+    shape = (21266, 3445, 2)
+    out = view(shape, "uint8", (1, 21266, 21266 * 3445))
+    made = planned(view(shape, "uint8"), axis=1, op="max", mask=view(shape, "bool"), out=out)
+    tile, _, (value, result, mask, *_) = beside(made)
+    assert tile["outers"] == 2 < tile["columns"]  # 512 columns do not fit
+    assert min(array[0] for array in (value, result, mask)) >= 0  # all in shared memory
+
+
+def test_few_columns_use_all_threads():
+    made = planned(view((168_643_306, 2), "bfloat16"), axis=0, mask=view((168_643_306, 2), "bool"), dtype="bfloat16")
+    tile, _, _ = beside(made)
+    threads, slots = constants(made, "Threads", "Slots")
+    assert tile["rows"] == 256 and 2 * tile["rows"] * tile["columns"] > (threads - 32) * slots
+    assert tile["stack"] == 128  # 32 lanes of four rows
+    assert tile["stack"] << tile["chunk_levels"] == tile["rows"] << tile["tile_levels"]
+
+
+def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile_does():
+    made = {}
+    for kib in (228, 100):
+        target = Target(90, 132, shared_bytes=kib * 1024)
+        kept = view((2**25, 17), "bool")
+        made[kib] = planned(view((2**25, 17), "bool"), axis=0, dtype="int64", mask=kept, target=target)
+        assert made[kib].config.family == "panels" and made[kib].config.grid
+    (large, _, _), (small, _, _) = map(beside, made.values())
+    assert large["rows"] == small["rows"] and large["tile_levels"] > small["tile_levels"]
+
+
 def test_narrow_rows_of_a_batch_share_a_tile():
     made = planned(view((29181, 17, 5)), axis=1)
     tile, _, (value, result, *_) = beside(made)
