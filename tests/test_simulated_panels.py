@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ WAYS = {
     "kept-packed": ((600, 132), 0, 1),
     "shared-packed": ((2, 2700, 12), 1, 4),
 }
+
+ARRAYS = 4  # in the geometry of panels: values, results, mask, segments
 
 # Functions that draw columns with different layouts in memory.
 LAYOUTS = {
@@ -138,6 +141,29 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     constants = dict(simulation.plan.config.constants)
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
     assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))
+
+
+@pytest.mark.parametrize("flag", ["nothing", "reverse", "total"])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "tiles", "stacks"), [("complex128", (20009, 2), 1, 2), ("uint8", (70009, 2), 2, 4)]
+)
+def test_chunks_of_several_stacks(dtype: str, shape: tuple[int, int], tiles: int, stacks: int, flag: str) -> None:
+    """The last chunk has fewer tiles or steps; with "total" only a carry is wanted."""
+    rng = np.random.default_rng(7)
+    value = (rng.integers(1, 9, shape) + (1j if dtype == "complex128" else 0)).astype(dtype)
+    keywords: dict[str, Any] = {"axis": 0, "mask": rng.random(shape) < 0.8, "dtype": dtype}
+    keywords |= {"nothing": {}, "reverse": {"reverse": True}, "total": {"return_carry": True}}[flag]
+    only = {"only_carry": True} if flag == "total" else {}
+    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=32 * 1024):
+        simulation = prepare(value, target=Target(90, 2, cluster=0), **keywords, **only)
+    config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 8 * ARRAYS) :]
+    rows, stack, chunk_levels, tile_levels = words[4], words[5], words[11], words[12]
+    assert config.family == "panels" and config.grid and (1 << tile_levels, 1 << chunk_levels) == (tiles, stacks)
+    assert stack * stacks == rows * tiles
+    expected = arrays_of(cuscan.scan(value, **keywords))[-1:] if only else arrays_of(cuscan.scan(value, **keywords))
+    for seed in (1, 2):
+        for got, one in zip(arrays_of(simulation.run(seed)), expected, strict=True):
+            assert_same(got, one)
 
 
 # Sizes and SMs with which blocks have panels of their own, whole or in parts, or share them.

@@ -3,7 +3,8 @@
 // from left to right. What precedes a tile is the sections before it, then the blocks of 2048, 1024, ... 1 units that
 // the bits of its unit's number in the section stand for; within its unit, the blocks of tiles that the bits of its
 // number there stand for. Tiles of few columns have several units: then the smallest block is a tile. Where blocks
-// share panels, "tile" stands for a stack of rows of threads (kernels/panels.cuh), of one or more units.
+// share panels, "tile" stands for a stack of rows of threads (kernels/panels.cuh), which has one unit or more, so no
+// unit has parts.
 //
 // KeptCarry is for a block that takes the tiles of a panel, or of a chunk of it, one after another. SoughtCarry is for
 // blocks that share a panel, by chunks of a power of two of units: at the end of a chunk, the largest block of the tree
@@ -29,8 +30,6 @@ struct PanelTree {
     CUSCAN_DEVICE bool is_part(uint32 number, int level) const { return number >> level & 1; }
     CUSCAN_DEVICE bool has_parts(uint32 number) const { return number & ((1u << part_levels) - 1); }
     CUSCAN_DEVICE bool has_units(uint32 number) const { return number >> part_levels != 0; }  // units or sections
-    CUSCAN_DEVICE bool begins_chunk(uint32 number) const { return (number & ((1u << chunk_levels) - 1)) == 0; }
-    CUSCAN_DEVICE bool ends_chunk(uint32 number) const { return begins_chunk(number + 1); }
     // The number of levels, beside its own, of blocks that end with a tile: up to the first block that is not complete.
     CUSCAN_DEVICE int complete(uint32 number) const {
         int level = 0;
@@ -129,7 +128,8 @@ struct KeptCarry : PanelCarry<Config> {
         if (number == 0) this->section(column) = start();
         begin(number, column, 0);
     }
-    // The same as open, if section() holds what precedes the chunk.
+    // The same as open, if section() holds what precedes the chunk, for the tile's first unit: writes before(column,
+    // unit).
     CUSCAN_DEVICE void begin(uint32 number, int column, int unit) const {
         if (tree.has_parts(number)) return;
         const bool has_any = Config::kHasInitial || number >> tree.chunk_levels > 0;
@@ -176,7 +176,8 @@ struct SoughtCarry : KeptCarry<Config> {
                 this->unit(level, column) = await(end, first + column);
         }
     }
-    // Called by one thread per column, after seek: open_chunk where a chunk begins; publish with its last tile.
+    // Called by one thread per column, after seek: open_chunk where a chunk begins; publish with the total of its last
+    // tile.
     CUSCAN_DEVICE void open_chunk(uint32 number, int column) const {
         const bool has_any = Config::kHasInitial || tree.section(number) > 0;
         this->section(column) =

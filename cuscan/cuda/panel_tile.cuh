@@ -34,7 +34,7 @@ struct PanelGeometry : Geometry<Config> {
     int64 columns, outers;  // of a tile: columns of a row of the batch; rows of the batch
     int64 panels, blocks;   // panels across all columns; blocks of rows along the first axis of the batch
     int64 thread_rows;      // number of rows of threads
-    int64 stack_rows;       // those whose totals a warp scans at once: of a tile; of a chunk, where blocks share panels
+    int64 stack_rows;       // rows of threads of a stack: those of a tile; of a chunk, or of a part of it, where shared
     int64 exchange, kept;   // in bytes: where threads exchange totals; where carries are kept
     int64 levels;           // number of levels of blocks of units whose totals are kept
     int64 part_levels;      // a unit has 2^part_levels stacks

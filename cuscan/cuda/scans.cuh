@@ -84,8 +84,7 @@ constexpr int levels_of(uint32 number) { return number > 1 ? 1 + levels_of(numbe
 template <class Op, int kLevels, class T>
 struct PairedFold : PairedFold<Op, kLevels - 1, T> {
     using Rest = PairedFold<Op, kLevels - 1, T>;  // the fold of pairs
-    // The last total with an even number. Initialised, as are all members that a loop may leave unset: the register of
-    // an undefined value stays occupied around the loop.
+    // The last total with an even number. Initialised: the register of an undefined value stays occupied around a loop.
     T block{};
 
     // Pushes total number `number`; returns the largest block that ends with it.

@@ -75,21 +75,22 @@ _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN)) 
 _DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 
 
-def smaller(scan: PanelScan, shape: Shape) -> Shape:
+def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
     """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns.
 
-    Where arrays are contiguous along either of columns and batch rows, the longer side of a tile gets shorter.
+    Fewer columns come before fewer batch rows where arrays are contiguous along either and the columns are more, and
+    before fewer steps where blocks share panels and the tile is no higher than a unit, of which totals are kept.
     """
     (rows, columns, outers, _, _), share = shape, scan.share
-    if scan.crosses and columns > max(outers, share.pack):
-        fewer = even_part(scan.column.size, columns * 3 // 4)
-        return share.tile(rows, max(fewer // share.pack, 1) * share.pack, outers)
-    if outers > 1:
-        return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))
-    if rows > 1:
-        return share.tile(rows // 2, columns, outers)
+    narrower = columns > outers if scan.crosses else shares and outers == 1 and rows <= share.of_unit
+    if not (narrower and columns > share.pack):
+        if outers > 1:
+            return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))
+        if rows > 1:
+            return share.tile(rows // 2, columns, outers)
     assert columns > share.pack, "no GPU has so little shared memory"
-    return share.tile(rows, max(columns * 3 // 4 // share.pack, 1) * share.pack, outers)
+    fewer = even_part(scan.column.size, columns * 3 // 4)
+    return share.tile(rows, max(fewer // share.pack, 1) * share.pack, outers)
 
 
 def parts_of(height: int) -> int:
@@ -98,7 +99,7 @@ def parts_of(height: int) -> int:
 
 
 def stack_of(share: Share, shape: Shape, chunk: int | None) -> int:
-    """Return how many thread rows a warp scans at once: those of a tile, or of a chunk of 2^`chunk` shared tiles."""
+    """Return how many thread rows a warp scans at once: of a tile, or of a chunk of 2^`chunk` tiles."""
     return shape.rows if chunk is None else min(shape.rows << chunk, LANES * share.many)
 
 

@@ -60,7 +60,7 @@ SHARED_BYTES = 256  # bytes of a panel's row, about, with several blocks per pan
 SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; each is read twice, and the cache holds those of all blocks
-TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, in shared memory
+TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
@@ -159,7 +159,7 @@ def _share_of(
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
-    if state <= registers and length >= RUN:
+    if state <= registers and not kind.segments and length >= RUN:
         together = max(REGISTER // widest, 1)
     elements *= together
     per_sm, threads, vector = WIDE if wide else blocks
@@ -175,7 +175,7 @@ def _share_of(
 def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
-    """Return panels of tiles of the given shape, or of a smaller one if it takes too much shared memory."""
+    """Return panels of tiles of the given shape, or, if these do not fit, of smaller chunks or smaller tiles."""
     length, column, batch, share, *_ = scan
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = target.arch >= BULK_ARCH and not shares
@@ -191,7 +191,7 @@ def _panels(
         if chunk is not None and chunk > parts_of(height):
             fewer += 1
         else:
-            shape, fewer = smaller(scan, shape), 0
+            shape, fewer = smaller(scan, shape, shares=shares), 0
     assert width <= share.beside(rows)
     constants = {
         "Threads": share.threads + FINDERS,
@@ -222,7 +222,7 @@ def _panels(
 
 
 def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
-    """Return log2 of the tiles per chunk: at least a unit, and at most what the cache keeps until the second read."""
+    """Return log2 of the tiles per chunk: at least a unit, and at most what the cache and shared memory may keep."""
     levels = least = parts_of(shape.height)
     values = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
     totals = shape.width * shape.rows * scan.share.state
@@ -280,7 +280,7 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     """Return a tile with rows that are just wide enough, as high as possible.
 
-    It is lower if there would be less than `tiles` tiles, but not lower than a unit.
+    It is lower if there would be fewer than `tiles` tiles, but not lower than a unit.
     """
     length, (size, _), batch, share, most, crosses = scan
     if crosses:

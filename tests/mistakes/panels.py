@@ -17,6 +17,9 @@ CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
     "panels-packed-slots": Case("", "add", (5, 2114), 0, sms=1, **SHORT),
+    "panels-stacks": of_family(
+        "panels-shared", "", "add", shape=(1, 40_009, 2), masked=True, sms=2, initial=7, **SHORT
+    ),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
     "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
 }
@@ -47,10 +50,10 @@ WAITS = (
     Mistake(
         "rows-of-threads-scanned-too-early",
         Kind.WAIT,
-        "panels",
+        "panels-kept",
         KERNEL,
-        "sync_workers();\n            scan_rows(here.turn, here.place);",
-        "scan_rows(here.turn, here.place);",
+        "sync_workers();\n            if constexpr (!Config::kGrid) scan_rows(here.turn, here.place);",
+        "if constexpr (!Config::kGrid) scan_rows(here.turn, here.place);",
     ),
     Mistake(
         "finished-before-rows-are-scanned",
@@ -120,17 +123,9 @@ WAITS = (
         "for (int a = lane; a < Numbers::kInitial",
     ),
     Mistake(
-        "asked-for-more-after-the-last-tile",
-        Kind.STALE,
-        "panels-parts",
-        KERNEL,
-        "if (before.turn.exists) schedule.next(before, found);",
-        "schedule.next(before, found);",
-    ),
-    Mistake(
         "units-before-the-tile-is-opened",
         Kind.WAIT,
-        "panels",
+        "panels-backwards",
         KERNEL,
         "target::sync_warp();\n                if constexpr (Config::kUnits)",
         "if constexpr (Config::kUnits)",
@@ -246,8 +241,8 @@ PLACES = (
         "the-next-tile-lies-where-this-one-does",
         Kind.PLACE,
         "panels-kept",
-        KERNEL,
-        "found.place.first.array[a] += bytes;",
+        TILE,
+        "all.low += bytes;",
         "",
     ),
     Mistake(
@@ -257,14 +252,6 @@ PLACES = (
         KERNEL,
         "target::sync_warp();\n        if (lane == 0) found.place.position += steps;",
         "if (lane == 0) found.place.position += steps;",
-    ),
-    Mistake(
-        "the-next-tile-is-aligned-as-this-one-is",
-        Kind.PLACE,
-        "panels-misaligned",
-        TILE,
-        "all.place += further, all.first += further;",
-        "",
     ),
     Mistake(
         "the-last-tile-is-whole",
@@ -300,7 +287,7 @@ CARRIES = (
         Kind.LOST,
         "panels-kept",
         KERNEL,
-        "row % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
+        "row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
         "Config::kKept && carry().tree.has_parts(number)",
     ),
     Mistake(
@@ -308,16 +295,16 @@ CARRIES = (
         Kind.LOST,
         "panels-wide",
         KERNEL,
-        "row % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
-        "row % kUnitRows > 0",
+        "row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
+        "row_of_chunk % kUnitRows > 0",
     ),
     Mistake(
         "units-to-the-left-of-a-unit",
         Kind.MEANING,
         "panels",
         KERNEL,
-        "row % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
-        "row > 0 || (Config::kKept && carry().tree.has_parts(number))",
+        "row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number))",
+        "row_of_chunk > 0 || (Config::kKept && carry().tree.has_parts(number))",
     ),
     Mistake(
         "a-unit-begins-within",
@@ -325,7 +312,7 @@ CARRIES = (
         "panels",
         KERNEL,
         "parts.left.before(part, has_left, left)",
-        "parts.left.before(lane, has_left, left)",
+        "parts.left.before(unit * kLanes + part, has_left, left)",
     ),
     Mistake(
         "units-of-the-tile-forgotten",
@@ -435,10 +422,26 @@ CARRIES = (
     Mistake(
         "levels-of-a-chunk-sought-from-others",
         Kind.PLACE,
-        "panels",
+        "panels-stacks",
         CARRY,
         "const int level = tree.chunk_levels + at / columns,",
         "const int level = at / columns,",
+    ),
+    Mistake(
+        "every-stack-is-the-first-of-its-chunk",
+        Kind.LOST,
+        "panels-stacks",
+        KERNEL,
+        "sought.begin(first + i, column, i * units);",
+        "sought.begin(first, column, i * units);",
+    ),
+    Mistake(
+        "units-of-the-first-stack-alone",
+        Kind.PLACE,
+        "panels-stacks",
+        KERNEL,
+        "stack.spread_units(sought, first + number, number * units);",
+        "stack.spread_units(sought, first + number, 0);",
     ),
     Mistake("a-chunk-is-taken-once", Kind.LOST, "panels", KERNEL, "(unit - 1) / size * size}", "unit - 1}"),
     Mistake("no-tile-for-its-sum-alone", Kind.LOST, "panels", KERNEL, "found.sums = true;", "found.sums = false;"),
@@ -813,8 +816,8 @@ PIECES = (
         Kind.PLACE,
         "panels-packed",
         KERNEL,
-        "left[j] = total(row, of_column);",
-        "left[j] = total(row, share.column_of(slot));",
+        "left[j] = total(row_of_chunk, of_column);",
+        "left[j] = total(row_of_chunk, share.column_of(slot));",
     ),
 )
 # Segments that one thread copies in bulk.

@@ -6,10 +6,10 @@
 //
 // Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
 // carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case
-// a block goes through the tiles of a chunk twice: for the totals of all rows of threads, which it combines once for
-// the chunk, a stack of rows at a time, and again, from the cache, for the results. So the time that a total takes from
-// block to block is short compared with that of a chunk. The next tile loads while the present one is finished, and the
-// last warp of the block computes where the one after it lies.
+// a block goes through the tiles of a chunk twice: for the totals of all rows of threads, which it combines once per
+// chunk, and again, from the cache, for the results. So the time that a total takes from block to block is short
+// compared with that of a chunk. A stack is as many rows of threads as one warp scans at once. The next tile loads
+// while the present one is finished, and the last warp of the block computes where the one after it lies.
 #pragma once
 #include "../panel_carry.cuh"
 #include "../panel_share.cuh"
@@ -202,7 +202,8 @@ struct Panels {
         seek(now, place, !is_last);
         sync_workers();
         each_stack(columns, all, [&](const Stack& stack, int number, bool is_first) {
-            if (is_first) sought.before(stack.column, number * units) = stack.units.total;  // for a moment
+            if (is_first)
+                sought.before(stack.column, number * units) = stack.units.total;  // until each_column reads it
         });
         sync_workers();
         if (!is_last) {
@@ -261,16 +262,16 @@ struct Panels {
     // Stores the results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         if (!share.exists(slot)) return;
-        const int row = rows_before(now) + this->row, unit = row / kUnitRows;
+        const int row_of_chunk = rows_before(now) + row, unit = row_of_chunk / kUnitRows;
         const uint32 number = Config::kGrid ? first_stack(now.unit) : now.unit;
-        const bool has_left = row % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number));
+        const bool has_left = row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number));
         const bool has_before = Config::kHasInitial || (kChain && (unit > 0 || carry().has_before(number)));
         State before[kPack]{}, left[kPack]{};
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) {
             const int of_column = share.column_of(slot + j);
             Carry of_unit{};
-            if (exchanges() && has_left) left[j] = total(row, of_column);
+            if (exchanges() && has_left) left[j] = total(row_of_chunk, of_column);
             if constexpr (kChain) {
                 const Kept carry(this->carry());
                 if (!exchanges()) {
@@ -336,9 +337,9 @@ struct Panels {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
                 if (is_in && share.exists(i)) total(first + row, share.column_of(i)) = share.total(i);
-            if (Config::kGrid) return;
+            if constexpr (Config::kGrid) return;
             sync_workers();
-            scan_rows(here.turn, here.place);
+            if constexpr (!Config::kGrid) scan_rows(here.turn, here.place);
             sync_workers();
         }
         CUSCAN_UNROLL
@@ -386,6 +387,7 @@ struct Panels {
             if (a < Numbers::kInitial && tile.is_staged(a)) tile.move(found.pieces[a], a, bytes);
         }
     }
+    // Computes where a tile lies from the origin of all arrays.
     CUSCAN_DEVICE void locate(PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
