@@ -11,6 +11,7 @@ import pytest
 from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
 from views import view
 
+import cuscan
 from cuscan.dtypes import DTYPES as ALL_DTYPES
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import Device, number_like
@@ -128,6 +129,23 @@ def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile
         assert made[kib].config.family == "panels" and made[kib].config.grid
     (large, _, _), (small, _, _) = map(beside, made.values())
     assert large["rows"] == small["rows"] and large["tile_levels"] > small["tile_levels"]
+
+
+def test_narrow_fields_share_no_registers_with_segments():
+    bytes_of_two = cuscan.Operator("both", "return {earlier.p, later.q};", (0, 0), state={"p": "uint8", "q": "uint8"})
+    values, resets = of_shape((3000, 101), "uint8", "uint8"), {"segments": ("reset", view((3000, 101), "bool"))}
+    slots = [constants(planned(values, axis=0, op=bytes_of_two, **given), "Slots") for given in ({}, resets)]
+    assert slots == [(4,), (1,)]
+
+
+def test_columns_come_before_steps_where_totals_of_shared_panels_do_not_fit():
+    """Totals are kept for whole units, so that half the steps would leave their number as it is."""
+    shape = (40900, 5, 100)
+    segments = {"segments": ("reset", view(shape, "bool"))}
+    made = planned(view(shape, "uint8"), axis=0, mask=view(shape, "bool"), dtype="uint8", **segments)
+    tile, _, _ = beside(made)
+    assert made.config.family == "panels" and made.config.grid
+    assert tile["rows"] == 2 and 100 < tile["columns"] < 500
 
 
 def test_narrow_rows_of_a_batch_share_a_tile():

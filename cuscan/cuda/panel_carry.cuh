@@ -46,8 +46,10 @@ struct PanelCarry : Elements<Config> {
     using typename Elements<Config>::CarryOp;
 
     const PanelTree tree;
-    Carry* const carries;  // per column: before its section, one per level of units, and before each unit of a tile
-    State* const parts;    // per column: one per level of tiles
+    // Per column: before its section, one per level of units, and before each unit of a tile, or of a chunk where
+    // blocks share panels.
+    Carry* const carries;
+    State* const parts;  // per column: one per level of tiles; unused where blocks share panels
     const int columns, levels;
 
     CUSCAN_DEVICE PanelCarry(char* memory, int columns, int levels, const PanelTree& tree)

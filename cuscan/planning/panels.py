@@ -159,6 +159,7 @@ def _share_of(
     else:
         elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
     together = 1  # columns whose items share registers
+    # Not with segments: 64 and more segment starts per thread gave wrong bits on a GPU, for an unknown reason.
     if state <= registers and not kind.segments and length >= RUN:
         together = max(REGISTER // widest, 1)
     elements *= together
