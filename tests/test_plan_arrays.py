@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from plans import (
@@ -12,6 +13,7 @@ from plans import (
     ORDER4,
     PAIR,
     RECURRENCE,
+    TABLE,
     accesses,
     constants,
     dim,
@@ -27,7 +29,7 @@ from plans import (
 )
 from views import view
 
-from cuscan.operators import INDEXED, LINEAR_RECURRENCE
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
 from cuscan.order import Order
 from cuscan.planning import config, make_plan, tiles
 from cuscan.planning.config import Access, Operand, Target
@@ -47,33 +49,44 @@ pytestmark = pytest.mark.usefixtures("tables")
         (["float64", "float32"], LINEAR_RECURRENCE, Order(2, 4, 8)),  # 4,096 of 12 bytes
         (["float64", "float64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
         (["complex64", "complex64"], LINEAR_RECURRENCE, Order(2, 4, 8)),
-        (["complex128", "complex128"], LINEAR_RECURRENCE, Order(1, 4, 8)),
+        (["complex128", "complex128"], LINEAR_RECURRENCE, Order(1, 2, 8)),  # four vectors of 32 bytes are too many
         (["float32"] * 3, state_of(*["float32"] * 3), Order(4, 2, 8)),  # 24 KiB
         (["float32"] * 4, state_of(*["float32"] * 4), Order(4, 2, 8)),
         (["int8"] * 2, state_of("int8", "int8"), Order(16, 4, 8)),  # 16,384 of 2 bytes
         (["int8"] * 16, state_of(*["int8"] * 16), Order(16, 1, 4)),  # at least one vector
         (["int8"], INDEXED["max", "first"], Order(2, 8, 8)),  # the indices are results of 8 bytes
-        (["float64"], INDEXED["min", "last"], Order(2, 8, 8)),
+        (["float64"], INDEXED["min", "last"], Order(2, 4, 8)),  # eight vectors of 16 bytes are too many
+        (["float64"], OPERATORS["logaddexp"], Order(2, 4, 8)),
+        (["float32"], OPERATORS["logaddexp"], Order(4, 8, 8)),
         (["int8"] * 2, state_of("int8", "int64"), Order(2, 8, 8)),
         (["int8", "float64"], state_of("int8", "int8"), Order(2, 4, 8)),  # 4,096 of 9 bytes are too many
     ],
 )
-def test_units_shrink_to_32_KiB_of_values(dtypes, op, expected):
+def test_units_shrink_to_32_KiB_of_values_and_96_bytes_of_totals_per_thread(dtypes, op, expected):
     made = request(of_shape((99,), *dtypes), op)
     assert order_of(made) == expected
     constants = dict(make_plan(request(of_shape((10**6,), *dtypes), op), H200).config.constants)
     assert constants["Vectors"] == expected.vectors and constants["Warps"] == expected.warps
 
 
-def test_the_order_does_not_depend_on_what_is_broadcast_or_beside_the_values():
+def test_the_order_does_not_depend_on_arrays_beside_the_values():
     b = view((9, 10_000))
     full = order_of(request((b, b), **RECURRENCE))
-    for a in (view(()), view((10_000,)), view((9, 1)), view((9, 10_000), strides=(40_000, 3))):
+    for a in (view((10_000,)), view((9, 10_000), strides=(40_000, 3))):
         assert order_of(request((a, b), **RECURRENCE)) == full
     extra = dict(row_initial=view((9,)), return_last=True, segments=("keys", view((10_000,), "float64")))
     assert order_of(request((b, b), mask=view((10_000,), "bool"), **extra, **RECURRENCE)) == full
     assert order_of(request(b, segments=("keys", view((10_000,), "float64")))) is ORDER4
     assert order_of(request((b, b), axis=0, **RECURRENCE)) == Order(8, 1, 1, paired=True)
+
+
+@pytest.mark.parametrize("dtype, size, vectors", [("float32", 4, 8), ("bfloat16", 2, 8), ("float64", 8, 4)])
+def test_values_that_do_not_change_along_the_axis_do_not_count_in_the_order(dtype, size, vectors):
+    b = view((9, 10_000), dtype)
+    for a in (view((), dtype), view((), "float64"), view((9, 1), dtype), view((9, 10_000), dtype, strides=(size, 0))):
+        assert order_of(request((a, b), **RECURRENCE)) == replace(TABLE[size], vectors=vectors)
+    one = view((10_000,), dtype, strides=(0,))
+    assert order_of(request(one, out=view((10_000,), dtype))) == TABLE[size]  # a value alone counts
 
 
 @pytest.mark.parametrize(
@@ -198,14 +211,14 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
         (["float32"] * 2, LINEAR_RECURRENCE, False, 256, 2),
         (["float32"], "logaddexp", False, 128, 2),
         (["float32"], INDEXED["max", "first"], False, 256, 2),
-        (["float64"], INDEXED["max", "first"], False, 256, 4),
+        (["float64"], INDEXED["max", "first"], False, 512, 4),
         (["float32"], "add", True, 128, 2),
         (["float32"], "max", True, 128, 2),
         (["complex64"], "add", True, 256, 4),
         (["complex128"], "add", True, 1024, 8),
         (["float64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
         (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
-        (["complex128"] * 2, LINEAR_RECURRENCE, True, 1024, 12),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 2048, 12),
         (["int32", "int8"], state_of("int32", "int8"), True, 256, 3),
         (["int8"], state_of("int8"), False, 32, 1),
     ],
@@ -257,9 +270,29 @@ def test_shifted_tiles_have_a_margin_of_a_sector(dtype):
     assert accesses(made)[0] == "Shifted" and held(made) == 8 * 4096 + 32
 
 
+@pytest.mark.parametrize(
+    "dtypes, op, segments, groups",
+    [
+        (["float32"], "add", None, 3),
+        (["float32"], "add", "reset", 3),
+        (["float32"] * 2, LINEAR_RECURRENCE, None, 3),
+        (["float32"] * 2, LINEAR_RECURRENCE, "reset", 2),
+        (["float64"], "add", None, 3),
+        (["float64"], "add", "reset", 2),
+        (["float64"], OPERATORS["logaddexp"], None, 2),
+        (["float32"], INDEXED["max", "first"], None, 3),
+        (["float64"], INDEXED["max", "first"], None, 2),
+        (["complex128"], "add", None, 2),
+    ],
+)
+def test_wide_states_leave_room_in_registers(dtypes, op, segments, groups):
+    made = tiled(of_shape((2**20,), *dtypes), op, segments=segments and (segments, view((2**20,), "bool")))
+    assert constants(made, "Groups") == (groups,) and made.config.block == (8 * groups + 2) * 32
+
+
 def test_broadcast_values_are_not_staged():
     b = view((9, 2**20))
-    tile = 8 * 4 * 32 * 4 * 4  # bytes: warps, vectors, lanes, items, item size
+    tile = 8 * 4 * 32 * 4 * 4  # bytes: warps, vectors, lanes, items, item size; twice the vectors for one value
     plans = {
         name: planned((a, b), **RECURRENCE)
         for name, a in {
@@ -278,7 +311,7 @@ def test_broadcast_values_are_not_staged():
         "along": ("Vector", (0, 1)),
     }
     assert {name: held(made) for name, made in plans.items()} == {
-        "full": 2 * tile, "strided": 16, "scalar": tile, "row": tile, "along": 2 * tile,
+        "full": 2 * tile, "strided": 16, "scalar": 2 * tile, "row": 2 * tile, "along": 2 * tile,
     }  # fmt: skip
     assert dimensions(plans["row"])[2] == [dim(9, 12, 2**22, 2**22, arrays=7)]
     still = planned((view(()), view((2**20,), strides=(0,))), **RECURRENCE)

@@ -63,8 +63,9 @@ def _affine_states(earlier: States, later: States, out: Out) -> States:
 
 def _complex_product(one: States, other: States, out: Out) -> States:
     (a, b), (c, d) = one, other
-    first, second, third, fourth = a * c, b * d, a * d, np.multiply(b, c, out=out and out[1])
-    return np.subtract(first, second, out=out[0] if out else first), np.add(third, fourth, out=fourth)
+    second, third = b * d, a * d
+    fourth, first = np.multiply(b, c, out=out and out[1]), np.multiply(a, c, out=out and out[0])
+    return np.subtract(first, second, out=first), np.add(third, fourth, out=fourth)
 
 
 def _complex_steps(earlier: States, later: States, out: Out) -> States:

@@ -26,7 +26,7 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     layout = layout_of(request)
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)
-    order = order_along(request.kind)
+    order = order_along(request.kind, layout)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
     if Access.STRIDED in accesses and suits_threads(request, layout, order):
         return plan_thread_rows(request, layout, order, target)

@@ -15,12 +15,13 @@ from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
 TILES_WARPS = 24  # worker warps per block, at most, in all groups together
+WIDE_WARPS = 16  # the same for wide states, which take more registers: fewer warps spill less
 BATCHES = 64  # single-tile rows per SM, beyond which a ticket covers several
 GROUPS = 15  # groups per block, at most: each has a named barrier of its own
 MANY_GROUPS = 8  # groups from which on two producers load unaligned rows (0.93 of copy speed; one: 0.64)
 GROUPS_BYTES = 104 * 1024  # bytes of tiles that a block's groups work on, at most
 AHEAD_BYTES = 128 * 1024  # bytes of tiles that a block prefetches beyond those, if there is room
-AHEAD_STATE_BYTES = 8  # bytes of a state, at most, to take tickets ahead: wider states delay tiles more than loads do
+WIDE_STATE = 8  # bytes of a state, beyond which it is wide: such states delay tiles more than loads do
 FLAG_STAGES = 2  # tiles whose flags a block holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and alignment, at most
 SHIFT_BYTES = 32  # bytes of a shifted tile beyond its elements (kShiftedFrom)
@@ -87,7 +88,8 @@ def _make_blocks(
     """Return how many tiles a block works on and prefetches, and the constants that follow."""
     tile, values = warps * order.warp_tile, len(kind.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in staged if i < values) or BULK_BYTES
-    groups = max(min(TILES_WARPS // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
+    most = WIDE_WARPS if state_bytes(kind, "uint32")[0] > WIDE_STATE else TILES_WARPS
+    groups = max(min(most // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = state_bytes(kind)
     # Beyond values and flags: the barriers and slot of each tile in flight, and each group's own data.
     tile_bytes = 48 + round_up(carry + 1, 16) + state
@@ -119,7 +121,7 @@ def _make_blocks(
         "Stages": stages,
         "FlagStages": flag_stages,
         "ScansAhead": int(ahead and not kind.only_carry),  # without results only a row's last tile waits
-        "TakesAhead": int(ahead and all_staged and state <= AHEAD_STATE_BYTES),
+        "TakesAhead": int(ahead and all_staged and state <= WIDE_STATE),
         "Prefetches": int(prefetches),
         "Batch": max(order.warps // warps, 1 + shifted) if many else 1,
         "ClearsBeyond": int(bool(staged) and bool(kind.op.source)),

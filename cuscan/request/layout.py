@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cuscan.order import BYTES_TO_WORDS, COLUMNS, CONTIGUOUS, SECTOR, TILE_BYTES, Order
+from cuscan.order import BYTES_TO_WORDS, COLUMNS, CONTIGUOUS, SECTOR, TILE_BYTES, TOTALS_BYTES, Order
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.specs import ArraySpec, new_tuple
@@ -89,19 +89,32 @@ def _merge(dims: list[Dimension]) -> list[Dimension]:
 def order_of(request: ScanRequest) -> Order:
     """Return the defined order of a request's scan (order.py)."""
     layout = layout_of(request)
-    return order_along(request.kind) if runs_along(request, layout) else COLUMNS
+    return order_along(request.kind, layout) if runs_along(request, layout) else COLUMNS
 
 
-def order_along(kind: CallKind) -> Order:
-    """Return the order of a scan along a contiguous axis."""
-    sizes = kind.sizes
+def order_along(kind: CallKind, layout: Layout) -> Order:
+    """Return the order of a scan along a contiguous axis.
+
+    Values that are the same along the whole axis, such as the decay of a moving average, do not count if others are
+    not.
+    """
+    count = len(kind.values)
+    values, results = kind.sizes[:count], kind.sizes[count:]
+    values = tuple([size for size, step in zip(values, layout.axis.strides, strict=False) if step]) or values
+    sizes, element = values + results, sum(values)
     order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
-    element = sum(sizes[: len(kind.values)])
-    while order.unit * element > TILE_BYTES and order.vectors > 1:
+    state = _state_bytes(kind)
+    while order.vectors > 1 and (order.unit * element > TILE_BYTES or order.vectors * state > TOTALS_BYTES):
         order = replace(order, vectors=order.vectors // 2)
     while order.unit * element > TILE_BYTES:  # more than eight fields
         order = replace(order, warps=order.warps // 2)
     return order
+
+
+def _state_bytes(kind: CallKind) -> int:
+    """Return the bytes of a state without segments."""
+    state = kind.op.states.dtype(kind.results[0].accumulator)
+    return sum([state[name].itemsize for name in state.names]) if state.names else state.itemsize
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:

@@ -199,12 +199,12 @@ struct Panels {
         const uint32 first = first_stack(now.unit);
         const bool is_last = now.unit + 1 == geometry.tiles;
         const Sought sought(carry(), table());
-        seek(now, place, !is_last);
         sync_workers();
         each_stack(columns, all, [&](const Stack& stack, int number, bool is_first) {
             if (is_first)
                 sought.before(stack.column, number * units) = stack.units.total;  // until each_column reads it
         });
+        seek(now, place, !is_last);
         sync_workers();
         if (!is_last) {
             each_column(columns, [&](int column) {
