@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from plans import of_shape, request
 from selection import covering, each, pairs
 from views import operands, view
 
 from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
-from cuscan.operators import OPERATORS
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
 from cuscan.planning import make_plan
 from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import make_request
@@ -172,6 +173,27 @@ def test_rows_of_every_second_element_do_not_spill():
     config = make_plan(make_request(Flags("add", 1), arrays, has_initial=False), H200).config
     registers, spilled = figures(report(config, 90))
     assert config.family == "tiles" and spilled == 0, f"{registers} registers and {spilled} bytes of spills"
+
+
+WIDE = [
+    (["float64"], "logaddexp", None),
+    (["float64"], INDEXED["max", "first"], None),
+    (["int64"], INDEXED["min", "last"], None),
+    (["float64", "float64"], LINEAR_RECURRENCE, None),
+    (["complex64", "complex64"], LINEAR_RECURRENCE, None),
+    (["complex64", "complex64"], LINEAR_RECURRENCE, "reset"),
+    (["float64"], "add", "keys"),
+    (["uint8"], "add", "reset"),
+]
+
+
+@pytest.mark.parametrize("dtypes, op, segments", WIDE)
+def test_tiles_of_wide_states_hardly_spill(dtypes, op, segments):
+    beside = segments and (segments, view((2**22,), "bool" if segments == "reset" else "int32"))
+    made = request(of_shape((3, 2**22), *dtypes), op, segments=beside)
+    config = make_plan(made, H200).config
+    registers, spilled = resources(config, 90)
+    assert config.family == "tiles" and spilled <= 64, f"{registers} registers and {spilled} bytes of spills"
 
 
 SHARED = {"strips": "StripsShared", "tiles": "TilesShared", "whole_rows": "WholeRowsShared"}

@@ -277,6 +277,8 @@ def test_shifted_tiles_have_a_margin_of_a_sector(dtype):
         (["float32"], "add", "reset", 3),
         (["float32"] * 2, LINEAR_RECURRENCE, None, 3),
         (["float32"] * 2, LINEAR_RECURRENCE, "reset", 2),
+        (["float64"] * 2, LINEAR_RECURRENCE, None, 3),
+        (["complex64"] * 2, LINEAR_RECURRENCE, None, 2),
         (["float64"], "add", None, 3),
         (["float64"], "add", "reset", 2),
         (["float64"], OPERATORS["logaddexp"], None, 2),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cuscan.kept import MOST
 from cuscan.order import BYTES_TO_WORDS, COLUMNS, CONTIGUOUS, SECTOR, TILE_BYTES, TOTALS_BYTES, Order
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
@@ -111,6 +113,7 @@ def order_along(kind: CallKind, layout: Layout) -> Order:
     return order
 
 
+@functools.lru_cache(MOST)
 def _state_bytes(kind: CallKind) -> int:
     """Return the bytes of a state without segments."""
     state = kind.op.states.dtype(kind.results[0].accumulator)
