@@ -13,7 +13,7 @@ from host_cases import same_bits
 import cuscan
 from cuscan.backends import exact, host, repeats, short
 from cuscan.backends.program import Program
-from cuscan.backends.record import Noted, NotNotedError, alike, decision, opaque, plain, zeros
+from cuscan.backends.record import Noted, NotNotedError, alike, decision, opaque, plain, times, zeros
 from cuscan.kept import Table
 
 
@@ -160,6 +160,36 @@ def test_copies_between_neighbours_are_one_call(target, pairs, calls):
     run, program = noted(function, x)
     assert same_bits(run(x * 2 + 1), function(x * 2 + 1))
     assert len(program._calls) == calls
+
+
+@pytest.mark.parametrize(
+    "rows, calls",
+    [
+        (lambda x: tuple(x[:, :6]), 6),  # neighbours: two copies of the factor, two products, two sums
+        (lambda x: tuple(x[:, 2:]), 6),  # what lies between them is multiplied, too
+        (lambda x: (x[2, 1:7], x[0, 1:7], x[3, 1:7], x[1, 1:7]), 8),  # copied first, in two steps
+        (lambda x: tuple(x[:, :1]), 7),  # spread, by one copy
+    ],
+)
+def test_products_of_complex_numbers_take_few_calls(rows, calls):
+    x, factor = (
+        np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32),
+        np.float32([[1, -2, 3, 0.5, 7, 0]] * 2),
+    )
+
+    def function(x, factor):
+        parts = rows(x)
+        products = times(parts, tuple(factor)) if isinstance(x, Noted) else expected(parts, factor)
+        return np.stack(products)
+
+    def expected(parts, factor):
+        a, b = factor
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [part for re, im in pairs for part in (re * a - im * b, im * a + re * b)]
+
+    run, program = noted(function, x[0], factor)
+    assert same_bits(run(x[1], factor * 3), function(x[1], factor * 3))
+    assert len(program._calls) == calls + 4  # which put the results together
 
 
 def test_a_test_is_one_call():

@@ -113,7 +113,7 @@ def real_tuning() -> list[Case]:
 def shared_memory() -> list[Case]:
     """Keys of a tile that exceed the memory of an SM; tiles that are fewer on an SM than its groups of warps."""
     few = {"units": None, "shared_bytes": 96 * 1024, "sms": 2}
-    fewer = {**few, "shared_bytes": 80 * 1024}
+    fewer = {**few, "shared_bytes": 60 * 1024}
     return [
         Case("keys-in-memory", "max", (2, 40_000), draw=draws("float16"), segments="keys-int64", units=None),
         Case("keys-in-memory-masked", "max", (2, 40_000), draw=draws("int8"), segments="keys", masked=True, units=None),

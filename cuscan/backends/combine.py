@@ -7,13 +7,13 @@ product to fused multiply-adds, and two separate, contiguous fields take a third
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.record import decision, opaque
+from cuscan.backends.record import Noted, decision, opaque, times
 from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
@@ -61,21 +61,31 @@ def _affine_states(earlier: States, later: States, out: Out) -> States:
     return (np.add(state, later[1], out=state),)
 
 
-def _complex_product(one: States, other: States, out: Out) -> States:
-    (a, b), (c, d) = one, other
-    second, third = b * d, a * d
-    fourth, first = np.multiply(b, c, out=out and out[1]), np.multiply(a, c, out=out and out[0])
-    return np.subtract(first, second, out=first), np.add(third, fourth, out=fourth)
+def _complex_products(numbers: States, factor: States, out: Out) -> States:
+    """Multiply complex numbers by another one; each is a pair of fields. `out` may be `numbers`, and may be ignored."""
+    if isinstance(numbers[0], Noted) and factor[0].size:
+        return times(numbers, factor)
+    (c, d), results = factor, list[Array]()
+    for i in range(0, len(numbers), 2):
+        a, b = numbers[i : i + 2]
+        bd, ad = b * d, a * d
+        bc, ac = np.multiply(b, c, out=out and out[i + 1]), np.multiply(a, c, out=out and out[i])
+        results += np.subtract(ac, bd, out=ac), np.add(bc, ad, out=bc)
+    return tuple(results)
 
 
 def _complex_steps(earlier: States, later: States, out: Out) -> States:
-    states = _complex_states(earlier[2:], later, out and out[2:])
-    return *_complex_product(earlier[:2], later[:2], out and out[:2]), *states
+    decay, imag, *state = _complex_products(earlier, later[:2], out)
+    return decay, imag, *_complex_sums(state, later[2:], out and out[2:])
 
 
 def _complex_states(earlier: States, later: States, out: Out) -> States:
-    moved = _complex_product(later[:2], earlier, out)
-    return tuple(np.add(part, more, out=part) for part, more in zip(moved, later[2:], strict=True))
+    return _complex_sums(_complex_products(earlier, later[:2], out), later[2:], out)
+
+
+def _complex_sums(moved: Sequence[Array], later: States, out: Out) -> States:
+    outs = out or moved
+    return tuple(np.add(part, more, out=to) for part, more, to in zip(moved, later, outs, strict=True))
 
 
 def _add_exponentials(earlier: States, later: States, _: Out) -> States:
@@ -128,7 +138,7 @@ def _tame_extremum(greatest: bool, latest: bool) -> Callable[[States, States, Ou
 _EXTREMA = {OPERATORS["min"]: np.fmin, OPERATORS["max"]: np.fmax}
 _PLANAR = {
     LINEAR_RECURRENCE: Combine(_complex_steps, hidden=2, shown=_complex_states),
-    OPERATORS["mul"]: Combine(_complex_product),
+    OPERATORS["mul"]: Combine(_complex_products),
 }
 _BY_FIELD = {
     LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states),
@@ -292,4 +302,9 @@ def _is_finite(array: Array) -> bool:
 
 
 def _parts(numbers: Array) -> list[Array]:
-    return [numbers.real, numbers.imag] if numbers.dtype.kind == "c" else [numbers]
+    """Return arrays of the real numbers that some numbers are made of."""
+    if numbers.dtype.kind != "c":
+        return [numbers]
+    if numbers.flags.c_contiguous and numbers.ndim:
+        return [numbers.view(numbers.real.dtype)]  # in one look
+    return [numbers.real, numbers.imag]
