@@ -69,8 +69,8 @@ class Order:
 TILE_BYTES = 32 * 1024  # bytes of a unit's values, at most; several values per element mean fewer vectors
 TOTALS_BYTES = 96  # bytes of the totals of a thread's vectors, at most: more do not fit in its registers
 
-# A contiguous axis, by the item size of the widest value or result: `items` of that size fill one load. Of several
-# values, those that do not change along the axis take no memory, and do not count.
+# A contiguous axis, by the item size of the widest value or result: `items` of that size fill one load. Values that
+# do not change along the axis take no memory and do not count, unless none of them changes.
 CONTIGUOUS = {
     1: Order(items=16, vectors=8, warps=8),
     2: Order(items=8, vectors=8, warps=8),

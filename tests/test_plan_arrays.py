@@ -14,6 +14,7 @@ from plans import (
     PAIR,
     RECURRENCE,
     TABLE,
+    WIDENED,
     accesses,
     constants,
     dim,
@@ -78,6 +79,12 @@ def test_the_order_does_not_depend_on_arrays_beside_the_values():
     assert order_of(request((b, b), mask=view((10_000,), "bool"), **extra, **RECURRENCE)) == full
     assert order_of(request(b, segments=("keys", view((10_000,), "float64")))) is ORDER4
     assert order_of(request((b, b), axis=0, **RECURRENCE)) == Order(8, 1, 1, paired=True)
+
+
+def test_bytes_to_words_have_many_vectors_unless_states_are_wide():
+    x = view((10_000,), "int8")
+    assert order_of(request(x, dtype="int64")) == WIDENED
+    assert order_of(request(x, OPERATORS["logaddexp"], dtype="float64")) == Order(2, 4, 8)
 
 
 @pytest.mark.parametrize("dtype, size, vectors", [("float32", 4, 8), ("bfloat16", 2, 8), ("float64", 8, 4)])

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.record import Noted, decision, opaque, times
+from cuscan.backends.record import Noted, complex_products, decision, opaque
 from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
-Out = Any  # arrays for the result, apart from `earlier` and `later`, or None
+Out = Any  # arrays for the result, apart from `earlier` and `later`, or None; a function may ignore it
+
+FEW = 256  # elements of a field whose arithmetic takes less time than NumPy's calls
 
 
 def is_planar(op: Monoid, kind: Kind) -> bool:
@@ -62,9 +64,9 @@ def _affine_states(earlier: States, later: States, out: Out) -> States:
 
 
 def _complex_products(numbers: States, factor: States, out: Out) -> States:
-    """Multiply complex numbers by another one; each is a pair of fields. `out` may be `numbers`, and may be ignored."""
-    if isinstance(numbers[0], Noted) and factor[0].size:
-        return times(numbers, factor)
+    """Multiply complex numbers by another one; each is a pair of fields. `out` may be `numbers`."""
+    if isinstance(numbers[0], Noted) and len(numbers) > 2 and 0 < factor[0].size <= FEW:
+        return complex_products(numbers, factor)  # fewer calls, but more work in each
     (c, d), results = factor, list[Array]()
     for i in range(0, len(numbers), 2):
         a, b = numbers[i : i + 2]
@@ -306,5 +308,5 @@ def _parts(numbers: Array) -> list[Array]:
     if numbers.dtype.kind != "c":
         return [numbers]
     if numbers.flags.c_contiguous and numbers.ndim:
-        return [numbers.view(numbers.real.dtype)]  # in one look
+        return [numbers.view(numbers.real.dtype)]  # one pass in place of two
     return [numbers.real, numbers.imag]

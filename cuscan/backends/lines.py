@@ -16,7 +16,7 @@ from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 
-BLOCK = 2**21  # bytes of a field per pass: what fits in the caches
+BLOCK = 2**21  # bytes of a field per pass: the fastest of measured sizes
 BUFFER = 512  # elements; NumPy first copies rows that are shorter than its buffer
 
 

@@ -19,8 +19,9 @@ States = tuple[Array, ...]
 
 
 class Combine:
-    """An operator over states, `function(earlier, later, out)`: `out` holds arrays for the result, or is None.
+    """An operator over states, `function(earlier, later, out)`.
 
+    `out` holds arrays for the result, which a function may leave as they are, or is None.
     The first `hidden` fields appear in no result. `shown(earlier, later, out)` combines the other fields; its `earlier`
     has no hidden fields, and may also be `out`.
     """

@@ -23,7 +23,7 @@ GROUPS = 15  # groups per block, at most: each has a named barrier of its own
 MANY_GROUPS = 8  # groups from which on two producers load unaligned rows (0.93 of copy speed; one: 0.64)
 GROUPS_BYTES = 104 * 1024  # bytes of tiles that a block's groups work on, at most
 AHEAD_BYTES = 128 * 1024  # bytes of tiles that a block prefetches beyond those, if there is room
-WIDE_STATE = 8  # bytes of a state, beyond which it is wide: such states delay tiles more than loads do
+WIDE_STATE = 8  # bytes of a state, beyond which it is wide: its work delays tiles more than loads do
 FLAG_STAGES = 2  # tiles whose flags a block holds
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and alignment, at most
 SHIFT_BYTES = 32  # bytes of a shifted tile beyond its elements (kShiftedFrom)
@@ -131,10 +131,12 @@ def _make_blocks(
 
 
 def _most_warps(kind: CallKind) -> int:
-    """Return the most worker warps of a block: fewer if the states of more would spill."""
-    if kind.op is LINEAR_RECURRENCE and kind.results[0].kind is not Kind.COMPLEX and not kind.segments:
-        return TILES_WARPS  # wide states that fit: float64 takes 1.1 to 1.4 times as long with fewer warps
-    return TILES_WARPS if state_bytes(kind, "uint32")[0] <= WIDE_STATE else WIDE_WARPS
+    """Return the most worker warps of a block: fewer if the states of more would spill. Positions mostly have 32 bits.
+
+    Real recurrences without segments do not spill: in float64 they take 1.1 to 1.4 times as long with fewer warps.
+    """
+    plain = kind.op is LINEAR_RECURRENCE and kind.results[0].kind is not Kind.COMPLEX and not kind.segments
+    return TILES_WARPS if plain or state_bytes(kind, "uint32")[0] <= WIDE_STATE else WIDE_WARPS
 
 
 def _stage_bytes(layout: Layout, array: int, elements: int, accesses: tuple[Access, ...]) -> int:

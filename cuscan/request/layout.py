@@ -97,15 +97,16 @@ def order_of(request: ScanRequest) -> Order:
 def order_along(kind: CallKind, layout: Layout) -> Order:
     """Return the order of a scan along a contiguous axis.
 
-    Values that are the same along the whole axis, such as the decay of a moving average, do not count if others are
-    not.
+    Values that do not change along the axis, such as the decay of a moving average, do not count, unless no value
+    changes.
     """
     count = len(kind.values)
     values, results = kind.sizes[:count], kind.sizes[count:]
     values = tuple([size for size, step in zip(values, layout.axis.strides, strict=False) if step]) or values
     sizes, element = values + results, sum(values)
-    order = BYTES_TO_WORDS if sizes == (1, 8) else CONTIGUOUS[max(sizes)]
-    state = _state_bytes(kind)
+    state, order = _state_bytes(kind), CONTIGUOUS[max(sizes)]
+    if sizes == (1, 8) and BYTES_TO_WORDS.vectors * state <= TOTALS_BYTES:
+        order = BYTES_TO_WORDS
     while order.vectors > 1 and (order.unit * element > TILE_BYTES or order.vectors * state > TOTALS_BYTES):
         order = replace(order, vectors=order.vectors // 2)
     while order.unit * element > TILE_BYTES:  # more than eight fields
@@ -115,7 +116,7 @@ def order_along(kind: CallKind, layout: Layout) -> Order:
 
 @functools.lru_cache(MOST)
 def _state_bytes(kind: CallKind) -> int:
-    """Return the bytes of a state without segments."""
+    """Return the bytes of a state without segments and padding; a position counts as 8 bytes, whatever the length."""
     state = kind.op.states.dtype(kind.results[0].accumulator)
     return sum([state[name].itemsize for name in state.names]) if state.names else state.itemsize
 
