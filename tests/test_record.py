@@ -12,9 +12,12 @@ from host_cases import same_bits
 
 import cuscan
 from cuscan.backends import exact, host, repeats, short
+from cuscan.backends.combine import combine_of
 from cuscan.backends.program import Program
-from cuscan.backends.record import Noted, NotNotedError, alike, complex_products, decision, opaque, plain, zeros
+from cuscan.backends.record import Noted, NotNotedError, alike, decision, opaque, plain, zeros
+from cuscan.dtypes import Kind
 from cuscan.kept import Table
+from cuscan.operators import LINEAR_RECURRENCE
 
 
 def noted(function, *arrays):
@@ -163,30 +166,25 @@ def test_copies_between_neighbours_are_one_call(target, pairs, calls):
 
 
 @pytest.mark.parametrize(
-    "rows, calls",
+    "rows, size, calls",
     [
-        (lambda x: tuple(x[:, 2:]), 7),  # one copy of all parts, two of the factor, two products, two sums
-        (lambda x: (x[2, 1:7], x[0, 1:7], x[3, 1:7], x[1, 1:7]), 8),  # two copies of parts
-        (lambda x: tuple(x[:, :1]), 7),  # parts that are broadcast
+        (tuple, 6, 9),  # one copy of all earlier fields, two of the factor, two products, four sums
+        (lambda x: (x[2], x[0], x[3], x[1]), 6, 10),  # two copies of fields
+        (lambda x: tuple(x[:, :1]), 6, 9),  # fields that are broadcast
+        (tuple, 300, 14),  # many elements: a call for each product and sum
     ],
 )
-def test_products_of_complex_numbers_take_few_calls(rows, calls):
-    x, factor = (
-        np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32),
-        np.float32([[1, -2, 3, 0.5, 7, 0]] * 2),
-    )
+def test_steps_of_complex_recurrences_take_few_calls(rows, size, calls):
+    combine = combine_of(LINEAR_RECURRENCE, Kind.COMPLEX)
+    earlier, later = np.random.default_rng(0).normal(size=(2, 2, 4, size)).astype(np.float32)
 
-    def function(x, factor):
-        parts = rows(x)
-        return np.stack(complex_products(parts, tuple(factor)) if isinstance(x, Noted) else expected(parts, factor))
+    def expected(x, y):
+        (a, b, re, im), (c, d, more_re, more_im) = rows(x), y
+        whole = np.broadcast_arrays(a * c - b * d, b * c + a * d, re * c - im * d + more_re, im * c + re * d + more_im)
+        return np.stack(whole)
 
-    def expected(parts, factor):
-        a, b = factor
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        return [part for re, im in pairs for part in (re * a - im * b, im * a + re * b)]
-
-    run, program = noted(function, x[0], factor)
-    assert same_bits(run(x[1], factor * 3), function(x[1], factor * 3))
+    run, program = noted(lambda x, y: np.stack(combine(rows(x), tuple(y))), earlier[0], later[0])
+    assert same_bits(run(earlier[1], later[1]), expected(earlier[1], later[1]))
     assert len(program._calls) == calls + 4  # which put the results together
 
 

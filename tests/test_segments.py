@@ -8,6 +8,7 @@ import operator
 import numpy as np
 import pytest
 import textbook
+from host_cases import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import highest, lowest, restarts, wrapped
@@ -396,3 +397,17 @@ def test_offsets_of_torch_are_checked(validate):
 def test_arrays_of_two_libraries(name):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     refused(ScanTypeError, name, "torch", **{name: torch.from_numpy(GOOD[name])})
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["contiguous", "every second"])
+@pytest.mark.parametrize("part", [1, 1j], ids=["real", "imaginary"])
+def test_both_parts_of_complex_numbers_are_looked_at(part, step):
+    """A cleared infinity leaves no trace, and a segment may start with -0, which 0 + -0 is not."""
+    reset = np.arange(6) == 3
+    for number in (-0.0, np.inf):
+        x = np.full(12, 1 + 1j, np.complex64)[::step][:6]
+        place = 3 if number == 0 else 1
+        setattr(x[place : place + 1], "real" if part == 1 else "imag", np.float32(number))
+        for _ in range(3):  # the later calls repeat a recording
+            got = cuscan.cumsum(x, reset=reset)
+            assert same_bits(got[3:], np.cumsum(x[3:])), number

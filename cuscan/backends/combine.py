@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cuscan.backends.convert import is_finite
-from cuscan.backends.record import Noted, complex_products, decision, opaque
-from cuscan.backends.steps import Combine, States
+from cuscan.backends.record import decision, opaque
+from cuscan.backends.steps import Combine, States, put
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
-Out = Any  # arrays for the result, apart from `earlier` and `later`, or None; a function may ignore it
+Out = Any  # arrays for the result, or None (see `Combine`)
 
-FEW = 256  # elements of a field whose arithmetic takes less time than NumPy's calls
+FEW = 256  # elements of a field, up to which NumPy's calls take more time than the arithmetic
 
 
 def is_planar(op: Monoid, kind: Kind) -> bool:
@@ -65,8 +65,8 @@ def _affine_states(earlier: States, later: States, out: Out) -> States:
 
 def _complex_products(numbers: States, factor: States, out: Out) -> States:
     """Multiply complex numbers by another one; each is a pair of fields. `out` may be `numbers`."""
-    if isinstance(numbers[0], Noted) and len(numbers) > 2 and 0 < factor[0].size <= FEW:
-        return complex_products(numbers, factor)  # fewer calls, but more work in each
+    if len(numbers) > 2 and 0 < factor[0].size <= FEW:
+        return _products_by_rows(numbers, factor)
     (c, d), results = factor, list[Array]()
     for i in range(0, len(numbers), 2):
         a, b = numbers[i : i + 2]
@@ -74,6 +74,26 @@ def _complex_products(numbers: States, factor: States, out: Out) -> States:
         bc, ac = np.multiply(b, c, out=out and out[i + 1]), np.multiply(a, c, out=out and out[i])
         results += np.subtract(ac, bd, out=ac), np.add(bc, ad, out=bc)
     return tuple(results)
+
+
+def _products_by_rows(numbers: States, factor: States) -> States:
+    """Multiply in few calls, which do more work.
+
+    The fields of the numbers become rows of one array. One call multiplies all rows by the factor's real part, one by
+    its imaginary part; two more subtract and add neighbouring rows. Every second row of those is a result.
+    """
+    first, count = factor[0], len(numbers)
+    size, rows = first.size, np.empty_like(first, order="C", shape=(count, *first.shape))
+    put(numbers, tuple(rows))
+    products = []
+    for part in factor:
+        factors = np.empty_like(first, order="C", shape=(count, size))
+        factors[...] = part.reshape(-1)
+        products.append(rows.reshape(-1) * factors.reshape(-1))
+    by_real, by_imag = products
+    real, imag = by_real[:-size] - by_imag[size:], by_real[size:] + by_imag[:-size]
+    places = [slice(i * size, (i + 1) * size) for i in range(0, count, 2)]
+    return tuple([part[place].reshape(first.shape) for place in places for part in (real, imag)])
 
 
 def _complex_steps(earlier: States, later: States, out: Out) -> States:

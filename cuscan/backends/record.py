@@ -77,39 +77,6 @@ def alike(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple([array if isinstance(array, Noted) else wrap(program, array.copy()) for array in arrays])
 
 
-def complex_products(numbers: tuple[Array, ...], factor: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return the products of complex numbers of a program with another one; all are pairs of parts.
-
-    The parts of the numbers lie in rows of the shape of the factor. One call multiplies all rows by the factor's real
-    part, one by its imaginary part; two calls more subtract and add neighbouring rows. Every second row of those is a
-    result, and nothing reads the others.
-    """
-    program, shape, dtype = numbers[0].program, factor[0].shape, factor[0].dtype  # type: ignore[attr-defined]
-    size, rows = factor[0].size, np.empty((len(numbers), *shape), dtype)
-    for row, part in zip(rows, plain(numbers), strict=True):
-        row[...] = part
-        program.copy(row, np.broadcast_to(part, shape))
-
-    def call(ufunc: Any, one: Array, other: Array) -> Array:
-        result = np.asarray(ufunc(one, other))
-        program.note(lambda out, *read: partial(ufunc, *read, out), result, one, other, by_element=True)
-        return result
-
-    products = []
-    for part in plain(factor):
-        factors = np.empty_like(rows)
-        factors[...] = part
-        if part.flags.c_contiguous:  # a copy in two dimensions
-            program.copy(factors.reshape(-1, size), part.reshape(-1))
-        else:
-            program.copy(factors, part)
-        products.append(call(np.multiply, rows.reshape(-1), factors.reshape(-1)))
-    by_real, by_imag = products
-    real, imag = call(np.subtract, by_real[:-size], by_imag[size:]), call(np.add, by_real[size:], by_imag[:-size])
-    places = [slice(i * size, (i + 1) * size) for i in range(0, len(numbers), 2)]
-    return tuple([wrap(program, part[place].reshape(shape)) for place in places for part in (real, imag)])
-
-
 class Noted(np.ndarray[Any, Any]):
     """An array of a program. Views of it, and results of recorded calls on it, are such arrays, too."""
 

@@ -21,7 +21,7 @@ States = tuple[Array, ...]
 class Combine:
     """An operator over states, `function(earlier, later, out)`.
 
-    `out` holds arrays for the result, which a function may leave as they are, or is None.
+    `out` is None, or holds arrays for the result, apart from `earlier` and `later`; a function may ignore them.
     The first `hidden` fields appear in no result. `shown(earlier, later, out)` combines the other fields; its `earlier`
     has no hidden fields, and may also be `out`.
     """
