@@ -148,8 +148,8 @@ def test_rows_of_initial_and_last_states_by_hand():
     assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
     assert column == (64, 4, 4, 4, 0, 0, 4, 4)
     assert accesses(made) == ("Strided",) * 3 + ("None",) * 2 + ("Strided",) * 2
-    # A line of 16 words for the counter of a panel; 4 chunks of a unit (256 steps), 4 words for each of 64 columns.
-    assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 16 + 4 * 64 * 4
+    # Of 4 chunks of a unit (256 steps), 4 words for each of 64 columns.
+    assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 4 * 64 * 4
 
 
 def test_axes_are_merged_only_where_segments_and_rows_allow_it():

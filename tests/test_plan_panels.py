@@ -163,8 +163,8 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
     tile, _, _ = beside(made)
     assert height(made) < 256
     chunks = -(-10_000 // 256)  # chunks of one unit, as there are few
-    # A line of counters; a total per column of a chunk, which takes two words as a float64.
-    assert made.workspace_words == 16 + chunks * tile["panels"] * tile["columns"] * words
+    # A total per column of a chunk, which takes two words as a float64.
+    assert made.workspace_words == chunks * tile["panels"] * tile["columns"] * words
     assert made.grid == min(chunks * tile["panels"], 2 * 132)
     assert made.workspace_bytes == HEADER_BYTES + 8 * made.workspace_words
 
@@ -178,6 +178,19 @@ def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(sh
     assert made.config.grid and steps % 256 == 0
     assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 4 * 2 * 132)
     assert 2 * nbytes > 128 << 10 or tile["panels"] * (shape[0] // (2 * steps)) < 4 * 2 * 132  # no larger chunks
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_shared_panels_fill_rows_of_threads(dtype):
+    """Panels are of equal width: as few as there can be of at least 256 bytes and of all threads of a row."""
+    shares = []
+    for width in range(260, 1200, 9):
+        made = planned(view((60_000, width), dtype), axis=0, mask=view((60_000, width), "bool"), dtype=dtype)
+        tile, _, _ = beside(made)
+        threads, slots = constants(made, "Threads", "Slots")
+        assert made.config.grid and slots == 1
+        shares.append(tile["columns"] * tile["rows"] / (threads - 32))
+    assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.95
 
 
 DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")

@@ -47,38 +47,42 @@ struct SectionCarry {
 };
 
 // Strips shared by blocks. The pieces of a strip are handed out by ticket, in order, so a block waits only for pieces
-// that other blocks have already begun. A single strip uses the workspace's own tickets. Several strips have one
-// counter each, in the first words of the workspace, tagged with the launch's epoch like all words; each block takes
-// one workspace ticket to learn the epoch.
+// that other blocks have already begun. Where strips are abreast, the first pieces of all come first, then the second
+// ones, and so on, by the workspace's own tickets: so neighbouring strips fill the memory sectors between them at about
+// the same time. Otherwise a block stays in a strip until it ends. Then strips have one counter each, in the first
+// words of the workspace, tagged with the launch's epoch like all words; each block takes one workspace ticket to learn
+// the epoch.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;
     uint32 pieces;  // per strip
     uint64 words_used;
+    bool abreast;
     Workspace::Ticket ticket{};  // the last workspace ticket taken
 
-    CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 pieces, uint64 words_used)
+    CUSCAN_DEVICE SharedStrips(Workspace* workspace, uint64 strips, uint32 pieces, uint64 words_used, bool abreast)
         : workspace(workspace),
           strips(strips),
           strip(target::block_index() % strips),
           pieces(pieces),
-          words_used(words_used) {}
+          words_used(words_used),
+          abreast(abreast) {}
     // Takes the first ticket; called by one thread of the block, possibly before wait_for_previous_kernel.
     CUSCAN_DEVICE void open() {
         ticket = Workspace::ticket(workspace->take_ticket());
-        if (strips > 1) workspace->renew_after(ticket, target::block_count(), words_used);
+        if (!abreast) workspace->renew_after(ticket, target::block_count(), words_used);
     }
     CUSCAN_DEVICE uint32 epoch() const { return ticket.epoch; }
     // Successive pieces, until turn.exists is false; called after wait_for_previous_kernel.
     CUSCAN_DEVICE Turn first() {
-        if (strips == 1) return of_single();
+        if (abreast) return of_ticket();
         begin();
         return next();
     }
     CUSCAN_DEVICE Turn next() {
-        if (strips == 1) {
+        if (abreast) {
             ticket = Workspace::ticket(workspace->take_ticket());
-            return of_single();
+            return of_ticket();
         }
         for (;;) {
             const uint32 piece = uint32(target::atomic_increment(workspace->words() + strip));
@@ -90,9 +94,10 @@ struct SharedStrips {
 
 private:
     CUSCAN_DEVICE void begin() { target::atomic_raise(workspace->words() + strip, uint64(ticket.epoch) << 32); }
-    CUSCAN_DEVICE Turn of_single() {
-        workspace->renew_after(ticket, pieces + target::block_count(), words_used);
-        return {ticket.number < pieces, 0, ticket.number};
+    CUSCAN_DEVICE Turn of_ticket() {
+        const uint64 all = strips * pieces;
+        workspace->renew_after(ticket, all + target::block_count(), words_used);
+        return {ticket.number < all, ticket.number % uint32(strips), ticket.number / uint32(strips)};
     }
 };
 

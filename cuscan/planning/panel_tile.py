@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
-from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS
+from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
@@ -170,11 +170,6 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
                 steps |= dimension.strides[number]
             aligned = min(aligned, (steps & -steps) // size)  # the lowest set bit divides all of them
     return max(min(aligned, PIECE // widest), 1)
-
-
-def table_words(carry: int, panels: int, slots: int) -> int:
-    """Return the 64-bit workspace words for a counter per panel and `slots` totals (TotalsTable)."""
-    return round_up(panels, LINE_WORDS) + slots * -(-carry // 4)
 
 
 def _array(

@@ -32,7 +32,6 @@ from cuscan.planning.panel_tile import (
     keeps_carries,
     parts_of,
     smaller,
-    table_words,
     tile_words,
 )
 from cuscan.planning.tuning import LINE_BYTES
@@ -54,9 +53,10 @@ LARGE = Blocks(1, 576, 4)  # one block per panel: wide rows use memory bandwidth
 SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the other waits for totals
 WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 REGISTER = 4  # bytes
+WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
 LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
-SHARED_BYTES = 256  # bytes of a panel's row, about, with several blocks per panel
+SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel
 SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; each is read twice, and the cache holds those of all blocks
@@ -218,7 +218,7 @@ def _panels(
         room,
         number,
         chunks,
-        table_words(share.carry, number, number * width * chunks) if shares else 0,
+        number * width * chunks * -(-share.carry // WORD_BYTES) if shares else 0,
     )
 
 
@@ -287,9 +287,12 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     if crosses:
         return _crossing_shape(scan, min(most, (SECTOR // share.widest) ** 2), 1)
     columns = min(size, most)
-    if size * share.widest > WHOLE_BYTES:
-        panels = -(-size * share.widest // SHARED_BYTES)
-        columns = min(_whole_sectors(share, -(-size // panels)), most)
+    if size * share.widest > WHOLE_BYTES:  # panels of equal width, which fill the rows of threads
+        rows = share.of_unit
+        while rows > 1 and share.beside(rows) * share.widest < SHARED_BYTES:
+            rows //= 2
+        fitting = min(share.beside(rows), most)
+        columns = min(_whole_sectors(share, -(-size // -(-size // fitting))), fitting)
     rows = _rows(scan, columns)
     lines = -(-size // columns) * product(batch)
     while rows > share.of_unit and lines * -(-length // (rows * share.height)) < tiles:

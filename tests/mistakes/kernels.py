@@ -41,6 +41,7 @@ SHAPES = {
     "panels-parts": ((1, 700, 31), 1, GPU),
     "panels-apart": ((3, 3, 2, 70, 5), 3, GPU),
     "strips": ((37 * 256 + 8, 12), 0, GPU),
+    "strips-abreast": ((3, 5 * 256 + 10, 8), 1, GPU),
     "strips-spans": ((282 * 256, 12), 0, GPU),
     "strips-own": ((3 * 256 + 9, 98), 0, ONE_SM),
     "strips-own-long": ((17 * 256 + 9, 98), 0, ONE_SM),
@@ -406,34 +407,50 @@ MISTAKES = (
     Mistake(
         "the-workspace-of-strips-never-renewed",
         Kind.STALE,
-        "panels",
+        "strips-in-turn",
         "column_chain.cuh",
-        "workspace->renew_after(ticket, target::block_count(), words_used);",
-        ";",
+        "if (!abreast) workspace->renew_after(ticket, target::block_count(), words_used);",
+        "",
     ),
     Mistake(
         "the-workspace-of-strips-renewed-too-early",
         Kind.STALE,
-        "panels",
+        "strips-in-turn",
         "column_chain.cuh",
         "ticket, target::block_count(), words_used",
         "ticket, target::block_count() - 1, words_used",
     ),
     Mistake(
-        "the-workspace-of-a-single-strip-never-renewed",
+        "the-workspace-of-strips-abreast-never-renewed",
         Kind.STALE,
-        "strips",
+        "strips-abreast",
         "column_chain.cuh",
-        "workspace->renew_after(ticket, pieces + target::block_count(), words_used);",
+        "workspace->renew_after(ticket, all + target::block_count(), words_used);",
         "",
     ),
     Mistake(
-        "the-workspace-of-a-single-strip-renewed-too-early",
+        "the-workspace-of-strips-abreast-renewed-too-early",
         Kind.STALE,
-        "strips",
+        "panels",
         "column_chain.cuh",
-        "pieces + target::block_count(), words_used",
-        "pieces + target::block_count() - 1, words_used",
+        "all + target::block_count(), words_used",
+        "all + target::block_count() - 1, words_used",
+    ),
+    Mistake(
+        "strips-abreast-end-too-early",
+        Kind.BOUND,
+        "strips-abreast",
+        "column_chain.cuh",
+        "const uint64 all = strips * pieces;",
+        "const uint64 all = strips * pieces - 1;",
+    ),
+    Mistake(
+        "pieces-of-strips-abreast-in-another-order",
+        Kind.PLACE,
+        "panels",
+        "column_chain.cuh",
+        "ticket.number / uint32(strips)}",
+        "ticket.number % pieces}",
     ),
     Mistake(
         "the-workspace-not-left-when-epochs-wrap",
@@ -992,7 +1009,12 @@ MISTAKES = (
         "if ((number + 2) % kGroup != 0) return;",
     ),
     Mistake(
-        "counter-of-another-launch", Kind.STALE, "panels", "column_chain.cuh", "uint64(ticket.epoch) << 32", "uint64(0)"
+        "counter-of-another-launch",
+        Kind.STALE,
+        "strips-in-turn",
+        "column_chain.cuh",
+        "uint64(ticket.epoch) << 32",
+        "uint64(0)",
     ),
     Mistake("epochs-are-not-read", Kind.STALE, "tiles", "published.cuh", "uint32(words[i] >> 32) == epoch", "true"),
     Mistake("finished-not-reset", Kind.STALE, "panels", "workspace.cuh", "        finished = 0;\n", ""),
@@ -1115,4 +1137,10 @@ def check(family: str, code: DeviceCode) -> None:
             np.testing.assert_array_equal(workspace.array[::2][:2], 0)  # tickets; blocks that are done
 
 
+def check_in_turn(code: DeviceCode) -> None:
+    """The test of strips that blocks take one after the other, as they do if these are long."""
+    check("strips-abreast", code.broken("kernels/strips.cuh", "kShort = 200", "kShort = 1"))
+
+
 CASES = {family: functools.partial(check, family) for family in (*SHAPES, *SUMS, *TURNED, *WALKS)}
+CASES["strips-in-turn"] = check_in_turn

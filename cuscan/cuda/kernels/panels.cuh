@@ -251,8 +251,7 @@ struct Panels {
     }
     CUSCAN_DEVICE uint64 chain(const Turn& now) const { return now.strip * width(); }  // chain of column 0
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
-        const uint64 panels = geometry.number;
-        return {workspace->words() + TotalsTable<Carry>::whole_lines(panels), panels * width(), shared.epoch};
+        return {workspace->words(), geometry.number * width(), shared.epoch};
     }
     CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
     CUSCAN_DEVICE bool ends_chunk(const Turn& now) const {
@@ -490,7 +489,7 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     if constexpr (Config::kGrid) {
         const uint32 tiles = uint32(geometry.tiles);
         const int levels = int(geometry.tile_levels);
-        SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words);
+        SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words, true);
         if (target::thread_index() == Kernel::kThreads) {
             chunks.open();
             shared.epoch = chunks.epoch();

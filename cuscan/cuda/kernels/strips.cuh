@@ -63,7 +63,7 @@ struct Strips {
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
-    static constexpr uint32 kBatch = Config::kBatch;
+    static constexpr uint32 kBatch = Config::kBatch, kShort = 200;  // kShort: batches of strips that are abreast
     // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
@@ -134,7 +134,7 @@ struct Strips {
     CUSCAN_DEVICE void run_producer(int producer) {
         const int thread = producer * target::kWarp + lane();
         const Schedule own{strips(), tiles()};
-        SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words);
+        SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words, abreast());
         Turn batch{};
         if (Config::kGrid && thread == 0) tickets.open();
         target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
@@ -278,6 +278,8 @@ struct Strips {
     using Units = PairedLanes<CarryOp, kUnits, Carry, kSlice>;
     using Tiles = PairedFold<CarryOp, levels_of(kBatch), Carry>;
 
+    // A walk begins anew at each batch if strips are abreast: for long ones, neighbours are not worth that.
+    CUSCAN_DEVICE bool abreast() const { return strips() == 1 || batches() <= kShort; }
     CUSCAN_DEVICE uint32 batches() const { return (tiles() + kBatch - 1) / kBatch; }
     CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
     CUSCAN_DEVICE TotalsTable<Carry> table() const {

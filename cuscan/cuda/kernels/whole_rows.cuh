@@ -332,7 +332,7 @@ struct WholeRows {
 
     CUSCAN_DEVICE void run_producer() {
         const uint32 parts = this->parts();
-        SharedStrips tickets(workspace, 1, uint32(geometry.rows * parts), geometry.workspace_words);
+        SharedStrips tickets(workspace, 1, uint32(geometry.rows * parts), geometry.workspace_words, true);
         Turn ticket{};
         if (lane() == 0) tickets.open();
         target::wait_for_previous_kernel();
