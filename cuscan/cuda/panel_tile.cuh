@@ -163,11 +163,12 @@ private:
     CUSCAN_DEVICE int place_of(int group, int segment) const { return place + segment * pitch + group * group_pitch; }
 };
 
-// A tile that a block takes: whether there is one, where it lies, and how its arrays move. `sums`: only for its total.
+// A tile that a block takes: whether there is one, where it lies, and how its arrays move. Where blocks share panels:
+// `sums`: only for its total; `stays`: it is the tile before, which is still in shared memory.
 template <class Config>
 struct PanelTurn {
     Turn turn;
-    bool sums;
+    bool sums, stays;
     PanelPlace<Config> place;
     Pieces pieces[Arrays<Config>::kInitial];
 };

@@ -7,7 +7,7 @@
 // Either a tile has all steps of its columns; or a block takes the tiles of a panel one after another, and keeps the
 // carry of the next one (kKept); or blocks share panels, and take chunks of some tiles by ticket (kGrid). In that case
 // a block goes through the tiles of a chunk twice: for the totals of all rows of threads, which it combines once per
-// chunk, and again, from the cache, for the results. So the time that a total takes from block to block is short
+// chunk, and back again, from the cache, for the results. So the time that a total takes from block to block is short
 // compared with that of a chunk. A stack is as many rows of threads as one warp scans at once. The next tile loads
 // while the present one is finished, and the last warp of the block computes where the one after it lies.
 #pragma once
@@ -308,7 +308,7 @@ struct Panels {
         target::sync_block();
         if (!finds && turns[0].turn.exists) load(turns[0]);
         constexpr uint32 kTurns = PanelShared<Config>::kTurns;
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = 0, loads = 0;; ++k) {
             const auto &now = turns[k % kTurns], &next = turns[(k + 1) % kTurns];
             auto& after = turns[(k + 2) % kTurns];  // until find_after, the turn before
             if constexpr (Config::kGrid)
@@ -318,19 +318,20 @@ struct Panels {
                 target::sync_block();
                 find_after(next, after, schedule);
             } else {
-                take(now, next, k);
+                take(now, next, loads);
             }
         }
         if constexpr (kBulk) target::wait_for_bulk_stores();  // which read shared memory
     }
+    static CUSCAN_DEVICE bool stays(const PanelTurn<Config>& turn) { return Config::kGrid && turn.stays; }
     // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
-    CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32 k) {
+    CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32& loads) {
         Share share(tile, here, row, column, apart);
-        shared.arrived.wait(k);
+        if (!stays(here)) shared.arrived.wait(loads++);
         if (is_in) share.read(initial);
         if constexpr (kBulk) target::wait_for_bulk_stores();
         target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
-        if (next.turn.exists) load(next);
+        if (next.turn.exists && !stays(next)) load(next);
         if (Config::kGrid ? here.sums : exchanges()) {
             const int first = rows_before(here.turn);
             CUSCAN_UNROLL
@@ -446,7 +447,8 @@ struct Panels {
         }
     };
     // Schedule of a block that shares panels, by chunks. A chunk comes twice, for totals and for results; once, if only
-    // carries are wanted and it is not the last one of its panel.
+    // carries are wanted and it is not the last one of its panel. For results its tiles come from last to first: the
+    // last one is still there.
     struct Chunks {
         SharedStrips chunks;
         uint32 tiles;  // tiles of a panel
@@ -454,18 +456,22 @@ struct Panels {
 
         CUSCAN_DEVICE void first(PanelTurn<Config>& found) { begin(found, chunks.first()); }
         CUSCAN_DEVICE void next(const PanelTurn<Config>& before, PanelTurn<Config>& found) {
-            const uint32 unit = before.turn.unit + 1, size = 1u << levels;
-            if (unit % size != 0 && unit < tiles)
-                found.turn = {true, before.turn.strip, unit}, found.sums = before.sums;
-            else if (before.sums && (Element::kStores || unit == tiles))
-                found.turn = {true, before.turn.strip, (unit - 1) / size * size}, found.sums = false;
+            const Turn& now = before.turn;
+            const uint32 size = 1u << levels;
+            const bool is_last = now.unit + 1 == tiles;
+            if (before.sums && !is_last && (now.unit + 1) % size != 0)
+                found.turn = {true, now.strip, now.unit + 1}, found.sums = true, found.stays = false;
+            else if (before.sums && (Element::kStores || is_last))
+                found.turn = now, found.sums = false, found.stays = true;
+            else if (!before.sums && now.unit % size != 0)
+                found.turn = {true, now.strip, now.unit - 1}, found.sums = false, found.stays = false;
             else
                 begin(found, chunks.next());
         }
 
     private:
         CUSCAN_DEVICE void begin(PanelTurn<Config>& found, const Turn& chunk) const {
-            found.turn = {chunk.exists, chunk.strip, chunk.unit << levels}, found.sums = true;
+            found.turn = {chunk.exists, chunk.strip, chunk.unit << levels}, found.sums = true, found.stays = false;
         }
     };
 };
