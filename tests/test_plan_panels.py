@@ -29,7 +29,7 @@ def beside(made):
     words = made.geometry[-(16 + 8 * arrays) :]
     columns, outers, panels, blocks, rows, stack, exchange, kept, levels = words[:9]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, stack=stack)
-    tile |= dict(zip(("parts", "units", "chunk_levels", "tile_levels"), words[9:13], strict=True))
+    tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[9:13], strict=True))
     return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(16, len(words), 8)]
 
 
@@ -117,7 +117,7 @@ def test_few_columns_use_all_threads():
     threads, slots = constants(made, "Threads", "Slots")
     assert tile["rows"] == 256 and 2 * tile["rows"] * tile["columns"] > (threads - 32) * slots
     assert tile["stack"] == 128  # 32 lanes of four rows
-    assert tile["stack"] << tile["chunk_levels"] == tile["rows"] << tile["tile_levels"]
+    assert tile["stack"] << tile["chunk_levels"] == tile["rows"] * tile["chunk_tiles"]
 
 
 def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile_does():
@@ -128,7 +128,7 @@ def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile
         made[kib] = planned(view((2**25, 17), "bool"), axis=0, dtype="int64", mask=kept, target=target)
         assert made[kib].config.family == "panels" and made[kib].config.grid
     (large, _, _), (small, _, _) = map(beside, made.values())
-    assert large["rows"] == small["rows"] and large["tile_levels"] > small["tile_levels"]
+    assert large["rows"] == small["rows"] and large["chunk_tiles"] > small["chunk_tiles"]
 
 
 def test_narrow_fields_share_no_registers_with_segments():
@@ -173,7 +173,7 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
 def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(shape):
     made = planned(view(shape, "bfloat16"), axis=0, mask=view(shape, "bool"), dtype="bfloat16")
     tile, _, _ = beside(made)
-    steps = height(made) << tile["tile_levels"]
+    steps = height(made) // tile["rows"] * tile["stack"] << tile["chunk_levels"]
     nbytes, number = steps * tile["columns"] * 2, tile["panels"] * (shape[0] // steps)
     assert made.config.grid and steps % 256 == 0
     assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 4 * 2 * 132)
@@ -234,8 +234,12 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     length, width = x.shape[1] + made.config.includes_initial, tile["columns"] * tile["outers"]
     assert width <= (threads - 32) // tile["rows"] * slots and threads == made.config.block
     assert (made.config.grid or constants(made, "Kept")[0]) == (length > min(height(made), 256))
-    if made.config.grid or constants(made, "Kept")[0]:
+    if constants(made, "Kept")[0]:
         assert 256 % height(made) == 0 or height(made) % 256 == 0
+    if made.config.grid:
+        rows, chunk = tile["rows"], tile["stack"] << tile["chunk_levels"]
+        assert height(made) // rows * chunk % 256 == 0 and chunk & (chunk - 1) == 0
+        assert rows * (tile["chunk_tiles"] - 1) < chunk <= rows * tile["chunk_tiles"]
     assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
     end = 256
     for i, (words, array) in enumerate(zip(arrays, (x, flags.get("out", x), flags.get("mask"), None), strict=True)):

@@ -145,21 +145,31 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
 
 @pytest.mark.parametrize("flag", ["nothing", "reverse", "total"])
 @pytest.mark.parametrize(
-    ("dtype", "shape", "tiles", "stacks"), [("complex128", (20009, 2), 1, 2), ("uint8", (70009, 2), 2, 4)]
+    ("dtype", "shape", "sms", "kib", "tiles", "stacks"),
+    [
+        ("complex128", (20009, 2), 2, 32, (128, 1), 2),
+        ("uint8", (70009, 2), 2, 32, (256, 2), 4),
+        ("float32", (5009, 37), 4, 96, (6, 3), 1),
+    ],
 )
-def test_chunks_of_several_stacks(dtype: str, shape: tuple[int, int], tiles: int, stacks: int, flag: str) -> None:
-    """The last chunk has fewer tiles or steps; with "total" only a carry is wanted."""
+def test_chunks_of_several_tiles_and_stacks(
+    dtype: str, shape: tuple[int, int], sms: int, kib: int, tiles: tuple[int, int], stacks: int, flag: str
+) -> None:
+    """The last tile of a chunk may be lower, and the last chunk has fewer; with "total" only a carry is wanted.
+
+    `tiles`: the rows of threads of a tile, and the tiles of a chunk.
+    """
     rng = np.random.default_rng(7)
     value = (rng.integers(1, 9, shape) + (1j if dtype == "complex128" else 0)).astype(dtype)
     keywords: dict[str, Any] = {"axis": 0, "mask": rng.random(shape) < 0.8, "dtype": dtype}
     keywords |= {"nothing": {}, "reverse": {"reverse": True}, "total": {"return_carry": True}}[flag]
     only = {"only_carry": True} if flag == "total" else {}
-    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=32 * 1024):
-        simulation = prepare(value, target=Target(90, 2, cluster=0), **keywords, **only)
+    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=kib * 1024):
+        simulation = prepare(value, target=Target(90, sms, cluster=0), **keywords, **only)
     config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 8 * ARRAYS) :]
-    rows, stack, chunk_levels, tile_levels = words[4], words[5], words[11], words[12]
-    assert config.family == "panels" and config.grid and (1 << tile_levels, 1 << chunk_levels) == (tiles, stacks)
-    assert stack * stacks == rows * tiles
+    rows, stack, chunk_levels, chunk_tiles = words[4], words[5], words[11], words[12]
+    assert config.family == "panels" and config.grid and (rows, chunk_tiles, 1 << chunk_levels) == (*tiles, stacks)
+    assert rows * (chunk_tiles - 1) < stack * stacks <= rows * chunk_tiles
     expected = arrays_of(cuscan.scan(value, **keywords))[-1 if only else 0 :]  # the carry comes last
     for seed in (1, 2):
         for got, one in zip(arrays_of(simulation.run(seed)), expected, strict=True):

@@ -40,7 +40,7 @@ struct PanelGeometry : Geometry<Config> {
     int64 part_levels;      // a unit has 2^part_levels stacks
     int64 unit_levels;      // a stack has 2^unit_levels units
     int64 chunk_levels;     // a block takes 2^chunk_levels stacks at a time, where blocks share panels
-    int64 tile_levels;      // and 2^tile_levels tiles
+    int64 chunk_tiles;      // and the tiles of so many, of which the last one may have fewer rows of threads
     int64 lanes;            // 2^lanes lanes combine the totals of a column of a stack
     uint64 number, tiles;   // number of panels; number of tiles of a panel
     PanelArray tile[Arrays<Config>::kInitial];

@@ -98,18 +98,14 @@ def parts_of(height: int) -> int:
     return max(COLUMNS.unit // height, 1).bit_length() - 1
 
 
-def stack_of(share: Share, shape: Shape, chunk: int | None) -> int:
-    """Return how many thread rows a warp scans at once: of a tile, or of a chunk of 2^`chunk` tiles."""
-    return shape.rows if chunk is None else min(shape.rows << chunk, LANES * share.many)
-
-
 def tile_words(
-    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int | None, *, in_bulk: bool
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, *, in_bulk: bool
 ) -> tuple[tuple[int, ...], list[int], int]:
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
-    Blocks share panels by chunks of 2^`chunk` tiles, or take whole panels (None). `in_bulk`: whether bulk copies move
-    long segments.
+    Blocks share panels by chunks of `chunk` thread rows, a power of two, or take whole panels (0). A warp scans the
+    totals of a tile or, if there are chunks, of at most LANES * many thread rows at once. `in_bulk`: whether bulk
+    copies move long segments.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
@@ -136,15 +132,15 @@ def tile_words(
         segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE  # stores begin at sectors
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
-    exchange, levels, stack = at, 0, stack_of(scan.share, shape, chunk)
-    if chunk is not None or rows > 1:
-        at += round_up((rows << (chunk or 0)) * (width | 1) * scan.share.state, PIECE)
+    exchange, levels, stack = at, 0, min(chunk, LANES * scan.share.many) or rows
+    if chunk or rows > 1:
+        at += round_up((chunk or rows) * (width | 1) * scan.share.state, PIECE)
     carries, height = at, stack * scan.share.height
     parts, units = parts_of(height), max(height // COLUMNS.unit, 1).bit_length() - 1
-    if chunk is not None or keeps_carries(scan, shape):
+    if chunk or keeps_carries(scan, shape):
         blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = min(blocks.bit_length(), SECTION_LEVELS - units)
-        before = 1 << units if chunk is None else (shape.height << chunk) // COLUMNS.unit  # units of a tile or a chunk
+        before = chunk * scan.share.height // COLUMNS.unit or 1 << units  # units of a chunk, or of a tile
         at += width * ((1 + levels + before) * scan.share.carry + parts * scan.share.state)
     return (stack, exchange, carries, levels, parts, units), words, at
 

@@ -30,7 +30,6 @@ from cuscan.planning.panel_tile import (
     Share,
     aligned_columns,
     keeps_carries,
-    parts_of,
     smaller,
     tile_words,
 )
@@ -182,17 +181,21 @@ def _panels(
     in_bulk = target.arch >= BULK_ARCH and not shares
     fewer = 0  # levels of a chunk, for it to fit
     while True:
-        rows, columns, outers, height, width = shape
-        panels, row_blocks, tiles = -(-column.size // columns), -(-batch[0].size // outers), -(-length // height)
-        number = panels * row_blocks * product(batch[1:])
-        chunk = _chunk_levels(request, target, scan, shape, number, tiles) - fewer if shares else None
-        places, arrays, nbytes = tile_words(request, layout, scan, shape, chunk, in_bulk=in_bulk)
-        if nbytes <= room:
-            break
-        if chunk is not None and chunk > parts_of(height):
-            fewer += 1
+        number = _panels_of_shape(scan, shape)
+        chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
+        filled = _filled(share, shape, chunk) if chunk else shape
+        for tile in (shape,) if filled is shape else (filled, shape):
+            places, arrays, nbytes = tile_words(request, layout, scan, tile, chunk, in_bulk=in_bulk)
+            if nbytes <= room:
+                break
         else:
-            shape, fewer = smaller(scan, shape, shares=shares), 0
+            if chunk > max(shape.rows, share.of_unit):
+                fewer += 1
+            else:
+                shape, fewer = smaller(scan, shape, shares=shares), 0
+            continue
+        break
+    rows, columns, outers, height, width = tile
     assert width <= share.beside(rows)
     constants = {
         "Threads": share.threads + FINDERS,
@@ -205,14 +208,16 @@ def _panels(
         "Many": share.many,
     }
     stack, _, _, kept, parts, _ = places
-    levels = parts + kept if chunk is None else ((rows << chunk) // stack).bit_length() - 1
+    levels = (chunk // stack).bit_length() - 1 if chunk else parts + kept
+    panels, row_blocks = -(-column.size // columns), -(-batch[0].size // outers)
     turns = (-(-stack // share.many) - 1).bit_length()
-    chunks = -(-tiles >> (chunk or 0))
+    chunks, of_chunk = -(-length // (chunk * share.height or length)), -(-chunk // rows) or 1
+    tiles = (chunks - 1) * of_chunk + -(-(length - (chunks - 1) * chunk * share.height) // height)
     return Panels(
         batch,
         column,
         constants,
-        (columns, outers, panels, row_blocks, rows, *places, levels, chunk or 0, turns, number, tiles, *arrays),
+        (columns, outers, panels, row_blocks, rows, *places, levels, of_chunk, turns, number, tiles, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,
@@ -222,16 +227,26 @@ def _panels(
     )
 
 
-def _chunk_levels(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, tiles: int) -> int:
-    """Return log2 of the tiles per chunk: at least a unit, and at most what the cache and shared memory may keep."""
-    levels = least = parts_of(shape.height)
-    values = shape.width * shape.height * sum(dtype.itemsize for dtype in request.kind.values)
-    totals = shape.width * shape.rows * scan.share.state
-    while values << levels + 1 <= CHUNK_BYTES and totals << levels + 1 <= TOTAL_BYTES:
-        levels += 1
-    while levels > least and panels * (tiles >> levels) < CHUNKS * target.sm_count * scan.share.per_sm:
-        levels -= 1
-    return levels
+def _chunk_rows(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int) -> int:
+    """Return the thread rows per chunk: at least a unit, and at most what the cache and shared memory may keep."""
+    share = scan.share
+    rows = least = max(shape.rows, share.of_unit)
+    values = shape.width * share.height * sum(dtype.itemsize for dtype in request.kind.values)
+    totals = shape.width * share.state
+    while 2 * rows * values <= CHUNK_BYTES and 2 * rows * totals <= TOTAL_BYTES:
+        rows *= 2
+    while rows > least and panels * (scan.length // (rows * share.height)) < CHUNKS * target.sm_count * share.per_sm:
+        rows //= 2
+    return rows
+
+
+def _filled(share: Share, shape: Shape, chunk: int) -> Shape:
+    """Return a tile with thread rows for all threads if a chunk then has fewer tiles; otherwise `shape`."""
+    fitting = share.threads // -(-shape.width // share.slots)
+    tiles = -(-chunk // fitting)
+    if tiles * shape.rows >= chunk:
+        return shape
+    return share.tile(-(-chunk // tiles), shape.columns, shape.outers)
 
 
 def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:

@@ -11,8 +11,8 @@ from feature_cases import Case, of_family
 from mistakes import Kind, Mistake
 
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
-# In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; one more result than
-# there are elements, which is the first of a tile.
+# In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
+# of three rows of threads and one of two; one more result than there are elements, which is the first of a tile.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -20,6 +20,7 @@ CALLS: dict[str, Case] = {
     "panels-stacks": of_family(
         "panels-shared", "", "add", shape=(1, 40_009, 2), masked=True, sms=2, initial=7, **SHORT
     ),
+    "panels-lower": of_family("panels-shared", "", "add", shape=(1, 2100, 80), masked=True, sms=8),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
     "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
 }
@@ -27,7 +28,7 @@ CALLS: dict[str, Case] = {
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
 # The order of work, and which threads wait for which.
 WAITS = (
-    Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(k);", ""),
+    Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(loads++);", ""),
     Mistake(
         "half-of-the-arrivals-are-enough",
         Kind.WAIT,
@@ -210,16 +211,16 @@ PLACES = (
         Kind.BOUND,
         "panels",
         KERNEL,
-        "clamp(geometry.elements() - position, height())",
-        "height()",
+        "clamp(geometry.elements() - position, int(end - position))",
+        "int(end - position)",
     ),
     Mistake(
         "as-many-elements-as-results",
         Kind.BOUND,
         "panels-leading",
         KERNEL,
-        "clamp(geometry.elements() - position, height())",
-        "clamp(geometry.axis.size - position, height())",
+        "clamp(geometry.elements() - position, int(end - position))",
+        "clamp(geometry.axis.size - position, int(end - position))",
     ),
     Mistake(
         "a-tile-too-few",
@@ -258,8 +259,8 @@ PLACES = (
         Kind.BOUND,
         "panels-kept",
         KERNEL,
-        "before.place.steps == height() && end <= geometry.elements()",
-        "before.place.steps == height()",
+        "before.place.steps == steps && end <= geometry.elements()",
+        "before.place.steps == steps",
     ),
     Mistake(
         "stacks-scanned-before-chunks-are-opened",
@@ -278,7 +279,9 @@ PLACES = (
         "[of_row * (width() | 1) + of_column]",
         "[of_row * (width() - 1) + of_column]",
     ),
-    Mistake("the-tile-of-an-earlier-turn", Kind.STALE, "panels-kept", KERNEL, "arrived.wait(k);", "arrived.wait(0);"),
+    Mistake(
+        "the-tile-of-an-earlier-turn", Kind.STALE, "panels-kept", KERNEL, "arrived.wait(loads++);", "arrived.wait(0);"
+    ),
 )
 # What precedes threads, units and tiles.
 CARRIES = (
@@ -443,8 +446,34 @@ CARRIES = (
         "stack.spread_units(sought, first + number, number * units);",
         "stack.spread_units(sought, first + number, 0);",
     ),
-    Mistake("a-chunk-is-taken-once", Kind.LOST, "panels", KERNEL, "(unit - 1) / size * size}", "unit - 1}"),
-    Mistake("no-tile-for-its-sum-alone", Kind.LOST, "panels", KERNEL, "found.sums = true;", "found.sums = false;"),
+    Mistake("a-chunk-is-taken-once", Kind.LOST, "panels", KERNEL, "!before.sums && now.unit % size != 0", "false"),
+    Mistake("no-tile-for-its-sum-alone", Kind.LOST, "panels", KERNEL, "found.sums = sums,", "found.sums = false,"),
+    Mistake("the-tile-that-stays-loads-again", Kind.WAIT, "panels", KERNEL, " && !stays(next)) load", ") load"),
+    Mistake("every-tile-stays", Kind.STALE, "panels", KERNEL, "found.stays = stays;", "found.stays = !sums;"),
+    Mistake(
+        "totals-of-rows-beyond-the-chunk",
+        Kind.BOUND,
+        "panels-lower",
+        KERNEL,
+        "clamp(chunk_rows() - rows_before(tile), rows)",
+        "rows",
+    ),
+    Mistake(
+        "a-chunk-of-whole-tiles",
+        Kind.PLACE,
+        "panels-lower",
+        KERNEL,
+        "* chunk_rows() + rows_before(tile)",
+        "* int(geometry.chunk_tiles) * rows + rows_before(tile)",
+    ),
+    Mistake(
+        "tiles-of-any-height-are-alike",
+        Kind.PLACE,
+        "panels-lower",
+        KERNEL,
+        "before.place.steps == steps && end",
+        "end",
+    ),
     Mistake(
         "the-last-chunk-but-one-is-not-published",
         Kind.LOST,

@@ -55,7 +55,6 @@ struct Panels {
     const PanelTile<Config> tile;
     const int rows, apart;  // rows of threads; threads side by side
     const int row, column;  // row and column of this thread
-    const bool is_in;       // this thread is in one of the rows
 
     CUSCAN_DEVICE Panels(char* memory, const PanelGeometry<Config>& geometry, const typename Element::Initial& initial,
                          Workspace* workspace)
@@ -69,8 +68,7 @@ struct Panels {
           rows(int(geometry.thread_rows)),
           apart(kThreads / rows),
           row(target::thread_index() / apart),
-          column(target::thread_index() % apart),
-          is_in(row < rows) {}
+          column(target::thread_index() % apart) {}
 
     CUSCAN_DEVICE int width() const { return int(geometry.columns * geometry.outers); }  // width of a whole tile
     CUSCAN_DEVICE int height() const { return rows * Share::kLong; }
@@ -79,12 +77,22 @@ struct Panels {
                 PanelTree{int(geometry.part_levels), int(geometry.unit_levels), int(geometry.chunk_levels)}};
     }
     // Where blocks share panels: the number of a tile in its chunk, and that of the chunk's first stack in the tree.
-    CUSCAN_DEVICE int of_chunk(uint32 tile) const { return int(tile & ((1u << int(geometry.tile_levels)) - 1)); }
+    CUSCAN_DEVICE int of_chunk(uint32 tile) const { return int(tile % uint32(geometry.chunk_tiles)); }
     CUSCAN_DEVICE uint32 first_stack(uint32 tile) const {
-        return tile >> int(geometry.tile_levels) << int(geometry.chunk_levels);
+        return tile / uint32(geometry.chunk_tiles) << int(geometry.chunk_levels);
     }
-    // The rows of threads whose totals are in shared memory, and that precede a tile's.
-    CUSCAN_DEVICE int rows_before(const Turn& now) const { return Config::kGrid ? of_chunk(now.unit) * rows : 0; }
+    CUSCAN_DEVICE int chunk_rows() const { return int(geometry.stack_rows) << int(geometry.chunk_levels); }
+    // The rows of threads whose totals are in shared memory, and that precede a tile's; rows of threads of the tile.
+    CUSCAN_DEVICE int rows_before(uint32 tile) const { return Config::kGrid ? of_chunk(tile) * rows : 0; }
+    CUSCAN_DEVICE int rows_of(uint32 tile) const {
+        return Config::kGrid ? clamp(chunk_rows() - rows_before(tile), rows) : rows;
+    }
+    // The first step of a tile, and of the one after it.
+    CUSCAN_DEVICE int64 position(uint32 tile) const {
+        if (!Config::kGrid) return int64(tile) * height();
+        return (int64(tile / uint32(geometry.chunk_tiles)) * chunk_rows() + rows_before(tile)) * Share::kLong;
+    }
+    CUSCAN_DEVICE int64 end(uint32 tile) const { return position(tile) + rows_of(tile) * Share::kLong; }
 
     CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
         using Numbers = Arrays<Config>;
@@ -194,7 +202,8 @@ struct Panels {
     // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
     // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads and units.
     CUSCAN_DEVICE void scan_chunk(const Turn& now, const Place& place) {
-        const int all = rows_before(now) + rows, most = int(geometry.stack_rows), stacks = (all + most - 1) / most;
+        const int all = rows_before(now.unit) + rows_of(now.unit), most = int(geometry.stack_rows),
+                  stacks = (all + most - 1) / most;
         const int columns = place.width(), units = 1 << int(geometry.unit_levels);
         const uint32 first = first_stack(now.unit);
         const bool is_last = now.unit + 1 == geometry.tiles;
@@ -261,7 +270,7 @@ struct Panels {
     // Stores the results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         if (!share.exists(slot)) return;
-        const int row_of_chunk = rows_before(now) + row, unit = row_of_chunk / kUnitRows;
+        const int row_of_chunk = rows_before(now.unit) + row, unit = row_of_chunk / kUnitRows;
         const uint32 number = Config::kGrid ? first_stack(now.unit) : now.unit;
         const bool has_left = row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number));
         const bool has_before = Config::kHasInitial || (kChain && (unit > 0 || carry().has_before(number)));
@@ -327,13 +336,14 @@ struct Panels {
     // Called by all other warps: waits for a tile, scans it and stores its results, while the next one loads.
     CUSCAN_DEVICE void take(const PanelTurn<Config>& here, const PanelTurn<Config>& next, uint32& loads) {
         Share share(tile, here, row, column, apart);
+        const bool is_in = row < rows_of(here.turn.unit);  // this thread is in one of the rows
         if (!stays(here)) shared.arrived.wait(loads++);
         if (is_in) share.read(initial);
         if constexpr (kBulk) target::wait_for_bulk_stores();
         target::sync_block();  // all threads have read this tile and stored the previous one: the next may load
         if (next.turn.exists && !stays(next)) load(next);
         if (Config::kGrid ? here.sums : exchanges()) {
-            const int first = rows_before(here.turn);
+            const int first = rows_before(here.turn.unit);
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; ++i)
                 if (is_in && share.exists(i)) total(first + row, share.column_of(i)) = share.total(i);
@@ -364,17 +374,17 @@ struct Panels {
         }
         target::sync_warp();
         if (!found.turn.exists) return;
-        const int64 end = (int64(found.turn.unit) + 1) * height();
-        if (found.turn.strip == before.turn.strip && before.place.steps == height() && end <= geometry.elements())
+        const int64 end = this->end(found.turn.unit), steps = end - position(found.turn.unit);
+        if (found.turn.strip == before.turn.strip && before.place.steps == steps && end <= geometry.elements())
             move(before, found);
         else
             locate(found);
     }
-    // Two whole tiles of a panel differ only by where they begin.
+    // Two tiles of a panel with as many steps differ only by where they begin.
     CUSCAN_DEVICE void move(const PanelTurn<Config>& before, PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
-        const int64 steps = (int64(found.turn.unit) - int64(before.turn.unit)) * height();
+        const int64 steps = position(found.turn.unit) - position(before.turn.unit);
         constexpr int kWords = (sizeof(before.place) + sizeof(before.pieces)) / sizeof(uint64);
         const auto from = reinterpret_cast<const uint64*>(&before.place);
         const auto to = reinterpret_cast<uint64*>(&found.place);
@@ -393,7 +403,7 @@ struct Panels {
         const int lane = target::thread_index() % target::kWarp;
         const Divided panel(found.turn.strip, geometry.panels), block(panel.whole, geometry.blocks);
         const int64 outer = block.rest * geometry.outers, at = panel.rest * geometry.columns;
-        const int64 position = int64(found.turn.unit) * height();
+        const int64 position = this->position(found.turn.unit), end = this->end(found.turn.unit);
         for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
             char* first = origin.array[a] + outer * geometry.batch[0].stride[a] + at * geometry.column.stride[a] +
                           position * geometry.axis.stride[a];
@@ -411,8 +421,8 @@ struct Panels {
             found.place.columns = clamp(geometry.column.size - at, int(geometry.columns));
             found.place.reciprocal = (1u << PanelPlace<Config>::kReciprocalBits) / found.place.columns + 1;
             found.place.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
-            found.place.steps = clamp(geometry.elements() - position, height());
-            found.place.results = clamp(geometry.axis.size - position, height());
+            found.place.steps = clamp(geometry.elements() - position, int(end - position));
+            found.place.results = clamp(geometry.axis.size - position, int(end - position));
         }
         target::sync_warp();
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
@@ -451,27 +461,28 @@ struct Panels {
     // last one is still there.
     struct Chunks {
         SharedStrips chunks;
-        uint32 tiles;  // tiles of a panel
-        int levels;    // a chunk has 2^levels tiles
+        uint32 tiles, size;  // tiles of a panel; of a chunk
 
         CUSCAN_DEVICE void first(PanelTurn<Config>& found) { begin(found, chunks.first()); }
         CUSCAN_DEVICE void next(const PanelTurn<Config>& before, PanelTurn<Config>& found) {
             const Turn& now = before.turn;
-            const uint32 size = 1u << levels;
             const bool is_last = now.unit + 1 == tiles;
             if (before.sums && !is_last && (now.unit + 1) % size != 0)
-                found.turn = {true, now.strip, now.unit + 1}, found.sums = true, found.stays = false;
+                take(found, {true, now.strip, now.unit + 1}, true, false);
             else if (before.sums && (Element::kStores || is_last))
-                found.turn = now, found.sums = false, found.stays = true;
+                take(found, now, false, true);
             else if (!before.sums && now.unit % size != 0)
-                found.turn = {true, now.strip, now.unit - 1}, found.sums = false, found.stays = false;
+                take(found, {true, now.strip, now.unit - 1}, false, false);
             else
                 begin(found, chunks.next());
         }
 
     private:
         CUSCAN_DEVICE void begin(PanelTurn<Config>& found, const Turn& chunk) const {
-            found.turn = {chunk.exists, chunk.strip, chunk.unit << levels}, found.sums = true, found.stays = false;
+            take(found, {chunk.exists, chunk.strip, chunk.unit * size}, true, false);
+        }
+        static CUSCAN_DEVICE void take(PanelTurn<Config>& found, const Turn& turn, bool sums, bool stays) {
+            found.turn = turn, found.sums = sums, found.stays = stays;
         }
     };
 };
@@ -493,15 +504,14 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
         target::fence_after_init();
     }
     if constexpr (Config::kGrid) {
-        const uint32 tiles = uint32(geometry.tiles);
-        const int levels = int(geometry.tile_levels);
-        SharedStrips chunks(workspace, geometry.number, ((tiles - 1) >> levels) + 1, geometry.workspace_words, true);
+        const uint32 tiles = uint32(geometry.tiles), size = uint32(geometry.chunk_tiles);
+        SharedStrips chunks(workspace, geometry.number, (tiles - 1) / size + 1, geometry.workspace_words, true);
         if (target::thread_index() == Kernel::kThreads) {
             chunks.open();
             shared.epoch = chunks.epoch();
         }
         target::sync_block();
-        kernel.run(typename Kernel::Chunks{chunks, tiles, levels});
+        kernel.run(typename Kernel::Chunks{chunks, tiles, size});
         workspace->allow_next_kernel(shared.epoch);
         workspace->leave(shared.epoch, geometry.workspace_words);
     } else {
