@@ -166,6 +166,33 @@ def test_copies_between_neighbours_are_one_call(target, pairs, calls):
 
 
 @pytest.mark.parametrize(
+    "dtype, first, few, moved",
+    [
+        ("float32", 0, 2, 8),
+        ("complex64", 2, 2, 16),
+        ("uint8", 8, 8, 8),
+        ("float16", 4, 2, 4),
+        ("float32", 1, 2, 4),  # not aligned
+        ("float32", 0, 3, 4),
+        ("complex128", 0, 2, 16),
+    ],
+)
+def test_few_neighbours_move_as_one_item(dtype, first, few, moved):
+    """`moved`: bytes of the items that are copied."""
+
+    def function(x):
+        y = np.zeros_like(x, shape=(3, 5, 16))
+        y[1, :, :few] = x[:, first : first + few]
+        return y
+
+    bits = np.random.default_rng(0).integers(0, 256, (2, 5, 16 * np.dtype(dtype).itemsize), np.uint8)
+    one, other = bits.view(dtype)  # among them NaN with payloads
+    run, program = noted(function, one)
+    assert run(other).tobytes() == function(other).tobytes()
+    assert [call.func.__self__.itemsize for call in program._calls] == [moved]
+
+
+@pytest.mark.parametrize(
     "rows, size, calls",
     [
         (tuple, 6, 9),  # one copy of all earlier fields, two of the factor, two products, four sums

@@ -186,13 +186,13 @@ class FieldAlgebra:
         """Return states with segment starts at `restarts`."""
         if self._clears_decay:
             decays = self.combine.hidden
-            return *(_cleared(p, restarts, p.dtype.type(0)) for p in states[:decays]), *states[decays:]
+            return *_cleared(states[:decays], restarts, states[0].dtype.type(0)), *states[decays:]
         if self._start is not None and self._request.op.segments_have_initial:
             states = self._where(restarts, self._join(self.segment_start, states), states)
         if self.gate is None:
             return (*states, restarts)
         passes, clears = (np.asarray(number, states[0].dtype) for number in self.gate.ends(states[0].dtype))
-        return _cleared(passes, restarts, clears), *states
+        return *_cleared((passes,), restarts, clears), *states
 
     def _join(self, earlier: States, later: States) -> States:
         """Combine states without segments."""
@@ -232,12 +232,17 @@ def _complex(real: Array, imag: Array) -> Array:
     return whole
 
 
-def _cleared(kept: Array, where: Array, clears: Any) -> Array:
-    """Compute `np.where(where, clears, kept)` by bit operations, since the branch would be mispredicted."""
-    integer = f"i{kept.itemsize}"
+def _cleared(numbers: States, where: Array, clears: Any) -> States:
+    """Compute `np.where(where, clears, each)` by bit operations, since the branch would be mispredicted."""
+    integer = f"i{clears.itemsize}"
     rest = clears.view(integer)
-    chosen: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones, or all zeros
-    chosen &= kept.view(integer) ^ rest if rest else kept.view(integer)
-    if rest:
-        chosen ^= rest
-    return chosen.view(kept.dtype)
+    others: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones, or all zeros
+
+    def cleared(each: Array) -> Array:
+        bits = each.view(integer)
+        chosen: Array = others & (bits ^ rest if rest else bits)
+        if rest:
+            chosen ^= rest
+        return chosen.view(each.dtype)
+
+    return tuple(map(cleared, numbers))

@@ -79,7 +79,7 @@ class Program:
                 need(step.read)
         steps.reverse()
         _separate(steps)
-        steps = _merged(steps)
+        steps = list(map(_widened, _merged(steps)))
         self._calls = [step.make(step.written, *step.read) for step in steps]
         self._steps = []
 
@@ -159,6 +159,25 @@ def _whole(run: list[Step]) -> Step:
     places = zip((target, value), _distances(*run[:2]), strict=True)
     target, value = (as_strided(a, (count, *a.shape), (distance, *a.strides)) for a, distance in places)
     return run[0]._replace(written=target, read=(value,))
+
+
+def _widened(step: Step) -> Step:
+    """Let a copy move neighbours of the last axis as one item if they are few: each row takes NumPy a loop."""
+    target = step.written
+    if step.make is not _copying or target is None or target.ndim < 2:
+        return step
+    operands, nbytes = _operands(step), target.shape[-1] * target.itemsize
+    if nbytes not in _WIDE or operands[1].shape != target.shape or operands[1].dtype != target.dtype:
+        return step
+    for array in operands:
+        places = array.ctypes.data, *array.strides[:-1]
+        if array.strides[-1] != array.itemsize or any(place % min(nbytes, 8) for place in places):
+            return step
+    wide: list[Array] = [array.view(_WIDE[nbytes])[..., 0] for array in operands]
+    return step._replace(written=wide[0], read=(wide[1],))
+
+
+_WIDE = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # by bytes; copies keep all bits
 
 
 def _operands(copy: Step) -> list[Array]:
