@@ -176,34 +176,37 @@ def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
     """Return panels of tiles of the given shape, or, if these do not fit, of smaller chunks or smaller tiles."""
-    length, column, batch, share, *_ = scan
+    share = scan.share
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = target.arch >= BULK_ARCH and not shares
     fewer = 0  # levels of a chunk, for it to fit
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
-        filled = _filled(share, shape, chunk) if chunk else shape
-        for tile in (shape,) if filled is shape else (filled, shape):
-            places, arrays, nbytes = tile_words(request, layout, scan, tile, chunk, in_bulk=in_bulk)
-            if nbytes <= room:
-                break
+        for tile in dict.fromkeys((_filled(share, shape, chunk), shape)):
+            words = tile_words(request, layout, scan, tile, chunk, in_bulk=in_bulk)
+            if words[-1] <= room:
+                return _with_tile(scan, tile, chunk, number, room, words)
+        if chunk > max(shape.rows, share.of_unit):
+            fewer += 1
         else:
-            if chunk > max(shape.rows, share.of_unit):
-                fewer += 1
-            else:
-                shape, fewer = smaller(scan, shape, shares=shares), 0
-            continue
-        break
-    rows, columns, outers, height, width = tile
+            shape, fewer = smaller(scan, shape, shares=shares), 0
+
+
+def _with_tile(
+    scan: PanelScan, tile: Shape, chunk: int, number: int, room: int, words: tuple[tuple[int, ...], list[int], int]
+) -> Panels:
+    """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
+    length, column, batch, share, *_ = scan
+    (rows, columns, outers, height, width), (places, arrays, _) = tile, words
     assert width <= share.beside(rows)
     constants = {
         "Threads": share.threads + FINDERS,
         "Steps": share.steps,
         "Runs": share.runs,
         "Slots": share.slots,
-        "Kept": int(not shares and keeps_carries(scan, shape)),
-        "Units": int(shares or height >= 2 * COLUMNS.unit),
+        "Kept": int(not chunk and keeps_carries(scan, tile)),
+        "Units": int(chunk > 0 or height >= 2 * COLUMNS.unit),
         "Pack": share.pack,
         "Many": share.many,
     }
@@ -223,7 +226,7 @@ def _panels(
         room,
         number,
         chunks,
-        number * width * chunks * -(-share.carry // WORD_BYTES) if shares else 0,
+        number * width * chunks * -(-share.carry // WORD_BYTES) if chunk else 0,
     )
 
 
@@ -241,7 +244,7 @@ def _chunk_rows(request: ScanRequest, target: Target, scan: PanelScan, shape: Sh
 
 
 def _filled(share: Share, shape: Shape, chunk: int) -> Shape:
-    """Return a tile with thread rows for all threads if a chunk then has fewer tiles; otherwise `shape`."""
+    """Return a tile with thread rows for all threads if chunks then have fewer tiles; otherwise `shape`."""
     fitting = share.threads // -(-shape.width // share.slots)
     tiles = -(-chunk // fitting)
     if tiles * shape.rows >= chunk:
