@@ -31,6 +31,18 @@ def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
+def test_blocks_stay_in_long_strips() -> None:
+    """Two strips of 202 batches: blocks take pieces of their own strip, then of the other, by a counter per strip."""
+    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 12)).astype(np.float32)[..., :8]
+    simulation = prepare(value, "add", axis=1, target=Target(90, 4, cluster=0))
+    plan, constants = simulation.plan, dict(simulation.plan.config.constants)
+    assert plan.config.family == "strips" and constants["Columns"] == value.shape[2]
+    assert value.shape[1] > 200 * constants["Batch"] * constants["Rows"]
+    workspace = new_workspace(plan.workspace_bytes)
+    for seed in (1, 2):
+        assert_same(simulation.run(seed, workspace=workspace), np.cumsum(value, 1))
+
+
 # ---- addresses beyond 2^32 -----------------------------------------------------------------------
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -233,7 +233,7 @@ def _complex(real: Array, imag: Array) -> Array:
 
 
 def _cleared(numbers: States, where: Array, clears: Any) -> States:
-    """Compute `np.where(where, clears, each)` by bit operations, since the branch would be mispredicted."""
+    """Compute `np.where(where, clears, each)` of numbers of one type, by bits: the branch would be mispredicted."""
     integer = f"i{clears.itemsize}"
     rest = clears.view(integer)
     others: Array = (where.view(np.int8) - np.int8(1)).astype(integer)  # all ones, or all zeros

@@ -162,9 +162,9 @@ def _whole(run: list[Step]) -> Step:
 
 
 def _widened(step: Step) -> Step:
-    """Let a copy move neighbours of the last axis as one item if they are few: each row takes NumPy a loop."""
+    """Let a copy move neighbours of the last axis as one item if they are few: NumPy runs a loop per row."""
     target = step.written
-    if step.make is not _copying or target is None or target.ndim < 2:
+    if step.make is not _copying or target is None or target.ndim < 2 or target.dtype.hasobject:
         return step
     operands, nbytes = _operands(step), target.shape[-1] * target.itemsize
     if nbytes not in _WIDE or operands[1].shape != target.shape or operands[1].dtype != target.dtype:

@@ -46,12 +46,14 @@ struct SectionCarry {
     }
 };
 
-// Strips shared by blocks. The pieces of a strip are handed out by ticket, in order, so a block waits only for pieces
-// that other blocks have already begun. Where strips are abreast, the first pieces of all come first, then the second
-// ones, and so on, by the workspace's own tickets: so neighbouring strips fill the memory sectors between them at about
-// the same time. Otherwise a block stays in a strip until it ends. Then strips have one counter each, in the first
-// words of the workspace, tagged with the launch's epoch like all words; each block takes one workspace ticket to learn
-// the epoch.
+// Strips shared by blocks. The pieces of a strip are handed out by ticket, in order. So a block waits only for pieces
+// that other blocks have already begun.
+//
+// Where strips are abreast, the first pieces of all strips come first, then the second ones, by the workspace's own
+// tickets. Neighbouring strips then fill the memory sectors between them at about the same time.
+//
+// Otherwise a block stays in a strip until the strip ends. Each strip has a counter, in the first words of the
+// workspace, tagged with the launch's epoch like all words; each block takes one workspace ticket for the epoch.
 struct SharedStrips {
     Workspace* workspace;
     uint64 strips, strip;

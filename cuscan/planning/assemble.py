@@ -47,10 +47,10 @@ def assemble(
 ) -> ScanPlan:
     """Assemble the plan of a kernel family.
 
-    Blocks share strips in two ways. With `chains`, the carries of so many chains go through the workspace, which has a
-    counter for each of `strips` and a table of `chains` * `batches` totals. With `tickets`, blocks publish `aggregates`
-    states, or `words` 64-bit words. The arrays `staged` pass through shared memory. `beside` are words of the family's
-    own that follow struct Geometry.
+    Blocks share strips in two ways. With `chains`, the carries of so many chains go through the workspace, which has
+    room for a counter of each of `strips` and a table of `chains` * `batches` totals. With `tickets`, blocks publish
+    `aggregates` states, or `words` 64-bit words. The arrays `staged` pass through shared memory. `beside` are words of
+    the family's own that follow struct Geometry.
     """
     kind, index = request.kind, index_dtype(request)
     state, carry = state_bytes(kind, index)
@@ -189,7 +189,7 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
 
 
 def strip_words(strips: int, chains: int, batches: int, carry: int) -> int:
-    """Return the 64-bit workspace words for shared strips: a counter per strip and a table of totals."""
+    """Return the 64-bit workspace words for shared strips: room for a counter per strip, and a table of totals."""
     return round_up(strips, LINE_WORDS) + round_up(chains * batches * -(-carry // 4), LINE_WORDS)
 
 

@@ -55,7 +55,7 @@ REGISTER = 4  # bytes
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
 LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
-SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel
+SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel, if a tile can be as wide
 SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; each is read twice, and the cache holds those of all blocks
@@ -175,7 +175,10 @@ def _share_of(
 def _panels(
     request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
 ) -> Panels:
-    """Return panels of tiles of the given shape, or, if these do not fit, of smaller chunks or smaller tiles."""
+    """Return panels of tiles of the given shape, or with more rows of threads where these fill chunks.
+
+    If they do not fit in shared memory, chunks or tiles are smaller.
+    """
     share = scan.share
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = target.arch >= BULK_ARCH and not shares
@@ -183,7 +186,7 @@ def _panels(
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
-        for tile in dict.fromkeys((_filled(share, shape, chunk), shape)):
+        for tile in dict.fromkeys((_filled(scan, shape, chunk), shape)):
             words = tile_words(request, layout, scan, tile, chunk, in_bulk=in_bulk)
             if words[-1] <= room:
                 return _with_tile(scan, tile, chunk, number, room, words)
@@ -214,8 +217,9 @@ def _with_tile(
     levels = (chunk // stack).bit_length() - 1 if chunk else parts + kept
     panels, row_blocks = -(-column.size // columns), -(-batch[0].size // outers)
     turns = (-(-stack // share.many) - 1).bit_length()
-    chunks, of_chunk = -(-length // (chunk * share.height or length)), -(-chunk // rows) or 1
-    tiles = (chunks - 1) * of_chunk + -(-(length - (chunks - 1) * chunk * share.height) // height)
+    steps, of_chunk = (chunk * share.height, -(-chunk // rows)) if chunk else (length, 1)
+    chunks = -(-length // steps)
+    tiles = (chunks - 1) * of_chunk + -(-(length - (chunks - 1) * steps) // height)
     return Panels(
         batch,
         column,
@@ -243,13 +247,13 @@ def _chunk_rows(request: ScanRequest, target: Target, scan: PanelScan, shape: Sh
     return rows
 
 
-def _filled(share: Share, shape: Shape, chunk: int) -> Shape:
+def _filled(scan: PanelScan, shape: Shape, chunk: int) -> Shape:
     """Return a tile with thread rows for all threads if chunks then have fewer tiles; otherwise `shape`."""
-    fitting = share.threads // -(-shape.width // share.slots)
-    tiles = -(-chunk // fitting)
-    if tiles * shape.rows >= chunk:
+    share, rows = scan.share, min(chunk, -(-scan.length // scan.share.height))
+    tiles = -(-rows // (share.threads // -(-shape.width // share.slots)))
+    if tiles * shape.rows >= rows:
         return shape
-    return share.tile(-(-chunk // tiles), shape.columns, shape.outers)
+    return share.tile(-(-rows // tiles), shape.columns, shape.outers)
 
 
 def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
@@ -297,7 +301,7 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
-    """Return a tile with rows that are just wide enough, as high as possible.
+    """Return a tile as wide as the threads of a row, in panels of equal width, and as high as possible.
 
     It is lower if there would be fewer than `tiles` tiles, but not lower than a unit.
     """

@@ -28,7 +28,7 @@ CALLS: dict[str, Case] = {
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
 # The order of work, and which threads wait for which.
 WAITS = (
-    Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(loads++);", ""),
+    Mistake("the-tile-is-not-waited-for", Kind.WAIT, "panels-kept", KERNEL, "shared.arrived.wait(loads++);", ";"),
     Mistake(
         "half-of-the-arrivals-are-enough",
         Kind.WAIT,

@@ -82,8 +82,9 @@ struct Panels {
         return tile / uint32(geometry.chunk_tiles) << int(geometry.chunk_levels);
     }
     CUSCAN_DEVICE int chunk_rows() const { return int(geometry.stack_rows) << int(geometry.chunk_levels); }
-    // The rows of threads whose totals are in shared memory, and that precede a tile's; rows of threads of the tile.
+    // The rows of threads whose totals are in shared memory, and that precede a tile's.
     CUSCAN_DEVICE int rows_before(uint32 tile) const { return Config::kGrid ? of_chunk(tile) * rows : 0; }
+    // The rows of threads of a tile: the last one of a chunk may have fewer.
     CUSCAN_DEVICE int rows_of(uint32 tile) const {
         return Config::kGrid ? clamp(chunk_rows() - rows_before(tile), rows) : rows;
     }
@@ -458,7 +459,7 @@ struct Panels {
     };
     // Schedule of a block that shares panels, by chunks. A chunk comes twice, for totals and for results; once, if only
     // carries are wanted and it is not the last one of its panel. For results its tiles come from last to first: the
-    // last one is still there.
+    // last one is still in shared memory.
     struct Chunks {
         SharedStrips chunks;
         uint32 tiles, size;  // tiles of a panel; of a chunk
@@ -468,20 +469,20 @@ struct Panels {
             const Turn& now = before.turn;
             const bool is_last = now.unit + 1 == tiles;
             if (before.sums && !is_last && (now.unit + 1) % size != 0)
-                take(found, {true, now.strip, now.unit + 1}, true, false);
+                set(found, {true, now.strip, now.unit + 1}, true, false);
             else if (before.sums && (Element::kStores || is_last))
-                take(found, now, false, true);
+                set(found, now, false, true);
             else if (!before.sums && now.unit % size != 0)
-                take(found, {true, now.strip, now.unit - 1}, false, false);
+                set(found, {true, now.strip, now.unit - 1}, false, false);
             else
                 begin(found, chunks.next());
         }
 
     private:
         CUSCAN_DEVICE void begin(PanelTurn<Config>& found, const Turn& chunk) const {
-            take(found, {chunk.exists, chunk.strip, chunk.unit * size}, true, false);
+            set(found, {chunk.exists, chunk.strip, chunk.unit * size}, true, false);
         }
-        static CUSCAN_DEVICE void take(PanelTurn<Config>& found, const Turn& turn, bool sums, bool stays) {
+        static CUSCAN_DEVICE void set(PanelTurn<Config>& found, const Turn& turn, bool sums, bool stays) {
             found.turn = turn, found.sums = sums, found.stays = stays;
         }
     };

@@ -63,7 +63,7 @@ struct Strips {
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
-    static constexpr uint32 kBatch = Config::kBatch, kShort = 200;  // kShort: batches of strips that are abreast
+    static constexpr uint32 kBatch = Config::kBatch, kShort = 200;  // kShort: most batches of strips that are abreast
     // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
@@ -278,7 +278,7 @@ struct Strips {
     using Units = PairedLanes<CarryOp, kUnits, Carry, kSlice>;
     using Tiles = PairedFold<CarryOp, levels_of(kBatch), Carry>;
 
-    // A walk begins anew at each batch if strips are abreast: for long ones, neighbours are not worth that.
+    // A walk begins anew at each batch if strips are abreast: in long strips that takes longer than neighbours save.
     CUSCAN_DEVICE bool abreast() const { return strips() == 1 || batches() <= kShort; }
     CUSCAN_DEVICE uint32 batches() const { return (tiles() + kBatch - 1) / kBatch; }
     CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
