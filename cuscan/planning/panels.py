@@ -135,7 +135,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     if length > shape.height and _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm:
         sharing = scan_of(SHARING)
         shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.share.per_sm)
-        if length > shared.height:
+        if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
 
