@@ -181,7 +181,7 @@ def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(sh
 
 
 def test_blocks_share_no_panels_of_one_chunk():
-    """Values and results have different orders in memory, so tiles are small, and few panels wide."""
+    """Few panels, along an axis that is shorter than a chunk, whose values and results lie in different orders."""
     x, out = view((200, 80, 21), "uint8", (2960, 37, 1)), view((200, 80, 21), "uint8", (1, 200, 16000))
     made = make_plan(request(x, axis=1, out=out, has_initial=True, dtype="uint8"), CONSUMER)
     assert made.config.family == "panels" and not made.config.grid
@@ -189,7 +189,7 @@ def test_blocks_share_no_panels_of_one_chunk():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_shared_panels_fill_rows_of_threads(dtype):
-    """Panels are of equal width: as few as there can be of at least 256 bytes and of all threads of a row."""
+    """Panels are equally wide, and leave few threads of a row without columns."""
     shares = []
     for width in range(260, 1200, 9):
         made = planned(view((60_000, width), dtype), axis=0, mask=view((60_000, width), "bool"), dtype=dtype)

@@ -41,6 +41,8 @@ def test_blocks_stay_in_long_strips() -> None:
     workspace = new_workspace(plan.workspace_bytes)
     for seed in (1, 2):
         assert_same(simulation.run(seed, workspace=workspace), np.cumsum(value, 1))
+    counters = workspace.array[HEADER_BYTES // 4 :][:4].view(np.uint64)
+    assert (counters % 2**32 >= 202).all()  # all pieces of both strips were taken
 
 
 # ---- addresses beyond 2^32 -----------------------------------------------------------------------

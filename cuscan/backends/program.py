@@ -166,18 +166,18 @@ def _widened(step: Step) -> Step:
     target = step.written
     if step.make is not _copying or target is None or target.ndim < 2 or target.dtype.hasobject:
         return step
-    operands, nbytes = _operands(step), target.shape[-1] * target.itemsize
-    if nbytes not in _WIDE or operands[1].shape != target.shape or operands[1].dtype != target.dtype:
+    operands, item = _operands(step), _WIDE.get(target.shape[-1] * target.itemsize)
+    if item is None or operands[1].shape != target.shape or operands[1].dtype != target.dtype:
         return step
     for array in operands:
         places = array.ctypes.data, *array.strides[:-1]
-        if array.strides[-1] != array.itemsize or any(place % min(nbytes, 8) for place in places):
+        if array.strides[-1] != array.itemsize or any(place % item.alignment for place in places):
             return step
-    wide: list[Array] = [array.view(_WIDE[nbytes])[..., 0] for array in operands]
+    wide: list[Array] = [array.view(item)[..., 0] for array in operands]
     return step._replace(written=wide[0], read=(wide[1],))
 
 
-_WIDE = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}  # by bytes; copies keep all bits
+_WIDE = {np.dtype(item).itemsize: np.dtype(item) for item in ("u2", "u4", "u8", "c16")}  # copies keep all bits
 
 
 def _operands(copy: Step) -> list[Array]:

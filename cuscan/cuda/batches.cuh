@@ -40,7 +40,7 @@ public:
         : exchange_(exchange), warp_(warp), barrier_(barrier), lane_(target::thread_index() % target::kWarp) {}
 
     CUSCAN_DEVICE int column() const { return lane_ % kColumns; }
-    // Called at the beginning of a strip.
+    // Called where a block comes to another strip: the walk begins with its first batch.
     CUSCAN_DEVICE void begin(const Carry& initial) {
         seen_ = 0;
         spans_.begin(sections_, initial);
