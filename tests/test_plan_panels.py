@@ -17,7 +17,7 @@ from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import Device, number_like
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
-from cuscan.planning.crossing import sides
+from cuscan.planning.crossing import Sides
 
 OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -26,11 +26,11 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The geometry words of panels: for the tile, and for each of its arrays."""
     arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(16 + 8 * arrays) :]
-    columns, outers, panels, blocks, rows, stack, exchange, kept, levels = words[:9]
-    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, rows=rows, stack=stack)
-    tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[9:13], strict=True))
-    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(16, len(words), 8)]
+    words = made.geometry[-(17 + 8 * arrays) :]
+    columns, outers, panels, blocks, abreast, rows, stack, exchange, kept, levels = words[:10]
+    tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, abreast=abreast, rows=rows, stack=stack)
+    tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[10:14], strict=True))
+    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(17, len(words), 8)]
 
 
 def axes(array):
@@ -98,8 +98,9 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
 
 def test_tiles_of_two_axes_divide_few_lines_evenly():
-    assert sides(39, 7, 256) == (20, 7) and sides(21266, 9, 1024) == (113, 9)
-    assert sides(1000, 100, 256) == (16, 15)  # in place of 16, 16, ... and 4
+    assert Sides(39, 7, 256, 16, 8).of(256) == (20, 7) and Sides(21266, 9, 1024, 32, 8).of(1024) == (113, 9)
+    assert Sides(1000, 100, 256, 16, 8).of(256) == (16, 15)  # in place of 16, 16, ... and 4
+    assert Sides(1000, 100, 1024, 60, 8).of(256) == (32, 8) and Sides(39, 1000, 576, 39, 8).of(300) == (39, 7)
 
 
 def test_a_tile_that_transposes_keeps_both_contiguous_axes_when_it_gets_smaller():

@@ -222,7 +222,8 @@ def test_results_lie_in_another_order_than_values(case: Turned) -> None:
     value[...] = np.random.default_rng(3).integers(0, 9, shape)
     keywords = {"axis": 0, "dtype": case.dtype, **FLAGS[case.flag]}
     outs = [in_order(case.results, (shape[0] + (case.flag == "leading"), *shape[1:]), case.dtype) for _ in range(2)]
-    simulation = prepare(value, target=Target(80, sms, cluster=0), out=outs[0], **keywords)
+    with mock.patch("cuscan.planning.panels.ABREAST", 2):
+        simulation = prepare(value, target=Target(80, sms, cluster=0), out=outs[0], **keywords)
     expected = arrays_of(cuscan.scan(value, out=outs[1], **keywords))
     for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
         assert_same(got, one)

@@ -33,6 +33,7 @@ template <class Config>
 struct PanelGeometry : Geometry<Config> {
     int64 columns, outers;  // of a tile: columns of a row of the batch; rows of the batch
     int64 panels, blocks;   // panels across all columns; blocks of rows along the first axis of the batch
+    int64 abreast;          // panels side by side that precede those of the next block of rows
     int64 thread_rows;      // number of rows of threads
     int64 stack_rows;       // rows of threads of a stack: those of a tile; of a chunk, or of a part of it, where shared
     int64 exchange, kept;   // in bytes: where threads exchange totals; where carries are kept

@@ -1,54 +1,120 @@
-"""The axes of panel tiles when results and values may differ in memory order."""
+"""The axes and sides of panel tiles when arrays differ in memory order."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from cuscan.order import SECTOR
-from cuscan.planning.assemble import even_part
+from cuscan.planning.assemble import even_part, power_of_two, round_up
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
 
-LINES = 576  # columns of a tile, over all its batch rows, for an axis of 32 steps or more
-STEPS = 32  # steps per thread
+STEPS = 32  # steps of a tile, if the axis has so many
 MOST_ROWS = 128  # rows of threads in a tile
+NARROWEST = 8  # columns of a tile, at least, unless there are fewer
+READ, WRITTEN = 3, 8  # cost of a partly used sector, in sectors: the cache reads a partly written one from memory first
+READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, if an array is contiguous along them
+READ_STEPS = 64  # steps of a tile, at most, because of values
 
 
-def tile_axes(request: ScanRequest, layout: Layout) -> tuple[tuple[Dimension, ...], bool, int]:
-    """Choose the axes of tiles so that partly used memory sectors waste little bandwidth.
+class Sides(NamedTuple):
+    """The sides of a tile that spans two axes: `wide` columns of `lines` lines, unless batch rows are few."""
 
-    By default columns run along the results' fastest axis. If the values have another fastest axis, the choice is the
+    columns: int  # of the axis
+    outers: int
+    lines: int
+    wide: int
+    sector: int  # columns in a memory sector
+
+    def of(self, lines: int) -> tuple[int, int]:
+        """Return the columns and batch rows of a tile with at most `lines` lines, of about the same shape.
+
+        It takes all columns if they are hardly more, and all batch rows if there are only few.
+        """
+        columns, outers, of_lines, wide, sector = self
+        if outers * wide <= of_lines:
+            return even_part(columns, max(lines // outers, 1)), min(outers, lines)
+        if wide < columns:
+            wide = round_up(max(math.isqrt(wide * wide * lines // of_lines), 1), sector)
+        if columns <= wide * 3 // 2:
+            wide = columns
+        wide = min(round_up(even_part(columns, wide), sector), columns, lines)
+        return wide, even_part(outers, lines // wide)
+
+
+class Axes(NamedTuple):
+    """The axes of tiles: of columns, and of the batch.
+
+    `sides`: those of a tile that also spans the first axis of the batch, if it does. `side`: the least steps of a tile,
+    for arrays that are contiguous along them.
+    """
+
+    column: Dimension
+    batch: tuple[Dimension, ...]
+    sides: Sides | None
+    side: int
+
+
+class _Array(NamedTuple):
+    """An array that moves as a whole: its number, item size, fastest axis, and cost of a sector that is partly used."""
+
+    number: int
+    item: int
+    fastest: Dimension | None
+    partly: int
+
+
+def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
+    """Choose the axes of tiles of so many elements so that partly used memory sectors waste little bandwidth.
+
+    By default columns run along the results' fastest axis. If another array has another fastest axis, the choice is the
     one with the least waste: one axis for columns, or one for columns and one for batch rows.
-
-    Returns:
-        The column axis followed by the batch axes; whether tiles also span the first batch axis, because columns alone
-        are inefficient for results and values; and the item size in bytes of the results or values that are contiguous
-        along the scanned axis (the smaller one if both are), or 0.
     """
     others, axis = layout.others, layout.axis
-    sizes, values = request.kind.sizes, len(request.values)
-    fast = _fastest(axis, others, 0, sizes[0])
-    # No two axes of a result have equal strides.
-    if fast is None or abs(fast.strides[values]) == sizes[values]:
-        return others, False, 0
-    fast_of_result = _fastest(axis, others, values, sizes[values])
-    items = {0: sizes[0], values: sizes[values]}
-    along = min(
-        (item for item, of in zip(items.values(), (fast, fast_of_result), strict=True) if of is axis), default=0
-    )
-    lines = LINES * max(STEPS // axis.size, 1)
+    arrays = _arrays(request, layout)
+    if all([array.fastest is None or array.fastest is others[0] for array in arrays]):
+        return Axes(others[0], others[1:], None, 0)
+    side = max([_side(array, axis) for array in arrays])
+    steps = max(min(axis.size, STEPS), side)
+    lines = max(elements // steps, 1)
+    sector = max(SECTOR // max(request.kind.sizes[len(request.values) :]), 1)
 
-    def waste(taken: tuple[Dimension, ...]) -> float:
-        columns, outers = sides(taken[0].size, taken[1].size if len(taken) > 1 else 1, lines)
-        extents = (min(axis.size, STEPS), columns, outers)[: 1 + len(taken)]
-        segments = [(item, _segment((axis, *taken), extents, number, item)) for number, item in items.items()]
-        moved = sum([item * (1 + SECTOR / segment) for item, segment in segments])
-        return moved * max(lines / 2 / (columns * outers * min(-(-axis.size // STEPS), MOST_ROWS)), 1)
+    def waste(column: Dimension, outer: Dimension | None, wide: int) -> float:
+        columns, outers = Sides(column.size, outer.size, lines, wide, sector).of(lines) if outer else (wide, 1)
+        taken, extents = ((axis, column, outer) if outer else (axis, column)), (steps, columns, outers)
+        moved = sum([a.item * (1 + a.partly * SECTOR / _segment(taken, extents, a.number, a.item)) for a in arrays])
+        return moved * max(lines / 2 / (columns * outers * min(-(-axis.size // steps), MOST_ROWS)), 1)
 
-    taken = min((*itertools.permutations(others, 1), *itertools.permutations(others, 2)), key=waste)
-    rest = tuple(d for d in others if all(d is not each for each in taken))
-    return (*taken, *rest), len(taken) > 1, along
+    # Of two axes, columns run along the one with the smaller stride in the results.
+    pairs = (*((column, None) for column in others), *itertools.combinations(others, 2))
+    choices = ((column, outer, wide) for column, outer in pairs for wide in _widths(column.size, lines))
+    column, outer, wide = min(choices, key=lambda choice: waste(*choice))
+    rest = tuple([d for d in others if d is not column and d is not outer])
+    if outer is None:
+        return Axes(column, rest, None, side)
+    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector), side)
+
+
+def _arrays(request: ScanRequest, layout: Layout) -> list[_Array]:
+    """Return the values, results and flags that have an element for each position."""
+    axis, others, first, behind = layout.axis, layout.others, len(request.values), len(request.kind.sizes)
+    arrays = []
+    for number, spec in enumerate(layout.arrays[: behind + 2]):
+        is_result = first <= number < behind
+        if spec is None or (is_result and request.kind.only_carry):
+            continue
+        if not axis.strides[number] or not all([other.strides[number] for other in others]):
+            continue
+        item = spec.dtype.itemsize
+        fastest = _fastest(axis, others, number, item)
+        whole = spec.address | layout.offsets[number]
+        for dimension in (axis, *others):
+            whole |= 0 if dimension is fastest else dimension.strides[number]
+        arrays.append(_Array(number, item, fastest, WRITTEN if is_result and whole % SECTOR else READ))
+    return arrays
 
 
 def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
@@ -59,6 +125,24 @@ def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: 
         if abs(other.strides[number]) == item:
             return other
     return None
+
+
+def _side(array: _Array, axis: Dimension) -> int:
+    """Return the steps of a tile, at least, for an array that is contiguous along them."""
+    if array.fastest is not axis:
+        return 0
+    steps = WRITTEN_BYTES // array.item if array.partly == WRITTEN else min(READ_BYTES // array.item, READ_STEPS)
+    return min(steps, axis.size)
+
+
+def _widths(size: int, lines: int) -> Iterator[int]:
+    """Yield widths of tiles with at most `lines` lines: all columns, if possible, then powers of two."""
+    wide = min(size, lines)
+    yield wide
+    wide = power_of_two(wide) // 2
+    while wide >= NARROWEST:
+        yield wide
+        wide //= 2
 
 
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:
@@ -74,15 +158,3 @@ def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int,
         if extents[a] < axes[a].size:
             break
     return segment
-
-
-def sides(columns: int, outers: int, lines: int) -> tuple[int, int]:
-    """Return the columns and batch rows of a tile with at most `lines` lines.
-
-    The tile is roughly square, but takes all columns or all batch rows if there are only few.
-    """
-    side = math.isqrt(lines)
-    if outers <= side + side // 2:
-        return even_part(columns, max(lines // outers, 1)), min(outers, lines)
-    wide = columns if columns <= side + side // 2 else side // 8 * 8 or side
-    return wide, even_part(outers, lines // wide)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
+from cuscan.planning.crossing import Sides
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -65,7 +66,7 @@ class PanelScan(NamedTuple):
     batch: tuple[Dimension, ...]
     share: Share
     most: int  # columns of a tile, at most
-    crosses: bool  # whether tiles span batch rows wherever these lie in memory
+    sides: Sides | None  # if tiles span batch rows wherever these lie in memory
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
@@ -78,11 +79,14 @@ _DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
     """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns.
 
-    Fewer columns come before fewer batch rows where arrays are contiguous along either and the columns are more, and
-    before fewer steps where blocks share panels and the tile is no higher than a unit, of which totals are kept.
+    Fewer columns come before fewer steps where blocks share panels and the tile is no higher than a unit, of which
+    totals are kept. A tile that spans two axes keeps its proportions.
     """
     (rows, columns, outers, _, _), share = shape, scan.share
-    narrower = columns > outers if scan.crosses else shares and outers == 1 and rows <= share.of_unit
+    if scan.sides and columns * outers > share.pack:
+        columns, outers = scan.sides.of(max(columns * outers * 3 // 4, share.pack))
+        return share.tile(rows, max(columns // share.pack, 1) * share.pack, outers)
+    narrower = shares and outers == 1 and rows <= share.of_unit
     if not (narrower and columns > share.pack):
         if outers > 1:
             return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))

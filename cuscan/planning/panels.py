@@ -18,7 +18,7 @@ from cuscan.planning.assemble import (
     state_bytes,
 )
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.crossing import sides, tile_axes
+from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
     FINDERS,
@@ -56,12 +56,12 @@ WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside th
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
 LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
 SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel, if a tile can be as wide
-SIDE_BYTES = 128  # bytes of a tile along its steps, if results or values are contiguous along them
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
+ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: the root of blocks
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 
 
@@ -113,19 +113,19 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
 def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values."""
     kind, index, length = request.kind, index_dtype(request), layout.axis.size
-    (column, *others), crosses, along = tile_axes(request, layout)
-    batch = batch_of(layout, tuple(others))
+    numbers = sum([spec.is_number for spec in request.values])
+    longest = min(power_of_two(length), LONGEST)
+    elements, _ = _elements_of(kind, numbers, index, longest)
+    column, others, sides, side = tile_axes(request, layout, LARGE.threads * elements)
+    batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts else aligned_columns(request, layout, column, batch)
-    longest = min(power_of_two(length), LONGEST)
-    numbers = sum([spec.is_number for spec in request.values])
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
-        most = _most(share, length, along) if along else share.columns
-        return PanelScan(length, column, batch, share, most, crosses)
+        return PanelScan(length, column, batch, share, _most(share, side), sides)
 
-    if length <= COLUMNS.unit and not crosses:  # otherwise fewer blocks of more columns have longer segments
+    if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = _own_shape(scan, target)
         if length <= shape.height:
@@ -141,6 +141,25 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
 
 @functools.lru_cache(MOST)
+def _elements_of(kind: CallKind, numbers: int, index: str, length: int) -> tuple[int, int]:
+    """Return the elements of a thread, and the columns whose items share registers (parameters as in `_share_of`).
+
+    There are as many as fit in a thread's registers: a tile of fewer takes nearly as long.
+    """
+    state, widest = state_bytes(kind, index)[0], max(kind.sizes)
+    registers = max(sum([max(dtype.itemsize, REGISTER) for dtype in kind.values[numbers:]]), REGISTER)
+    if state > WIDE_STATE:
+        elements = 16 if registers <= 4 * REGISTER else 8
+    else:
+        elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
+    together = 1
+    # Not with segments: 64 and more segment starts per thread gave wrong bits on a GPU, for an unknown reason.
+    if state <= registers and not kind.segments and length >= RUN:
+        together = max(REGISTER // widest, 1)
+    return elements * together, together
+
+
+@functools.lru_cache(MOST)
 def _share_of(
     kind: CallKind, numbers: int, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
 ) -> Share:
@@ -150,18 +169,8 @@ def _share_of(
     With `counts` each column has positions of its own.
     """
     state, carry = state_bytes(kind, index)
-    wide, sizes = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values]
-    widest, registers = max(kind.sizes), max(sum([max(size, REGISTER) for size in sizes[numbers:]]), REGISTER)
-    # As many elements as fit in a thread's registers: a tile of fewer takes nearly as long.
-    if wide:
-        elements = 16 if registers <= 4 * REGISTER else 8
-    else:
-        elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
-    together = 1  # columns whose items share registers
-    # Not with segments: 64 and more segment starts per thread gave wrong bits on a GPU, for an unknown reason.
-    if state <= registers and not kind.segments and length >= RUN:
-        together = max(REGISTER // widest, 1)
-    elements *= together
+    wide, sizes, widest = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values], max(kind.sizes)
+    elements, together = _elements_of(kind, numbers, index, length)
     per_sm, threads, vector = WIDE if wide else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     together = max(pack, together)
@@ -216,6 +225,7 @@ def _with_tile(
     stack, _, _, kept, parts, _ = places
     levels = (chunk // stack).bit_length() - 1 if chunk else parts + kept
     panels, row_blocks = -(-column.size // columns), -(-batch[0].size // outers)
+    abreast = min(panels, ABREAST) if scan.sides else panels
     turns = (-(-stack // share.many) - 1).bit_length()
     steps, of_chunk = (chunk * share.height, -(-chunk // rows)) if chunk else (length, 1)
     chunks = -(-length // steps)
@@ -224,7 +234,7 @@ def _with_tile(
         batch,
         column,
         constants,
-        (columns, outers, panels, row_blocks, rows, *places, levels, of_chunk, turns, number, tiles, *arrays),
+        (columns, outers, panels, row_blocks, abreast, rows, *places, levels, of_chunk, turns, number, tiles, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,
@@ -261,13 +271,13 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
     return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
 
 
-def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
+def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> Shape:
     """Return a tile of at most `lines` lines, of columns and batch rows alike; fewer, if that keeps blocks busy."""
     share, beyond = scan.share, product(scan.batch[1:])
     least, pack = (SECTOR // share.widest) ** 2, share.pack
     busiest, best = 0.0, (1, 1)
     while True:
-        columns, outers = sides(scan.column.size, scan.batch[0].size, lines)
+        columns, outers = sides.of(lines)
         columns = max(columns // pack, 1) * pack
         number = -(-scan.column.size // columns) * -(-scan.batch[0].size // outers) * beyond
         busy = number / round_up(number, blocks)
@@ -282,10 +292,10 @@ def _crossing_shape(scan: PanelScan, lines: int, blocks: int) -> Shape:
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
     """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow."""
-    _, (size, _), batch, share, most, crosses = scan
+    _, (size, _), batch, share, most, sides = scan
     blocks = target.sm_count * share.per_sm
-    if crosses:
-        return _crossing_shape(scan, most, blocks)
+    if sides:
+        return _crossing_shape(scan, sides, most, blocks)
     outer = product(batch)
     # Enough panels to fill the last wave of blocks, too.
     waves = -(-(-(-size // most) * outer) // blocks)
@@ -305,9 +315,9 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
 
     It is lower if there would be fewer than `tiles` tiles, but not lower than a unit.
     """
-    length, (size, _), batch, share, most, crosses = scan
-    if crosses:
-        return _crossing_shape(scan, min(most, (SECTOR // share.widest) ** 2), 1)
+    length, (size, _), batch, share, most, sides = scan
+    if sides:
+        return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)
     columns = min(size, most)
     if size * share.widest > WHOLE_BYTES:  # panels of equal width, which fill the rows of threads
         rows = share.of_unit
@@ -327,10 +337,10 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     return share.tile(rows, columns, outers)
 
 
-def _most(share: Share, length: int, along: int) -> int:
-    """Return the most columns of a tile if arrays are contiguous along its steps: fewer, in favour of more steps."""
+def _most(share: Share, side: int) -> int:
+    """Return the most columns of a tile with at least `side` steps."""
     rows = 1
-    while rows * share.height < min(length, SIDE_BYTES // along):
+    while rows * share.height < side:
         rows *= 2
     return share.columns // rows
 

@@ -127,8 +127,18 @@ def runs_along(request: ScanRequest, layout: Layout) -> bool:
         return True
     if not layout.contiguous:
         return False
-    item, step = request.values[0].dtype.itemsize, abs(layout.axis.strides[0])
-    return step in (0, item) or all([abs(d.strides[0]) != item for d in layout.others]) or _are_few(layout.others, item)
+    number = _whole_value(len(request.values), layout)
+    item, step = request.values[number].dtype.itemsize, abs(layout.axis.strides[number])
+    others = [d.strides[number] for d in layout.others]
+    return step in (0, item) or all([abs(stride) != item for stride in others]) or _are_few(layout.others, item)
+
+
+def _whole_value(count: int, layout: Layout) -> int:
+    """Return the number of the first of `count` values that is broadcast along no axis; 0 if there is none."""
+    for number in range(count):
+        if layout.axis.strides[number] and all([d.strides[number] for d in layout.others]):
+            return number
+    return 0
 
 
 def _are_few(lines: tuple[Dimension, ...], item: int) -> bool:

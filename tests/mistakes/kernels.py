@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from unittest import mock
 
 import numpy as np
 from chains import look_back
@@ -66,6 +67,7 @@ SUMS = {
 TURNED = {
     "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
     "panels-crossing": ((20, 64, 41), 0, (0, 2, 1), ONE_SM),
+    "panels-abreast": ((33, 64, 60), 0, (0, 2, 1), ONE_SM),
     "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
 }
 # Units of chains that only look_back.cuh walks. Aggregate and carry take 16 bytes in the first, 8 in the other.
@@ -1085,13 +1087,14 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
         out = np.zeros([shape[a] for a in order], np.float32).transpose(np.argsort(order))
         calls = [{}, {"reverse": True}]
-        return [
-            (
-                prepare(value, "add", axis=axis, out=out, target=gpu, **call),
-                np.flip(np.cumsum(np.flip(value, axis), axis), axis) if call else np.cumsum(value, axis),
-            )
-            for call in calls
-        ]
+        with mock.patch("cuscan.planning.panels.ABREAST", 3):
+            return [
+                (
+                    prepare(value, "add", axis=axis, out=out, target=gpu, **call),
+                    np.flip(np.cumsum(np.flip(value, axis), axis), axis) if call else np.cumsum(value, axis),
+                )
+                for call in calls
+            ]
     shape, axis, gpu = SHAPES[family]
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     if family.endswith("-misaligned"):

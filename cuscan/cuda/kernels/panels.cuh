@@ -402,13 +402,15 @@ struct Panels {
     CUSCAN_DEVICE void locate(PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
-        const Divided panel(found.turn.strip, geometry.panels), block(panel.whole, geometry.blocks);
-        const int64 outer = block.rest * geometry.outers, at = panel.rest * geometry.columns;
+        const Divided batch(found.turn.strip, geometry.panels * geometry.blocks);
+        const InPlane in(uint32(batch.rest), uint32(geometry.panels), uint32(geometry.blocks),
+                         uint32(geometry.abreast));
+        const int64 outer = in.block * geometry.outers, at = in.panel * geometry.columns;
         const int64 position = this->position(found.turn.unit), end = this->end(found.turn.unit);
         for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
             char* first = origin.array[a] + outer * geometry.batch[0].stride[a] + at * geometry.column.stride[a] +
                           position * geometry.axis.stride[a];
-            uint64 rest = block.whole;
+            uint64 rest = batch.whole;
             CUSCAN_UNROLL
             for (int d = 1; d < Config::kBatchDims; ++d) {
                 const Divided of(rest, geometry.batch[d].size);
@@ -429,6 +431,17 @@ struct Panels {
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
             if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
+    // The panel across all columns, and the block of rows of the batch, for a number below the product of both counts.
+    // Blocks of rows follow each other along `abreast` panels, so that blocks at work have neighbours on all sides.
+    struct InPlane {
+        int64 panel, block;
+
+        CUSCAN_DEVICE InPlane(uint32 number, uint32 panels, uint32 blocks, uint32 abreast) {
+            const uint32 group = abreast * blocks, first = number / group * abreast, of_group = number % group;
+            const uint32 side_by_side = panels - first < abreast ? panels - first : abreast;
+            panel = first + of_group % side_by_side, block = of_group / side_by_side;
+        }
+    };
     // Divides in 32 bits where both numbers fit, which is nearly always.
     struct Divided {
         uint64 whole, rest;
