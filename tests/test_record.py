@@ -15,9 +15,10 @@ from cuscan.backends import exact, host, repeats, short
 from cuscan.backends.combine import combine_of
 from cuscan.backends.program import Program
 from cuscan.backends.record import Noted, NotNotedError, alike, decision, opaque, plain, zeros
+from cuscan.backends.steps import at, chain, kogge_stone, total
 from cuscan.dtypes import Kind
 from cuscan.kept import Table
-from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.operators import LINEAR_RECURRENCE, OPERATORS
 
 
 def noted(function, *arrays):
@@ -113,6 +114,12 @@ def test_calls_in_place_are_made_elsewhere(function, made):
     assert sum(any(np.may_share_memory(out, array) for array in read) for out, read in writes) == made
 
 
+def test_a_call_in_place_reads_the_very_array_that_it_writes():
+    """NumPy takes half the time if it need not find out that two arrays are the same memory."""
+    _, program = noted(in_place_after_a_look, np.arange(3.0))
+    assert sum(call.args[0] is call.args[-1] for call in program._calls) == 1
+
+
 def test_calls_in_part_of_an_array_leave_the_rest():
     run, _ = noted(in_place_in_part, np.arange(3.0))
     assert run(np.ones(3)).tolist() == [2, 3, 3]
@@ -192,13 +199,54 @@ def test_few_neighbours_move_as_one_item(dtype, first, few, moved):
     assert [call.func.__self__.itemsize for call in program._calls] == [moved]
 
 
+@pytest.mark.parametrize("order, count, calls", [("C", 2, 2), ("C", 4, 4), ("C", 5, 1), ("F", 2, 1)])
+def test_copies_along_a_short_inner_axis_are_taken_apart(order, count, calls):
+    """NumPy loops over the inner axis of the target. More calls take longer than such loops."""
+
+    def function(x):
+        y = np.empty_like(x, shape=(150, count)) if order == "C" else np.empty_like(x, shape=(count, 150)).T
+        y[...] = x[::-1].T
+        return y
+
+    x = np.arange(150.0 * count).reshape(count, 150)
+    run, program = noted(function, x)
+    assert same_bits(run(x + 1), function(x + 1))
+    assert len(program._calls) == calls
+
+
+def test_a_copy_onto_itself_is_one_call():
+    def function(x):
+        y = x.copy()
+        y[...] = y[:, ::-1]
+        return y
+
+    x = np.arange(300.0).reshape(100, 3)
+    run, program = noted(function, x)
+    assert same_bits(run(x + 1), function(x + 1)) and len(program._calls) == 2
+
+
+def test_copies_that_interleave_are_one_call():
+    """Real and imaginary parts lie in the same stretch of memory, but not in each other's places."""
+
+    def function(x):
+        y = np.empty_like(x, np.complex64, shape=x.shape[1:])
+        y.imag[...], y.real[...] = x
+        return y
+
+    x = np.arange(40, dtype=np.float32).reshape(2, 20)
+    run, program = noted(function, x)
+    assert same_bits(run(x + 1), function(x + 1))
+    assert [call.func.__self__.size for call in program._calls] in ([40], [20, 20])
+
+
 @pytest.mark.parametrize(
     "rows, size, calls",
     [
-        (tuple, 6, 9),  # one copy of all earlier fields, two of the factor, two products, four sums
+        # Copies of earlier fields, factor, summands and neighbours; a product, three sums; a copy of the results.
+        (tuple, 6, 9),
         (lambda x: (x[2], x[0], x[3], x[1]), 6, 10),  # two copies of fields
         (lambda x: tuple(x[:, :1]), 6, 9),  # fields that are broadcast
-        (tuple, 300, 14),  # many elements: a call for each product and sum
+        (tuple, 300, 18),  # many elements: a call for each product, sum and result
     ],
 )
 def test_steps_of_complex_recurrences_take_few_calls(rows, size, calls):
@@ -206,13 +254,54 @@ def test_steps_of_complex_recurrences_take_few_calls(rows, size, calls):
     earlier, later = np.random.default_rng(0).normal(size=(2, 2, 4, size)).astype(np.float32)
 
     def expected(x, y):
-        (a, b, re, im), (c, d, more_re, more_im) = rows(x), y
-        whole = np.broadcast_arrays(a * c - b * d, b * c + a * d, re * c - im * d + more_re, im * c + re * d + more_im)
+        (a, b, im, re), (c, d, more_im, more_re) = rows(x), y
+        whole = np.broadcast_arrays(a * c - b * d, b * c + a * d, im * c + re * d + more_im, re * c - im * d + more_re)
         return np.stack(whole)
 
     run, program = noted(lambda x, y: np.stack(combine(rows(x), tuple(y))), earlier[0], later[0])
     assert same_bits(run(earlier[1], later[1]), expected(earlier[1], later[1]))
-    assert len(program._calls) == calls + 4  # which put the results together
+    assert len(program._calls) == calls
+
+
+ROWS = [(LINEAR_RECURRENCE, 4, 7), (OPERATORS["mul"], 2, 6)]
+
+
+@pytest.mark.parametrize("op, count, calls", ROWS)
+@pytest.mark.parametrize("shape", [(8, 3), (5, 1), (32, 2)])
+def test_scans_of_complex_numbers_take_few_calls(op, count, calls, shape):
+    """A step: copies of factors, neighbours and fronts; a product; two sums, and one of the numbers of recurrences."""
+    combine = combine_of(op, Kind.COMPLEX)
+    one, other = np.random.default_rng(0).normal(size=(2, count, *shape)).astype(np.float32)
+
+    def scan(x):
+        return np.stack(kogge_stone(combine, tuple(x)))
+
+    run, program = noted(scan, one)
+    assert same_bits(run(other), scan(other))
+    assert len(program._calls) <= calls * (shape[0] - 1).bit_length() + 1 + count
+
+
+@pytest.mark.parametrize("op, count, calls", ROWS)
+@pytest.mark.parametrize("with_before", [False, True])
+def test_items_of_complex_numbers_take_few_calls(op, count, calls, with_before):
+    """The copies of all factors are one, and fronts are none."""
+    combine, items = combine_of(op, Kind.COMPLEX), 6
+    before, others = np.random.default_rng(0).normal(size=(2, 2, 1 + items, count, 3, 4)).astype(np.float32)
+
+    def walk(x):
+        fields = tuple(np.moveaxis(x, 1, 0))
+        shown, steps = chain(combine, tuple(x[0, -2:]), at(fields, slice(1, None)), with_before)
+        for i, into in enumerate(steps):
+            if i == 1:
+                into[0][0] = x[0, 0, 0]  # the next step reads it
+        return np.stack([np.stack(shown[0]), np.stack(shown[1])])
+
+    run, program = noted(walk, before[0])
+    assert same_bits(run(before[1]), walk(before[1])) and same_bits(run(others[0]), walk(others[0]))
+    assert len(walk(others[0])[0]) == items + with_before
+    assert len(program._calls) <= (calls - 2) * items + 8
+    run, _ = noted(lambda x: np.stack(total(combine, tuple(np.moveaxis(x, 1, 0)))), before[0])
+    assert same_bits(run(others[1]), np.stack(total(combine, tuple(np.moveaxis(others[1], 1, 0)))))
 
 
 def test_a_test_is_one_call():
@@ -352,6 +441,28 @@ def test_carries_and_columns_of_like_calls(op, dtype, no_programs):
                 got, expected = scan(x, carry=carry, **call), no_programs(scan, x, carry=carry, **call)
                 assert all(map(same_bits, flat(got), flat(expected)))
                 carry = got[-1]
+
+
+FLAGS = [{}, {"reverse": True}, {"initial": 2}]
+EXCLUSIVE = [{"exclusive": True}, {"exclusive": True, "initial": 2}, {"include_initial": True, "initial": 2}]
+
+
+@pytest.mark.parametrize(
+    "op, flags", [*itertools.product(["mul", "recurrence"], FLAGS), *[("mul", flags) for flags in EXCLUSIVE]], ids=str
+)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_flags_of_like_calls_on_complex_numbers(op, flags, dtype, no_programs):
+    """The elements that nothing precedes, and infinities, cross no row of a program."""
+    scan = cuscan.cumprod if op == "mul" else lambda x, **call: cuscan.linear_recurrence(x, x[::-1] + 1, **call)
+    rng = np.random.default_rng(3)
+    for shape, axis in [((1,), 0), ((2,), 0), ((33,), 0), ((100,), 0), ((300,), 0), ((10, 10), 0), ((9, 40), 1)]:
+        reset = rng.random(shape) < 0.1
+        for segments in ({}, {"reset": reset}):
+            for _ in range(3):
+                x = rng.normal(size=(*shape, 2)).astype(np.dtype(dtype).type(0).real.dtype).view(dtype)[..., 0]
+                x.reshape(-1)[rng.integers(0, x.size, 2)] = rng.choice([0, -0.0, np.inf, 1], 2)
+                call = {"axis": axis, **flags, **segments}
+                assert same_bits(scan(x, **call), no_programs(scan, x, **call))
 
 
 def flat(results):

@@ -1,28 +1,26 @@
 """Built-in operators over states in the form that `tree.py` needs: a tuple of arrays, one per field.
 
-Complex numbers become two fields if the operator multiplies them. NumPy may contract the parts of its own complex
-product to fused multiply-adds, and two separate, contiguous fields take a third of the time.
+Complex numbers become two fields if the operator multiplies them (`planar.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cuscan.backends import planar
 from cuscan.backends.convert import is_finite
 from cuscan.backends.record import decision, opaque
-from cuscan.backends.steps import Combine, States, put
+from cuscan.backends.steps import Combine, States
 from cuscan.dtypes import EXACT, Kind
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS, Monoid, product
 from cuscan.request import ScanRequest
 
 Array = np.ndarray[Any, Any]
 Out = Any  # arrays for the result, or None (see `Combine`)
-
-FEW = 256  # elements of a field, up to which NumPy's calls take more time than the arithmetic
 
 
 def is_planar(op: Monoid, kind: Kind) -> bool:
@@ -61,53 +59,6 @@ def _affine_steps(earlier: States, later: States, out: Out) -> States:
 def _affine_states(earlier: States, later: States, out: Out) -> States:
     state = np.multiply(later[0], earlier[0], out=out and out[0])
     return (np.add(state, later[1], out=state),)
-
-
-def _complex_products(numbers: States, factor: States, out: Out) -> States:
-    """Multiply complex numbers by another one; each is a pair of fields. `out` may be `numbers`."""
-    if len(numbers) > 2 and 0 < factor[0].size <= FEW:
-        return _products_by_rows(numbers, factor)
-    (c, d), results = factor, list[Array]()
-    for i in range(0, len(numbers), 2):
-        a, b = numbers[i : i + 2]
-        bd, ad = b * d, a * d
-        bc, ac = np.multiply(b, c, out=out and out[i + 1]), np.multiply(a, c, out=out and out[i])
-        results += np.subtract(ac, bd, out=ac), np.add(bc, ad, out=bc)
-    return tuple(results)
-
-
-def _products_by_rows(numbers: States, factor: States) -> States:
-    """Multiply in few calls, which do more work.
-
-    The fields of the numbers become rows of one array. One call multiplies all rows by the factor's real part, one by
-    its imaginary part; two more subtract and add neighbouring rows. Every second row of those is a result.
-    """
-    first, count = factor[0], len(numbers)
-    size, rows = first.size, np.empty_like(first, order="C", shape=(count, *first.shape))
-    put(numbers, tuple(rows))
-    products = []
-    for part in factor:
-        factors = np.empty_like(first, order="C", shape=(count, size))
-        factors[...] = part.reshape(-1)
-        products.append(rows.reshape(-1) * factors.reshape(-1))
-    by_real, by_imag = products
-    real, imag = by_real[:-size] - by_imag[size:], by_real[size:] + by_imag[:-size]
-    places = [slice(i * size, (i + 1) * size) for i in range(0, count, 2)]
-    return tuple([part[place].reshape(first.shape) for place in places for part in (real, imag)])
-
-
-def _complex_steps(earlier: States, later: States, out: Out) -> States:
-    decay, imag, *state = _complex_products(earlier, later[:2], out)
-    return decay, imag, *_complex_sums(state, later[2:], out and out[2:])
-
-
-def _complex_states(earlier: States, later: States, out: Out) -> States:
-    return _complex_sums(_complex_products(earlier, later[:2], out), later[2:], out)
-
-
-def _complex_sums(moved: Sequence[Array], later: States, out: Out) -> States:
-    outs = out or moved
-    return tuple(np.add(part, more, out=to) for part, more, to in zip(moved, later, outs, strict=True))
 
 
 def _add_exponentials(earlier: States, later: States, _: Out) -> States:
@@ -158,10 +109,7 @@ def _tame_extremum(greatest: bool, latest: bool) -> Callable[[States, States, Ou
 
 
 _EXTREMA = {OPERATORS["min"]: np.fmin, OPERATORS["max"]: np.fmax}
-_PLANAR = {
-    LINEAR_RECURRENCE: Combine(_complex_steps, hidden=2, shown=_complex_states),
-    OPERATORS["mul"]: Combine(_complex_products),
-}
+_PLANAR = {LINEAR_RECURRENCE: planar.RECURRENCE, OPERATORS["mul"]: planar.PRODUCT}
 _BY_FIELD = {
     LINEAR_RECURRENCE: Combine(_affine_steps, hidden=1, shown=_affine_states),
     OPERATORS["logaddexp"]: Combine(_add_exponentials),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cuscan.backends import planar
 from cuscan.backends.combine import combine_of, gate_of, gated, is_planar, restarting
 from cuscan.backends.convert import is_nan, storage, to_accumulator
 from cuscan.backends.record import alike
@@ -79,11 +80,11 @@ class FieldAlgebra:
 
     def split(self, fields: States) -> States:
         """Split complex fields into real and imaginary fields, if the operator combines those."""
-        return tuple(p for field in fields for p in (field.real, field.imag)) if self._is_planar else fields
+        return planar.split(fields) if self._is_planar else fields
 
     def _joined(self, planes: States) -> States:
         """Invert `split`."""
-        return tuple(map(_complex, planes[::2], planes[1::2])) if self._is_planar else planes
+        return planar.joined(planes) if self._is_planar else planes
 
     def _made(self, dtype: np.dtype[Any], parts: tuple[Any, ...], shape: tuple[int, ...]) -> States:
         if self._request.op.dtypes:
@@ -224,12 +225,6 @@ class FieldAlgebra:
     @staticmethod
     def _where(condition: Array, yes: States, no: States) -> States:
         return tuple(np.where(condition, one, other) for one, other in zip(yes, no, strict=True))
-
-
-def _complex(real: Array, imag: Array) -> Array:
-    whole = np.empty_like(real, np.result_type(real.dtype, np.complex64))
-    whole.real[...], whole.imag[...] = real, imag
-    return whole
 
 
 def _cleared(numbers: States, where: Array, clears: Any) -> States:

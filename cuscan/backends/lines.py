@@ -9,8 +9,8 @@ import numpy as np
 from cuscan.backends.convert import to_result
 from cuscan.backends.fields import FieldAlgebra, Inputs
 from cuscan.backends.record import Noted
-from cuscan.backends.steps import States, at, empty_like, put
-from cuscan.backends.tree import Carry, Prefixes, Shape, behind, block, prefixes, spread
+from cuscan.backends.steps import States, at, chain, put
+from cuscan.backends.tree import Carry, Prefixes, Shape, behind, blocks, prefixes, spread
 from cuscan.order import PAIRED_SECTION, Order
 from cuscan.request import ScanRequest
 
@@ -65,7 +65,7 @@ def _scan_group(
     outputs: Outputs,
 ) -> None:
     lines, count = window[0].stop - window[0].start, window[1].stop - window[1].start
-    elements = tuple(block(part, lines, shape) for part in algebra.lift(inputs, window))
+    elements = blocks(algebra.lift(inputs, window), lines, shape)
     before = prefixes(algebra.combine, elements, shape, carry, algebra.wide)
     end = request.shape[request.axis] - window[1].start  # the number of elements from here
     if request.carry_out and 0 < end <= shape.elements:
@@ -104,18 +104,13 @@ def _walk(
     last: _Last | None,
 ) -> None:
     """Scan the items one by one; results have shape (lines, warp scans, lanes, items)."""
-    combine, running, shows_before = algebra.combine, before.threads, request.exclusive or request.include_initial
-    _, scans, _, items = results[0].shape
+    combine, shows_before = algebra.combine, request.exclusive or request.include_initial
+    scans, items = results[0].shape[1], results[0].shape[3]
     alone = None if before.exists else (slice(None, None, scans), 0)  # the elements that nothing precedes
-    shown = empty_like(running, (items, *running[0].shape))
-    if shows_before:
-        put(running, at(shown, 0))
-    for i in range(items - shows_before):
-        element, into = at(elements, i), at(shown, i + shows_before)
-        put(combine.shown(running, element, into), into)
+    shown, steps = chain(combine, before.threads, at(elements, slice(items - shows_before)), shows_before)
+    for i, into in enumerate(steps):
         if i == 0 and alone is not None:
-            put(at(element[combine.hidden :], alone), at(into, alone))
-        running = into
+            put(at(elements[combine.hidden :], (0, *alone)), at(into, alone))
     if shows_before:
         algebra.show_starts(shown, elements, None if alone is None else (0, *alone))
     parts, places = algebra.lower(shown), algebra.split(tuple(results))

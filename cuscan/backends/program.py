@@ -18,6 +18,9 @@ Array = np.ndarray[Any, Any]
 # NumPy's own function, which does not look for arrays of other libraries among its arguments.
 copyto: Callable[..., None] = getattr(np.copyto, "__wrapped__", np.copyto)
 
+MOST_APART, LOOPS = 4, 32  # calls in place of one that loops over so few elements, and loops that take as long as one
+MOST_WORK = 1000  # of NumPy, to find whether arrays overlap or merely interleave
+
 
 class Step(NamedTuple):
     """A recorded call. `make(written, *read)` returns it without arguments; a decision writes nothing.
@@ -79,8 +82,8 @@ class Program:
                 need(step.read)
         steps.reverse()
         _separate(steps)
-        steps = list(map(_widened, _merged(steps)))
-        self._calls = [step.make(step.written, *step.read) for step in steps]
+        steps = [part for step in _merged(steps) for part in _taken_apart(_widened(step))]
+        self._calls = [step.make(step.written, *_read_by(step)) for step in steps]
         self._steps = []
 
     def run(self) -> bool:
@@ -98,6 +101,12 @@ class Program:
     def _make_calls(self) -> None:
         for call in self._calls:
             call()
+
+
+def _read_by(step: Step) -> list[Any]:
+    """Return what a call reads: if it works in place, the very array that it writes, which NumPy recognises at once."""
+    written = step.written
+    return [written if written is not None and _is_same(array, written) else array for array in step.read]
 
 
 def _quiet_context() -> contextvars.Context | None:
@@ -180,6 +189,22 @@ def _widened(step: Step) -> Step:
 _WIDE = {np.dtype(item).itemsize: np.dtype(item) for item in ("u2", "u4", "u8", "c16")}  # copies keep all bits
 
 
+def _taken_apart(step: Step) -> list[Step]:
+    """Return a copy as one for each index of its inner axis, over which NumPy loops, if that is short."""
+    target = step.written
+    if step.make is not _copying or target is None or _overlap(target, step.read[0]):
+        return [step]
+    value = np.broadcast_to(step.read[0], target.shape)
+    axes = sorted((i for i in range(target.ndim) if target.shape[i] > 1), key=lambda i: abs(target.strides[i]))
+    if len(axes) < 2 or value.strides[axes[0]] == target.strides[axes[0]] == target.itemsize:
+        return [step]
+    count, loops = target.shape[axes[0]], target.size // target.shape[axes[0]]
+    if count > MOST_APART or count >= target.shape[axes[1]] or loops < count * LOOPS:
+        return [step]
+    parts = [np.moveaxis(array, axes[0], 0) for array in (target, value)]
+    return [step._replace(written=parts[0][i, ...], read=(parts[1][i, ...],)) for i in range(count)]
+
+
 def _operands(copy: Step) -> list[Array]:
     return [copy.written, *copy.read]
 
@@ -203,7 +228,7 @@ def _touches(step: Step, memory: Array) -> bool:
 def _overlap(one: Any, other: Any) -> bool:
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return False
-    return _owner(one) == _owner(other) and np.may_share_memory(one, other)
+    return _owner(one) == _owner(other) and np.may_share_memory(one, other, MOST_WORK)  # type: ignore[arg-type]
 
 
 def _is_same(one: Any, other: Array) -> bool:

@@ -7,8 +7,8 @@ A position that nothing precedes holds an arbitrary state, which no step combine
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,12 +18,25 @@ Array = np.ndarray[Any, Any]
 States = tuple[Array, ...]
 
 
+class Rows(Protocol):
+    """Steps of few calls, on all fields at once (see `planar.py`)."""
+
+    def fit(self, states: States) -> bool:
+        """Return whether such steps apply to states."""
+
+    def scan(self, states: States) -> States:
+        """Return the inclusive scan by doubling distances."""
+
+    def chain(self, before: States, items: States) -> tuple[States, Iterator[States]]:
+        """Return memory for `before` combined with each item, from left to right, and an iterator that does it."""
+
+
 class Combine:
     """An operator over states, `function(earlier, later, out)`.
 
     `out` is None, or holds arrays for the result, apart from `earlier` and `later`; a function may ignore them.
     The first `hidden` fields appear in no result. `shown(earlier, later, out)` combines the other fields; its `earlier`
-    has no hidden fields, and may also be `out`.
+    has no hidden fields, and may also be `out`. `rows` and `shown_rows` do the same in steps of few calls.
     """
 
     def __init__(
@@ -32,9 +45,11 @@ class Combine:
         *,
         hidden: int = 0,
         shown: Callable[[States, States, States | None], States] | None = None,
+        rows: Rows | None = None,
+        shown_rows: Rows | None = None,
     ) -> None:
         self._function = function
-        self.hidden = hidden
+        self.hidden, self.rows, self.shown_rows = hidden, rows, shown_rows
         self.shown = shown or function
 
     def __call__(self, earlier: States, later: States, out: States | None = None) -> States:
@@ -129,14 +144,58 @@ def before_in_pairs(combine: Combine, before: States | None, levels: list[States
 
 def kogge_stone(combine: Combine, states: States) -> States:
     """Return the inclusive scan by doubling distances; each step doubles the number of finished positions."""
-    distance = 1
-    while distance < len(states[0]):
+    if combine.rows is not None and combine.rows.fit(states):
+        return combine.rows.scan(states)
+    for distance in doubling(len(states[0])):
         new = empty_like(states)
         put(at(states, slice(distance)), at(new, slice(distance)))
         earlier, later = at(states, slice(-distance)), at(states, slice(distance, None))
         combine.into(earlier, later, at(new, slice(distance, None)))
-        states, distance = new, 2 * distance
+        states = new
     return states
+
+
+def doubling(count: int) -> Iterator[int]:
+    """Yield the powers of two below a number."""
+    distance = 1
+    while distance < count:
+        yield distance
+        distance *= 2
+
+
+def total(combine: Combine, items: States) -> States:
+    """Return the items, combined from left to right."""
+    totals, rest, rows = at(items, 0), at(items, slice(1, None)), combine.rows
+    if rows is not None and len(rest[0]) and rows.fit(totals):
+        *_, totals = rows.chain(totals, rest)[1]
+        return totals
+    for i in range(len(rest[0])):
+        totals = combine(totals, at(rest, i), empty_like(totals))
+    return totals
+
+
+def chain(combine: Combine, before: States, items: States, with_before: bool) -> tuple[States, Iterator[States]]:
+    """Return memory for `before` combined with each item, from left to right, and an iterator that does it.
+
+    No state has hidden fields but the items. The iterator yields the place of each result as soon as it is there. The
+    memory begins with `before`, if the caller wants that, or else with the first result.
+    """
+    rows = combine.shown_rows
+    if rows is not None and len(items[0]) and rows.fit(before):
+        shown, steps = rows.chain(before, items)
+        return at(shown, slice(not with_before, None)), steps
+    shown = empty_like(before, (with_before + len(items[0]), *before[0].shape))
+    if with_before:
+        put(before, at(shown, 0))
+    return shown, _steps_of(combine, before, items, at(shown, slice(with_before, None)))
+
+
+def _steps_of(combine: Combine, before: States, items: States, places: States) -> Iterator[States]:
+    for i in range(len(items[0])):
+        into = at(places, i)
+        put(combine.shown(before, at(items, i), into), into)
+        yield into
+        before = into
 
 
 def empty_like(states: States, shape: tuple[int, ...] | None = None) -> States:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cuscan.backends.record import Noted
 from cuscan.backends.steps import (
     Combine,
     States,
@@ -27,6 +28,7 @@ from cuscan.backends.steps import (
     pairs,
     put,
     shifted,
+    total,
     turned,
 )
 from cuscan.order import GROUP, LANES, PAIRED_SECTION, SECTION, Order
@@ -65,21 +67,30 @@ class Shape(NamedTuple):
         return self.scans * self.lanes * self.items
 
 
-def block(part: Array, lines: int, shape: Shape) -> Array:
-    """Return the elements of (lines, n) as (items, warp scans of all lines, lanes)."""
-    n = part.shape[1]
-    runs, rest = divmod(n, shape.items)
-    if n != shape.elements and not rest:  # no stored result depends on the padding
-        blocked = np.zeros_like(part, order="C", shape=(shape.items, lines, shape.scans * shape.lanes))
-        blocked[..., :runs] = part.reshape(lines, runs, shape.items).transpose(2, 0, 1)
-        return blocked.reshape(shape.items, -1, shape.lanes)
-    if n != shape.elements:
-        padded = np.zeros_like(part, order="C", shape=(lines, shape.elements))
-        padded[:, :n] = part
-        part = padded
-    if shape.items == 1 and part.flags.c_contiguous:
-        return part.reshape(1, -1, shape.lanes).copy()  # into the cache, in the order that is fastest to read
-    return spread(part, shape).transpose(3, 0, 1, 2).copy().reshape(shape.items, -1, shape.lanes)
+def blocks(parts: States, lines: int, shape: Shape) -> States:
+    """Return the elements of (lines, n) as (items, warp scans of all lines, lanes).
+
+    No stored result depends on what is behind the last element. A program's memory is zero there.
+    """
+    n = parts[0].shape[1]
+    runs = -(-n // shape.items)
+    if runs * shape.items != n:
+        padded = empty_like(parts, (lines, runs * shape.items))
+        put(parts, at(padded, (slice(None), slice(n))))
+        _clear(padded, n)
+        parts = padded
+    whole = empty_like(parts, (shape.items, lines, shape.scans * shape.lanes))
+    for part, place in zip(parts, whole, strict=True):
+        place[..., :runs] = part.reshape(lines, runs, shape.items).transpose(2, 0, 1)
+    _clear(whole, runs)
+    return tuple([place.reshape(shape.items, -1, shape.lanes) for place in whole])
+
+
+def _clear(states: States, end: int) -> None:
+    """Set everything behind the first elements of the last axis to zero, except in a program."""
+    for part in states:
+        if end < part.shape[-1] and not isinstance(part, Noted):
+            part[..., end:] = np.zeros((), part.dtype)
 
 
 def spread(part: Array, shape: Shape) -> Array:
@@ -207,11 +218,8 @@ class Prefixes(NamedTuple):
 
 def prefixes(combine: Combine, elements: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
     """Return what precedes the threads, warps and units; pass the units' totals, of dtypes `wide`, to the carry."""
-    totals = at(elements, 0)
-    for i in range(1, shape.items):
-        totals = combine(totals, at(elements, i), empty_like(totals))
     find = _in_pairs if carry.paired else _in_chains
-    return find(combine, turned(totals), shape, carry, wide)
+    return find(combine, turned(total(combine, elements)), shape, carry, wide)
 
 
 def _in_pairs(combine: Combine, totals: States, shape: Shape, carry: Carry, wide: tuple[Any, ...]) -> Prefixes:
