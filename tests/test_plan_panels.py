@@ -18,6 +18,8 @@ from cuscan.interop.view import Device, number_like
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides
+from cuscan.planning.panel_tile import PanelScan, Share, smaller
+from cuscan.request.layout import Dimension
 
 OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -101,6 +103,21 @@ def test_tiles_of_two_axes_divide_few_lines_evenly():
     assert Sides(39, 7, 256, 16, 8).of(256) == (20, 7) and Sides(21266, 9, 1024, 32, 8).of(1024) == (113, 9)
     assert Sides(1000, 100, 256, 16, 8).of(256) == (16, 15)  # in place of 16, 16, ... and 4
     assert Sides(1000, 100, 1024, 60, 8).of(256) == (32, 8) and Sides(39, 1000, 576, 39, 8).of(300) == (39, 7)
+
+
+@pytest.mark.parametrize("pack, sector", [(1, 8), (2, 4), (4, 32)])
+def test_tiles_get_smaller_until_nothing_is_left(pack, sector):
+    share = Share(4, 4, 4, pack, 8, 1, 1, 8, 576, 32, 4, 1, 576)
+    for columns, outers, lines, wide in itertools.product((2, 20, 400), (3, 20, 900), (64, 576), (1, 8, 50)):
+        column, batch = Dimension(columns, (4,)), (Dimension(outers, (8,)),)
+        sides = Sides(columns, outers, lines, min(wide, columns), sector)
+        scan = PanelScan(1000, column, batch, share, lines, sides)
+        width, rows = sides.of(lines)
+        shape, count = share.tile(4, max(width // pack, 1) * pack, rows), math.inf
+        while shape[:3] != (1, pack, 1):
+            assert shape.rows * shape.width < count
+            count = shape.rows * shape.width
+            shape = smaller(scan, shape, shares=False)
 
 
 def test_a_tile_that_transposes_keeps_both_contiguous_axes_when_it_gets_smaller():

@@ -83,9 +83,11 @@ def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
     totals are kept. A tile that spans two axes keeps its proportions.
     """
     (rows, columns, outers, _, _), share = shape, scan.share
-    if scan.sides and columns * outers > share.pack:
-        columns, outers = scan.sides.of(max(columns * outers * 3 // 4, share.pack))
-        return share.tile(rows, max(columns // share.pack, 1) * share.pack, outers)
+    if scan.sides:
+        fewer, fewer_outers = scan.sides.of(max(columns * outers * 3 // 4, 1))
+        fewer = max(fewer // share.pack, 1) * share.pack
+        if fewer * fewer_outers < columns * outers:
+            return share.tile(rows, fewer, fewer_outers)
     narrower = shares and outers == 1 and rows <= share.of_unit
     if not (narrower and columns > share.pack):
         if outers > 1:
