@@ -52,11 +52,12 @@ def height(made):
 
 def test_blocks_keep_panels_where_there_are_enough_and_share_few():
     chains = {}
-    for width in (100, 2000, 3000):
+    for width in (100, 2000, 3000, 6000):
         made = planned(view((3000, width + 1)), axis=0, target=OLDER)
         chains[width] = (constants(made, "Kept")[0], made.config.grid)
         assert made.config.family == "panels"
-    assert chains == {100: (0, True), 2000: (0, True), 3000: (1, False)}
+    # 3,000 columns are enough panels for 0.6 of the blocks, but with rows of 128 bytes.
+    assert chains == {100: (0, True), 2000: (0, True), 3000: (0, True), 6000: (1, False)}
     whole = planned(view((5, 2**20 + 1)), axis=0)
     assert constants(whole, "Kept", "Steps", "Runs") == (0, 8, 1) and not whole.config.grid
 

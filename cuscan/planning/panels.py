@@ -63,6 +63,7 @@ CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: the root of blocks
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
+NARROW_BYTES = 160  # bytes of a row that is a part of columns; below it, blocks share panels that are wider
 
 
 class Panels(NamedTuple):
@@ -132,7 +133,10 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
             return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
-    if length > shape.height and _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm:
+    row = shape.columns * scan.share.widest
+    narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or side)
+    few = _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
+    if length > shape.height and (few or narrow):
         sharing = scan_of(SHARING)
         shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.share.per_sm)
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
