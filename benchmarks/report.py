@@ -52,10 +52,17 @@ def page() -> str:
 
 
 def filled(readme: str) -> str:
-    """A README with the numbers of the first result file."""
-    path = next(iter(store.published()), None)
-    readme = replaced(readme, five_lines(path), "five-lines")
+    """A README with the numbers of the first result files that have them."""
+    path = first_with("sample")
+    readme = replaced(readme, five_lines(first_with("uses")), "five-lines")
     return replaced(readme, headline(path) if path else "", "headline")
+
+
+def first_with(group: str) -> Path | None:
+    """The first result file with records of a group; if none has any, the first file."""
+    paths = store.published()
+    having = (path for path in paths if any(record["group"] == group for record in store.load(path)["records"]))
+    return next(having, next(iter(paths), None))
 
 
 def replaced(text: str, body: str, marker: str) -> str:

@@ -174,6 +174,12 @@ def test_report_of_a_sample_and_what_is_drawn_beside_it(pages: Path) -> None:
     assert "../some-gpu-sample.svg" in page and page.count("### ") == 4
 
 
+def test_the_readme_takes_numbers_from_the_first_files_that_have_them(pages: Path) -> None:
+    store.merge(pages / "a-gpu.json", {"gpu": "A GPU"}, "python -m benchmarks", synthetic(["sample"]))
+    readme, _ = written(pages, synthetic(["uses", "sample"]))
+    assert "(a-gpu-sample.svg)" in readme and "cuscan on one Some GPU" in " ".join(readme.split())
+
+
 def test_report_of_a_part(pages: Path) -> None:
     chosen = (Case((9, 9), axis=1, group="rows"), Case((99,), group="small", how="replay"))
     records = [record for case in chosen for step, record in measure(case, HOST, ["numpy"]) if step == "done"]
