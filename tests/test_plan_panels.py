@@ -14,12 +14,13 @@ from views import view
 import cuscan
 from cuscan.dtypes import DTYPES as ALL_DTYPES
 from cuscan.interop.numpy import LIBRARY
-from cuscan.interop.view import Device, number_like
+from cuscan.interop.view import ArrayView, Device, number_like
+from cuscan.order import COLUMNS
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides
 from cuscan.planning.panel_tile import PanelScan, Share, smaller
-from cuscan.request.layout import Dimension
+from cuscan.request.layout import Dimension, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -33,6 +34,12 @@ def beside(made):
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, abreast=abreast, rows=rows, stack=stack)
     tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[10:14], strict=True))
     return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(17, len(words), 8)]
+
+
+def of_number() -> ArrayView:
+    """A decay that is a number."""
+    dtype = ALL_DTYPES["float32"]
+    return number_like(np.float32(0.5), dtype, LIBRARY, Device("cuda", 0))
 
 
 def axes(array):
@@ -128,6 +135,35 @@ def test_a_tile_that_transposes_keeps_both_contiguous_axes_when_it_gets_smaller(
     tile, _, (value, result, mask, *_) = beside(made)
     assert tile["outers"] == 2 < tile["columns"]  # 512 columns do not fit
     assert min(array[0] for array in (value, result, mask)) >= 0  # all in shared memory
+
+
+def test_broadcast_decays_choose_neither_tile_nor_order():
+    """The values b have their contiguous axis across the scan, and results have another one."""
+    shape = (777, 850, 269)
+    b, out = view(shape), view(shape, strides=(1, 777, 777 * 850))
+    decays = [view(shape, strides=(269, 0, 1)), of_number()]
+    tiles = [beside(planned((decay, b), axis=1, out=out, **RECURRENCE))[0] for decay in decays]
+    assert all(tile["columns"] > 1 < tile["outers"] for tile in tiles)
+    along = view(shape, strides=(850, 1, 777 * 850))  # contiguous along the scan, where the decay does not change
+    made = planned((decays[0], b), axis=1, out=along, **RECURRENCE)
+    assert (
+        made.config.family == "panels" and order_of(request((decays[0], b), axis=1, out=along, **RECURRENCE)) == COLUMNS
+    )
+
+
+def test_flags_in_another_order_choose_the_tile():
+    shape = (600, 1743, 1390)
+    flags = view(shape, "bool", strides=(1, 600, 600 * 1743))
+    tile, _, _ = beside(planned(view(shape, "uint8"), axis=1, mask=flags, dtype="uint8"))
+    assert tile["columns"] > 1 < tile["outers"]
+
+
+def test_tiles_are_higher_if_parts_of_sectors_are_written():
+    """Results are contiguous along the steps, and columns begin at sectors or elsewhere."""
+    shape, bytes_along = (850, 100_001), []
+    for pitch in (856, 851):
+        bytes_along.append(4 * height(planned(view(shape), axis=0, out=view(shape, strides=(1, pitch)))))
+    assert bytes_along == [256, 512]
 
 
 def test_few_columns_use_all_threads():
