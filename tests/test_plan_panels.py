@@ -116,16 +116,52 @@ def test_tiles_of_two_axes_divide_few_lines_evenly():
 @pytest.mark.parametrize("pack, sector", [(1, 8), (2, 4), (4, 32)])
 def test_tiles_get_smaller_until_nothing_is_left(pack, sector):
     share = Share(4, 4, 4, pack, 8, 1, 1, 8, 576, 32, 4, 1, 576)
-    for columns, outers, lines, wide in itertools.product((2, 20, 400), (3, 20, 900), (64, 576), (1, 8, 50)):
+    for columns, outers, lines, wide in itertools.product((4, 20, 400), (3, 20, 900), (64, 576), (4, 8, 50)):
         column, batch = Dimension(columns, (4,)), (Dimension(outers, (8,)),)
         sides = Sides(columns, outers, lines, min(wide, columns), sector)
         scan = PanelScan(1000, column, batch, share, lines, sides)
-        width, rows = sides.of(lines)
-        shape, count = share.tile(4, max(width // pack, 1) * pack, rows), math.inf
+        shape, count = share.tile(4, *sides.of(lines, pack)), math.inf
         while shape[:3] != (1, pack, 1):
             assert shape.rows * shape.width < count
             count = shape.rows * shape.width
             shape = smaller(scan, shape, shares=False)
+
+
+def turned(shape, order, dtype):
+    """An array whose axes lie in memory in this order, the slowest first."""
+    strides = {axis: math.prod(shape[a] for a in order[at + 1 :]) for at, axis in enumerate(order)}
+    return view(shape, dtype, strides=tuple(strides[axis] for axis in range(len(shape))))
+
+
+@pytest.mark.parametrize(
+    "shape, axis, dtype, order",
+    [
+        ((1000, 2, 293), 0, "bfloat16", (0, 2, 1)),
+        ((400, 5, 2, 2645), 1, "bfloat16", (0, 3, 2, 1)),
+        ((264, 5, 2, 662), 1, "uint8", (1, 0, 3, 2)),
+        ((1000, 40), 0, "uint8", (1, 0)),
+    ],
+)
+@pytest.mark.parametrize("flags", [{}, {"segments": "reset"}, {"reverse": True}], ids=str)
+def test_columns_are_whole_packs_and_fit_in_a_row_of_threads(shape, axis, dtype, order, flags):
+    if flags.get("segments"):
+        flags = {"segments": ("reset", view(shape, "bool"))}
+    for target in (H200, OLDER, CONSUMER):
+        made = planned(view(shape, dtype), axis=axis, op="max", out=turned(shape, order, dtype), target=target, **flags)
+        tile, _, _ = beside(made)
+        threads, slots, pack = constants(made, "Threads", "Slots", "Pack")
+        assert tile["columns"] % pack == 0 and tile["rows"] > 0
+        assert tile["columns"] * tile["outers"] <= (threads - 32) // tile["rows"] * slots
+
+
+def test_random_turned_arrays_have_plans():
+    rng = random.Random(2)
+    for _ in range(300):
+        shape = tuple(rng.choice((2, 3, 5, 8, 41, 300, 2645)) for _ in range(rng.choice((2, 3, 4))))
+        dtype, axis = rng.choice(("uint8", "bfloat16", "float32", "float64")), rng.randrange(len(shape))
+        arrays = [turned(shape, rng.sample(range(len(shape)), len(shape)), dtype) for _ in range(2)]
+        target = rng.choice((H200, OLDER, CONSUMER))
+        planned(arrays[0], axis=axis, op=rng.choice(("add", "max")), dtype=dtype, out=arrays[1], target=target)
 
 
 def test_a_tile_that_transposes_keeps_both_contiguous_axes_when_it_gets_smaller():
@@ -143,7 +179,7 @@ def test_broadcast_decays_choose_neither_tile_nor_order():
     b, out = view(shape), view(shape, strides=(1, 777, 777 * 850))
     decays = [view(shape, strides=(269, 0, 1)), of_number()]
     tiles = [beside(planned((decay, b), axis=1, out=out, **RECURRENCE))[0] for decay in decays]
-    assert all(tile["columns"] > 1 < tile["outers"] for tile in tiles)
+    assert all(tile["columns"] > 1 < tile["outers"] and tile["abreast"] == 12 < tile["panels"] for tile in tiles)
     along = view(shape, strides=(850, 1, 777 * 850))  # contiguous along the scan, where the decay does not change
     made = planned((decays[0], b), axis=1, out=along, **RECURRENCE)
     assert (

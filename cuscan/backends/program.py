@@ -18,8 +18,9 @@ Array = np.ndarray[Any, Any]
 # NumPy's own function, which does not look for arrays of other libraries among its arguments.
 copyto: Callable[..., None] = getattr(np.copyto, "__wrapped__", np.copyto)
 
-MOST_APART, LOOPS = 4, 32  # calls in place of one that loops over so few elements, and loops that take as long as one
-MOST_WORK = 1000  # of NumPy, to find whether arrays overlap or merely interleave
+MOST_APART = 4  # elements of an inner axis, at most, for a copy in as many calls
+LOOPS = 32  # loops over an inner axis that take as long as a call
+MOST_WORK = 1000  # of NumPy, to find whether arrays overlap or merely interleave; beyond it they count as overlapping
 
 
 class Step(NamedTuple):

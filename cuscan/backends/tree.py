@@ -70,7 +70,7 @@ class Shape(NamedTuple):
 def blocks(parts: States, lines: int, shape: Shape) -> States:
     """Return the elements of (lines, n) as (items, warp scans of all lines, lanes).
 
-    No stored result depends on what is behind the last element. A program's memory is zero there.
+    No stored result depends on what is behind the last element. A program's memory begins as zeros.
     """
     n = parts[0].shape[1]
     runs = -(-n // shape.items)

@@ -21,28 +21,31 @@ READ_STEPS = 64  # steps of a tile, at most, because of values
 
 
 class Sides(NamedTuple):
-    """The sides of a tile that spans two axes: `wide` columns of `lines` lines, unless batch rows are few."""
+    """The sides of tiles that span two axes: a tile of `most` lines has `wide` columns, smaller ones keep its shape."""
 
     columns: int  # of the axis
     outers: int
-    lines: int
+    most: int
     wide: int
     sector: int  # columns in a memory sector
 
-    def of(self, lines: int) -> tuple[int, int]:
-        """Return the columns and batch rows of a tile with at most `lines` lines, of about the same shape.
+    def of(self, lines: int, pack: int = 1) -> tuple[int, int]:
+        """Return the columns, a multiple of `pack`, and the batch rows of a tile with at most `lines` lines.
 
-        It takes all columns if they are hardly more, and all batch rows if there are only few.
+        It takes all batch rows if there are only few, and columns are more. Otherwise columns are whole sectors, or
+        all if these are hardly more. `lines` are at least `pack`.
         """
-        columns, outers, of_lines, wide, sector = self
-        if outers * wide <= of_lines:
-            return even_part(columns, max(lines // outers, 1)), min(outers, lines)
-        if wide < columns:
-            wide = round_up(max(math.isqrt(wide * wide * lines // of_lines), 1), sector)
-        if columns <= wide * 3 // 2:
-            wide = columns
-        wide = min(round_up(even_part(columns, wide), sector), columns, lines)
-        return wide, even_part(outers, lines // wide)
+        columns, outers, most, wide, sector = self
+        if wide < columns and outers * wide <= most:
+            wide = even_part(columns, max(lines // outers, 1))
+        else:
+            if wide < columns:
+                wide = round_up(max(math.isqrt(wide * wide * lines // most), 1), sector)
+            if columns <= wide * 3 // 2:  # hardly more
+                wide = columns
+            wide = min(round_up(even_part(columns, wide), sector), columns, lines)
+        wide = max(wide // pack, 1) * pack
+        return wide, even_part(outers, max(lines // wide, 1))
 
 
 class Axes(NamedTuple):

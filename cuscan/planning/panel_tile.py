@@ -77,15 +77,15 @@ _DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
 
 
 def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
-    """Return a smaller tile: fewer of the batch rows if it has several, else fewer steps, else fewer columns.
+    """Return a smaller tile. If it spans two axes, both sides are shorter.
 
-    Fewer columns come before fewer steps where blocks share panels and the tile is no higher than a unit, of which
-    totals are kept. A tile that spans two axes keeps its proportions.
+    Otherwise, or if these can be no shorter: fewer of the batch rows if it has several, else fewer steps, else fewer
+    columns. Fewer columns come before fewer steps where blocks share panels and the tile is no higher than a unit, of
+    which totals are kept.
     """
     (rows, columns, outers, _, _), share = shape, scan.share
-    if scan.sides:
-        fewer, fewer_outers = scan.sides.of(max(columns * outers * 3 // 4, 1))
-        fewer = max(fewer // share.pack, 1) * share.pack
+    if scan.sides and columns * outers > share.pack:
+        fewer, fewer_outers = scan.sides.of(max(columns * outers * 3 // 4, share.pack), share.pack)
         if fewer * fewer_outers < columns * outers:
             return share.tile(rows, fewer, fewer_outers)
     narrower = shares and outers == 1 and rows <= share.of_unit

@@ -61,7 +61,7 @@ CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and 
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
-ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: the root of blocks
+ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: root of 132 blocks
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 NARROW_BYTES = 160  # bytes of a row that is a part of columns; below it, blocks share panels that are wider
 
@@ -215,7 +215,7 @@ def _with_tile(
     """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
     length, column, batch, share, *_ = scan
     (rows, columns, outers, height, width), (places, arrays, _) = tile, words
-    assert width <= share.beside(rows)
+    assert width <= share.beside(rows) and columns % share.pack == 0
     constants = {
         "Threads": share.threads + FINDERS,
         "Steps": share.steps,
@@ -230,6 +230,7 @@ def _with_tile(
     levels = (chunk // stack).bit_length() - 1 if chunk else parts + kept
     panels, row_blocks = -(-column.size // columns), -(-batch[0].size // outers)
     abreast = min(panels, ABREAST) if scan.sides else panels
+    assert panels * row_blocks < 1 << 32, "no GPU has so much memory"
     turns = (-(-stack // share.many) - 1).bit_length()
     steps, of_chunk = (chunk * share.height, -(-chunk // rows)) if chunk else (length, 1)
     chunks = -(-length // steps)
@@ -281,8 +282,7 @@ def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> S
     least, pack = (SECTOR // share.widest) ** 2, share.pack
     busiest, best = 0.0, (1, 1)
     while True:
-        columns, outers = sides.of(lines)
-        columns = max(columns // pack, 1) * pack
+        columns, outers = sides.of(lines, pack)
         number = -(-scan.column.size // columns) * -(-scan.batch[0].size // outers) * beyond
         busy = number / round_up(number, blocks)
         if busy > busiest:
@@ -346,7 +346,7 @@ def _most(share: Share, side: int) -> int:
     rows = 1
     while rows * share.height < side:
         rows *= 2
-    return share.columns // rows
+    return max(share.columns // rows // share.pack, 1) * share.pack
 
 
 def _rows(scan: PanelScan, columns: int) -> int:

@@ -431,8 +431,9 @@ struct Panels {
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
             if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
     }
-    // The panel across all columns, and the block of rows of the batch, for a number below the product of both counts.
-    // Blocks of rows follow each other along `abreast` panels, so that blocks at work have neighbours on all sides.
+    // The panel across all columns, and the block of rows of the batch, for a number below the product of both counts,
+    // which fits in 32 bits. Blocks of rows follow each other along `abreast` panels, so that blocks at work have
+    // neighbours on all sides.
     struct InPlane {
         int64 panel, block;
 
