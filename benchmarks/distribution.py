@@ -98,8 +98,8 @@ def headline(records: Sequence[Record]) -> str:
     of = figures([float(record["value"]) for record in straight])
     worst = _worst_first(record for record in records if not bounded(record))[0]
     return (
-        f"Of {of.number} random scans half reach {share(of.median)} of copy speed or more, and 95 % {share(of.p5)}; "
-        f"the farthest from a copy is {worst['name']}: {share(worst['value'])}."
+        f"Of {of.number} random scans whose input and result lie alike, half reach {share(of.median)} of copy speed or "
+        f"more, and 95 % {share(of.p5)}. Of all, the farthest from a copy is {worst['name']}: {share(worst['value'])}."
     )
 
 

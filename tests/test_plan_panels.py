@@ -36,10 +36,10 @@ def beside(made):
     return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(17, len(words), 8)]
 
 
-def of_number() -> ArrayView:
-    """A decay that is a number."""
-    dtype = ALL_DTYPES["float32"]
-    return number_like(np.float32(0.5), dtype, LIBRARY, Device("cuda", 0))
+def of_number(dtype: str = "float32") -> ArrayView:
+    """A decay that is a number, for values of a dtype."""
+    accumulator = ALL_DTYPES[ALL_DTYPES[dtype].accumulator]
+    return number_like(np.dtype(accumulator.name).type(0.5), accumulator, LIBRARY, Device("cuda", 0))
 
 
 def axes(array):
@@ -101,9 +101,7 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
     for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)
-        accumulator = ALL_DTYPES[b.dtype.accumulator]
-        decay = number_like(np.dtype(accumulator.name).type(0.5), accumulator, LIBRARY, Device("cuda", 0))
-        made = planned((decay, b), axis=0, **RECURRENCE)
+        made = planned((of_number(dtype), b), axis=0, **RECURRENCE)
         assert made.config.values[0].by_value and math.prod(constants(made, "Slots", "Runs", "Steps")) == count
 
 

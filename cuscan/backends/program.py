@@ -229,6 +229,7 @@ def _touches(step: Step, memory: Array) -> bool:
 def _overlap(one: Any, other: Any) -> bool:
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return False
+    # NumPy's stubs allow 0 and -1 alone.
     return _owner(one) == _owner(other) and np.may_share_memory(one, other, MOST_WORK)  # type: ignore[arg-type]
 
 

@@ -16,8 +16,8 @@ STEPS = 32  # steps of a tile, if the axis has so many
 MOST_ROWS = 128  # rows of threads in a tile
 NARROWEST = 8  # columns of a tile, at least, unless there are fewer
 READ, WRITTEN = 3, 8  # cost of a partly used sector, in sectors: the cache reads a partly written one from memory first
-READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, if an array is contiguous along them
-READ_STEPS = 64  # steps of a tile, at most, because of values
+READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, at least, if an array is contiguous along them
+READ_STEPS = 64  # steps that READ_BYTES ask for, at most
 
 
 class Sides(NamedTuple):
@@ -51,14 +51,14 @@ class Sides(NamedTuple):
 class Axes(NamedTuple):
     """The axes of tiles: of columns, and of the batch.
 
-    `sides`: those of a tile that also spans the first axis of the batch, if it does. `side`: the least steps of a tile,
-    for arrays that are contiguous along them.
+    `sides`: those of a tile that also spans the first axis of the batch, if it does. `steps`: of a tile, at least, for
+    arrays that are contiguous along them; otherwise 0.
     """
 
     column: Dimension
     batch: tuple[Dimension, ...]
     sides: Sides | None
-    side: int
+    steps: int
 
 
 class _Array(NamedTuple):
@@ -71,7 +71,7 @@ class _Array(NamedTuple):
 
 
 def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
-    """Choose the axes of tiles of so many elements so that partly used memory sectors waste little bandwidth.
+    """Choose the axes of tiles of about so many elements so that partly used memory sectors waste little bandwidth.
 
     By default columns run along the results' fastest axis. If another array has another fastest axis, the choice is the
     one with the least waste: one axis for columns, or one for columns and one for batch rows.
@@ -80,8 +80,8 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     arrays = _arrays(request, layout)
     if all([array.fastest is None or array.fastest is others[0] for array in arrays]):
         return Axes(others[0], others[1:], None, 0)
-    side = max([_side(array, axis) for array in arrays])
-    steps = max(min(axis.size, STEPS), side)
+    least = max([_least_steps(array, axis) for array in arrays])
+    steps = max(min(axis.size, STEPS), least)
     lines = max(elements // steps, 1)
     sector = max(SECTOR // max(request.kind.sizes[len(request.values) :]), 1)
 
@@ -89,7 +89,8 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
         columns, outers = Sides(column.size, outer.size, lines, wide, sector).of(lines) if outer else (wide, 1)
         taken, extents = ((axis, column, outer) if outer else (axis, column)), (steps, columns, outers)
         moved = sum([a.item * (1 + a.partly * SECTOR / _segment(taken, extents, a.number, a.item)) for a in arrays])
-        return moved * max(lines / 2 / (columns * outers * min(-(-axis.size // steps), MOST_ROWS)), 1)
+        rows = min(-(-axis.size // steps), MOST_ROWS)  # of threads: narrow tiles have more
+        return moved * max(lines / 2 / (columns * outers * rows), 1)  # idle threads, from half on, cost time
 
     # Of two axes, columns run along the one with the smaller stride in the results.
     pairs = (*((column, None) for column in others), *itertools.combinations(others, 2))
@@ -97,12 +98,15 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     column, outer, wide = min(choices, key=lambda choice: waste(*choice))
     rest = tuple([d for d in others if d is not column and d is not outer])
     if outer is None:
-        return Axes(column, rest, None, side)
-    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector), side)
+        return Axes(column, rest, None, least)
+    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector), least)
 
 
 def _arrays(request: ScanRequest, layout: Layout) -> list[_Array]:
-    """Return the values, results and flags that have an element for each position."""
+    """Return the values, results and flags that have an element for each position.
+
+    Results whose rows begin at sectors cost no more than values.
+    """
     axis, others, first, behind = layout.axis, layout.others, len(request.values), len(request.kind.sizes)
     arrays = []
     for number, spec in enumerate(layout.arrays[: behind + 2]):
@@ -130,7 +134,7 @@ def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: 
     return None
 
 
-def _side(array: _Array, axis: Dimension) -> int:
+def _least_steps(array: _Array, axis: Dimension) -> int:
     """Return the steps of a tile, at least, for an array that is contiguous along them."""
     if array.fastest is not axis:
         return 0

@@ -61,9 +61,9 @@ CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and 
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
-ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: root of 132 blocks
+ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
-NARROW_BYTES = 160  # bytes of a row that is a part of columns; below it, blocks share panels that are wider
+NARROW_BYTES = 160  # bytes of a row, if columns fill several panels; below it, blocks share wider panels
 
 
 class Panels(NamedTuple):
@@ -117,14 +117,14 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
     elements, _ = _elements_of(kind, numbers, index, longest)
-    column, others, sides, side = tile_axes(request, layout, LARGE.threads * elements)
+    column, others, sides, steps = tile_axes(request, layout, LARGE.threads * elements)
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts else aligned_columns(request, layout, column, batch)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
-        return PanelScan(length, column, batch, share, _most(share, side), sides)
+        return PanelScan(length, column, batch, share, _most(share, steps), sides)
 
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
@@ -134,7 +134,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
     row = shape.columns * scan.share.widest
-    narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or side)
+    narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
     few = _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
     if length > shape.height and (few or narrow):
         sharing = scan_of(SHARING)
@@ -277,7 +277,7 @@ def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
 
 
 def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> Shape:
-    """Return a tile of at most `lines` lines, of columns and batch rows alike; fewer, if that keeps blocks busy."""
+    """Return a tile of at most `lines` lines that spans two axes; of fewer lines, if that keeps blocks busy."""
     share, beyond = scan.share, product(scan.batch[1:])
     least, pack = (SECTOR // share.widest) ** 2, share.pack
     busiest, best = 0.0, (1, 1)
@@ -321,7 +321,7 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     """
     length, (size, _), batch, share, most, sides = scan
     if sides:
-        return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)
+        return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)  # a sector by two
     columns = min(size, most)
     if size * share.widest > WHOLE_BYTES:  # panels of equal width, which fill the rows of threads
         rows = share.of_unit
@@ -341,10 +341,10 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
     return share.tile(rows, columns, outers)
 
 
-def _most(share: Share, side: int) -> int:
-    """Return the most columns of a tile with at least `side` steps."""
+def _most(share: Share, steps: int) -> int:
+    """Return the most columns of a tile with at least `steps` steps."""
     rows = 1
-    while rows * share.height < side:
+    while rows * share.height < steps:
         rows *= 2
     return max(share.columns // rows // share.pack, 1) * share.pack
 
