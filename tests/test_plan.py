@@ -18,6 +18,7 @@ from plans import (
     constants,
     dim,
     dimensions,
+    of_shape,
     planned,
     request,
     scalars,
@@ -767,6 +768,24 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert (shared.config.grid, shared.grid) == (True, 132)
     assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
     assert shared.workspace_words == 16 + 256 * (128 * 2)  # counters of strips; batches of two units
+
+
+def test_panels_take_short_strips_if_there_is_one_for_each_block():
+    """Tiles of two columns have 4,096 rows."""
+    families = {
+        (batch, steps): planned(view((batch, steps, 2)), axis=1).config.family
+        for batch, steps in itertools.product((131, 132), (6 * 4096, 6 * 4096 + 2))
+    }
+    assert families.pop((132, 6 * 4096)) == "panels"
+    assert set(families.values()) == {"strips"}
+
+
+@pytest.mark.parametrize(("dtype", "family"), [("float64", "panels"), ("float32", "strips")])
+def test_panels_take_shared_strips_whose_states_fill_the_registers(dtype, family):
+    made = planned(of_shape((2**20, 4), dtype, dtype), axis=0, **RECURRENCE)
+    assert made.config.family == family and made.config.grid
+    own = planned(of_shape((1000, 2**15), dtype, dtype), axis=0, **RECURRENCE)
+    assert own.config.family == "strips" and not own.config.grid
 
 
 def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():

@@ -245,6 +245,14 @@ def test_narrow_rows_of_a_batch_share_a_tile():
     assert tile["blocks"] == -(-29181 // tile["outers"])
 
 
+@pytest.mark.parametrize(("around", "outers"), [((9, 4), 288), ((200, 4), 144)])
+def test_batch_rows_of_a_tile_come_from_a_long_axis_if_the_next_one_leaves_threads_idle(around, outers):
+    rows, columns = around
+    x = view((290_543, 6, *around), "float64", strides=(60 * rows + 100, 10 * rows, columns + 1, 1))
+    tile, _, _ = beside(planned(x, axis=1, dtype="float64"))
+    assert (tile["columns"], tile["outers"]) == (columns, outers)
+
+
 @pytest.mark.parametrize(("dtype", "words"), [("float32", 2), ("int32", 1)])
 def test_the_workspace_of_shared_panels_by_hand(dtype, words):
     made = planned(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)
@@ -395,6 +403,18 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
     assert in_bulk(20000, H200) == [1, 1]
     assert in_bulk(20000, OLDER) == [0, 0]
     assert in_bulk(5000, H200) == [0, 0]  # rows of panels have 160 bytes
+
+
+def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
+    def in_bulk(shape, target=H200):
+        made = planned(view(shape), axis=0, mask=view(shape, "bool"), target=target)
+        assert made.config.family == "panels" and made.config.grid
+        _, _, (value, result, mask, *_) = beside(made)
+        return [array[4] >> 8 for array in (value, result, mask)]
+
+    assert in_bulk((900_000, 11)) == [1, 1, 1]
+    assert in_bulk((100_000, 301)) == [0, 0, 0]
+    assert in_bulk((900_000, 11), OLDER) == [0, 0, 0]
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():

@@ -179,19 +179,42 @@ private:
                 for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
             }
         } else if (lies_together(kArray)) {
-            const auto from = in_tile(kArray);
-            each_pack([&](int i) {
-                const char* const at = from.of(within(i));
-                each_step<kLong>(steps, [&](int s) { take(s, i, *(const Vector<T, kPack>*)(at + s * from.step)); });
-            });
+            read_tile<T, kPack>(in_tile(kArray), take);
         } else if (tile.is_staged(kArray)) {
-            read_single<T>(in_tile(kArray), take);
+            read_tile<T, 1>(in_tile(kArray), take);
         } else {
-            read_single<T>(in_memory(kArray), take);
+            read_memory<T>(in_memory(kArray), take);
         }
     }
-    template <class T, class Stride, class Take>
-    CUSCAN_DEVICE void read_single(const Strided<Stride>& from, Take take) const {
+    // From shared memory, step by step: kTogether slots lie side by side. Slots without a column read another's.
+    template <class T, int kTogether, class Take>
+    CUSCAN_DEVICE void read_tile(const Strided<int>& from, Take take) const {
+        if (!exists(0)) return;
+        constexpr int kParts = kPack / kTogether;
+        const char* at[kSlots / kTogether];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots / kTogether; ++i) {
+            const int slot = i * kTogether;
+            at[i] = from.of(within(exists(slot) ? slot : slot % kPack));
+        }
+        each_step<kLong>(steps, [&](int s) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) {
+                Vector<T, kPack> pack;
+                auto* const parts = (Vector<T, kTogether>*)&pack;
+                CUSCAN_UNROLL
+                for (int j = 0; j < kParts; ++j) {
+                    const char*& from_here = at[i / kTogether + j];
+                    parts[j] = *(const Vector<T, kTogether>*)from_here;
+                    from_here += from.step;
+                }
+                take(s, i, pack);
+            }
+        });
+    }
+    // From global memory, pack by pack, so that a thread goes along what lies along the steps.
+    template <class T, class Take>
+    CUSCAN_DEVICE void read_memory(const Strided<int64>& from, Take take) const {
         each_pack([&](int i) {
             const char* at[kPack];
             CUSCAN_UNROLL
@@ -311,8 +334,11 @@ private:
             const auto& steps = output.at(k).step;
             if (lies_together(kArray)) {
                 const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
-                char* const at = output.at(k).first + begin * pitch;
-                each_step<kSteps>(count, [&](int s) { *(Vector<T, kPack>*)(at + s * pitch) = steps[s]; });
+                char* at = output.at(k).first + begin * pitch;
+                each_step<kSteps>(count, [&](int s) {
+                    *(Vector<T, kPack>*)at = steps[s];
+                    at += pitch;
+                });
             } else if (tile.is_staged(kArray)) {
                 store_single<T>(in_tile(kArray), slot, begin, count, steps);
             } else {
@@ -325,8 +351,11 @@ private:
                                     const Vector<T, kPack> (&steps)[kSteps]) const {
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) {
-            char* const at = to.of(within(slot + j)) + begin * to.step;
-            each_step<kSteps>(count, [&](int s) { *(T*)(at + s * to.step) = steps[s].item[j]; });
+            char* at = to.of(within(slot + j)) + begin * to.step;
+            each_step<kSteps>(count, [&](int s) {
+                *(T*)at = steps[s].item[j];
+                at += to.step;
+            });
         }
     }
 };

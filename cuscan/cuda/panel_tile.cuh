@@ -177,8 +177,7 @@ struct PanelTurn {
 template <class Config>
 struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
-    // Whether long segments move in bulk. Not where blocks share panels: that would take more registers than there are.
-    static constexpr bool kBulk = target::kHasBulkCopy && !Config::kGrid;
+    static constexpr bool kBulk = target::kHasBulkCopy;  // whether long segments move in bulk
     using Numbers = Arrays<Config>;
 
     const PanelGeometry<Config>& geometry;

@@ -73,23 +73,27 @@ class _Array(NamedTuple):
 def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     """Choose the axes of tiles of about so many elements so that partly used memory sectors waste little bandwidth.
 
-    By default columns run along the results' fastest axis. If another array has another fastest axis, the choice is the
-    one with the least waste: one axis for columns, or one for columns and one for batch rows.
+    By default columns run along the results' fastest axis, and tiles may span the next one, too. If another array has
+    another fastest axis, or if these two leave most threads idle, the choice is the one with the least waste: one axis
+    for columns, or one for columns and one for batch rows.
     """
     others, axis = layout.others, layout.axis
     arrays = _arrays(request, layout)
-    if all([array.fastest is None or array.fastest is others[0] for array in arrays]):
+    alike = all([array.fastest is None or array.fastest is others[0] for array in arrays])
+    if alike and len(others) < 3:
         return Axes(others[0], others[1:], None, 0)
     least = max([_least_steps(array, axis) for array in arrays])
     steps = max(min(axis.size, STEPS), least)
     lines = max(elements // steps, 1)
+    rows = min(-(-axis.size // steps), MOST_ROWS)  # of threads: narrow tiles have more
+    if alike and 2 * others[0].size * others[1].size * rows > lines:
+        return Axes(others[0], others[1:], None, 0)
     sector = max(SECTOR // max(request.kind.sizes[len(request.values) :]), 1)
 
     def waste(column: Dimension, outer: Dimension | None, wide: int) -> float:
         columns, outers = Sides(column.size, outer.size, lines, wide, sector).of(lines) if outer else (wide, 1)
         taken, extents = ((axis, column, outer) if outer else (axis, column)), (steps, columns, outers)
         moved = sum([a.item * (1 + a.partly * SECTOR / _segment(taken, extents, a.number, a.item)) for a in arrays])
-        rows = min(-(-axis.size // steps), MOST_ROWS)  # of threads: narrow tiles have more
         return moved * max(lines / 2 / (columns * outers * rows), 1)  # idle threads, from half on, cost time
 
     # Of two axes, columns run along the one with the smaller stride in the results.

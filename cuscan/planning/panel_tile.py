@@ -15,7 +15,8 @@ from cuscan.specs import new_tuple
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
-BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least
+BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
+SHARED_BULK_BYTES = 1024  # the same with several blocks per panel
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
@@ -105,13 +106,13 @@ def parts_of(height: int) -> int:
 
 
 def tile_words(
-    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, *, in_bulk: bool
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, in_bulk: int
 ) -> tuple[tuple[int, ...], list[int], int]:
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
     Blocks share panels by chunks of `chunk` thread rows, a power of two, or take whole panels (0). A warp scans the
-    totals of a tile or, if there are chunks, of at most LANES * many thread rows at once. `in_bulk`: whether bulk
-    copies move long segments.
+    totals of a tile or, if there are chunks, of at most LANES * many thread rows at once. Bulk copies move segments
+    of at least `in_bulk` bytes, unless this is 0.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
@@ -130,7 +131,7 @@ def tile_words(
         key = size, steps_down[i], steps_across[i], steps_beyond[i], length
         taken = min(height, length)
         if key != alike:
-            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers), in_bulk=in_bulk), key
+            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers), in_bulk), key
         if array is None:
             words += _DIRECT
             continue
@@ -179,8 +180,7 @@ def _array(
     strides: tuple[int, int, int],
     sizes: tuple[int, int, int],
     extents: tuple[int, int, int],
-    *,
-    in_bulk: bool,
+    in_bulk: int,
 ) -> tuple[list[int], int, int, int] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
@@ -220,7 +220,7 @@ def _array(
             # The smallest pitch without overlap whose offset modulo 16 bytes, or 32 for bulk copies, equals the
             # stride's in global memory. If adjacent threads do not access adjacent memory, it spans an odd number of
             # pieces, to avoid bank conflicts.
-            modulus = SECTOR if fastest == COLUMN and in_bulk and segment >= BULK_BYTES else PIECE
+            modulus = SECTOR if fastest == COLUMN and 0 < in_bulk <= segment else PIECE
             least = end + modulus - 1
             pitch = least + (steps[a] - least) % modulus
             if fastest != COLUMN and pitch // PIECE % 2 == 0:
@@ -231,7 +231,7 @@ def _array(
         return None
     if strides[STEP] < 0:
         pitches[STEP] = -pitches[STEP]
-    moves = IN_BULK if in_bulk and segment >= BULK_BYTES else 0
+    moves = IN_BULK if 0 < in_bulk <= segment else 0
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment
 
 

@@ -21,9 +21,11 @@ from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
+    BULK_BYTES,
     FINDERS,
     LANES,
     RUN,
+    SHARED_BULK_BYTES,
     WIDE_STATE,
     PanelScan,
     Shape,
@@ -194,13 +196,13 @@ def _panels(
     """
     share = scan.share
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
-    in_bulk = target.arch >= BULK_ARCH and not shares
+    in_bulk = 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
     fewer = 0  # levels of a chunk, for it to fit
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
         for tile in dict.fromkeys((_filled(scan, shape, chunk), shape)):
-            words = tile_words(request, layout, scan, tile, chunk, in_bulk=in_bulk)
+            words = tile_words(request, layout, scan, tile, chunk, in_bulk)
             if words[-1] <= room:
                 return _with_tile(scan, tile, chunk, number, room, words)
         if chunk > max(shape.rows, share.of_unit):

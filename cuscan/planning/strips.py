@@ -37,8 +37,10 @@ SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes 
 BATCH = 2  # tiles per ticket if there are enough for all blocks
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
+FEW_TILES = 6  # tiles per strip up to which panels are faster if blocks have panels of their own
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 WORD_BYTES = 4  # bytes of a bank of shared memory
+WIDEST = 8  # bytes of a value, of which wider states take more registers than there are where blocks share strips
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
 _REST = 160  # most bytes of a block beside its arrays and their alignment
 
@@ -117,6 +119,8 @@ def _flat(
     if layout.axis.size < rows:
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
+    if layout.axis.size <= FEW_TILES * rows and product(batch) >= slots:
+        return None
     accesses = _flat_accesses(layout, column, batch, len(sizes))
     if accesses is None:
         return None
@@ -138,6 +142,8 @@ def _make(
     own: bool,
     flat: bool = False,
 ) -> Strips | None:
+    if not own and state_bytes(request.kind)[0] > request.kind.sizes[0] == WIDEST:
+        return None  # look-back warps and scan warps would spill
     strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
     taken = BATCH if not own and strips * tiles >= BATCH * slots else 1
     in_bulk = flat and strips * tiles >= BULK_TILES * slots

@@ -40,7 +40,7 @@ SHAPES = {
     "panels-misaligned": ((4, 70, 45), 1, GPU),
     "panels-wide": ((2, 300, 257), 1, ONE_SM),
     "panels-parts": ((1, 700, 31), 1, GPU),
-    "panels-apart": ((3, 3, 2, 70, 5), 3, GPU),
+    "panels-apart": ((2, 2, 3, 70, 5), 3, GPU),
     "strips": ((37 * 256 + 8, 12), 0, GPU),
     "strips-abreast": ((3, 5 * 256 + 10, 8), 1, GPU),
     "strips-spans": ((282 * 256, 12), 0, GPU),
