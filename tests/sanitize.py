@@ -33,7 +33,7 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 Case = tuple[str, Callable[[], object]]
 
 UNMASKED = ("strips", "whole_rows")  # panels take scans with a mask or a feature
-STORED_IN_BULK = ("panels", "whole_rows", "strips, a chain of 1600 units of 15 columns")  # beginnings of names
+STORED_IN_BULK = ("panels", "whole_rows", "strips")  # beginnings of names
 
 
 def scan(
