@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -100,12 +101,10 @@ def order_along(kind: CallKind, layout: Layout) -> Order:
     Values that do not change along the axis, such as the decay of a moving average, do not count, unless no value
     changes.
     """
-    count = len(kind.values)
-    values, results = kind.sizes[:count], kind.sizes[count:]
-    values = tuple([size for size, step in zip(values, layout.axis.strides, strict=False) if step]) or values
-    sizes, element = values + results, sum(values)
-    state, order = _state_bytes(kind), CONTIGUOUS[max(sizes)]
-    if sizes == (1, 8) and BYTES_TO_WORDS.vectors * state <= TOTALS_BYTES:
+    moving = tuple([step != 0 for step in layout.axis.strides[: len(kind.values)]])
+    element, widest, state, widens = _bytes_of(kind, moving)
+    order = CONTIGUOUS[widest]
+    if widens and BYTES_TO_WORDS.vectors * state <= TOTALS_BYTES:
         order = BYTES_TO_WORDS
     while order.vectors > 1 and (order.unit * element > TILE_BYTES or order.vectors * state > TOTALS_BYTES):
         order = replace(order, vectors=order.vectors // 2)
@@ -114,11 +113,29 @@ def order_along(kind: CallKind, layout: Layout) -> Order:
     return order
 
 
+class _Bytes(NamedTuple):
+    """What the order along a contiguous axis depends on, in bytes.
+
+    `element`: of all values of an element that count. `widest`: of the widest of these and the results. `state`: of a
+    state without segments and padding; a position counts as 8 bytes, whatever the length. `widens`: whether the values
+    are bytes, and the results of 8 bytes.
+    """
+
+    element: int
+    widest: int
+    state: int
+    widens: bool
+
+
 @functools.lru_cache(MOST)
-def _state_bytes(kind: CallKind) -> int:
-    """Return the bytes of a state without segments and padding; a position counts as 8 bytes, whatever the length."""
+def _bytes_of(kind: CallKind, moving: tuple[bool, ...]) -> _Bytes:
+    """Return it for a kind of call, given which of its values change along the axis."""
+    count = len(kind.values)
+    values = tuple(itertools.compress(kind.sizes, moving)) or kind.sizes[:count]
+    sizes = values + kind.sizes[count:]
     state = kind.op.states.dtype(kind.results[0].accumulator)
-    return sum([state[name].itemsize for name in state.names]) if state.names else state.itemsize
+    nbytes = sum([state[name].itemsize for name in state.names]) if state.names else state.itemsize
+    return _Bytes(sum(values), max(sizes), nbytes, sizes == (1, 8))
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
@@ -127,10 +144,12 @@ def runs_along(request: ScanRequest, layout: Layout) -> bool:
         return True
     if not layout.contiguous:
         return False
-    number = _whole_value(len(request.values), layout)
+    count = len(request.values)
+    number = _whole_value(count, layout) if count > 1 else 0
     item, step = request.values[number].dtype.itemsize, abs(layout.axis.strides[number])
-    others = [d.strides[number] for d in layout.others]
-    return step in (0, item) or all([abs(stride) != item for stride in others]) or _are_few(layout.others, item)
+    if step in (0, item):
+        return True
+    return all([abs(d.strides[number]) != item for d in layout.others]) or _are_few(layout.others, item)
 
 
 def _whole_value(count: int, layout: Layout) -> int:
