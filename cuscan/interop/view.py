@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -160,10 +159,13 @@ class ArrayKind:
         if 0 in shape:
             self.start = self.end = 0
             return
-        first, last = 0, sum(map(operator.mul, strides, shape)) - sum(strides)
-        if strides and min(strides) < 0:
-            first = sum([stride * (shape[axis] - 1) for axis, stride in enumerate(strides) if stride < 0])
-        self.start, self.end = first * dtype.itemsize, (last - first + 1) * dtype.itemsize
+        first = last = 0
+        for stride, size in zip(strides, shape):  # noqa: B905  # as many
+            if stride < 0:
+                first += stride * (size - 1)
+            else:
+                last += stride * (size - 1)
+        self.start, self.end = first * dtype.itemsize, (last + 1) * dtype.itemsize
 
     @property
     def reach(self) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from cuscan.request.checks import (
     elements_shape,
 )
 from cuscan.request.kind import CallKind, kind_of
-from cuscan.specs import ArraySpec, Segments, dense_strides, standing_along
+from cuscan.specs import ArraySpec, Segments, dense_strides, new_tuple, standing_along
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
@@ -105,17 +105,13 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         shape = elements_shape(op, values)
         main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
-    request = ScanRequest(
-        kind,
-        shape,
-        axis,
-        tuple([broadcast(inputs[i], view, main, shape) for i, view in enumerate(values)]),
-        _results_of(kind, operands.outs, main, shape, axis),
-    )
+    specs = tuple([broadcast(inputs[i], view, main, shape) for i, view in enumerate(values)])
+    results = _results_of(kind, operands.outs, main, shape, axis)
+    others = _NO_OTHERS
     if len(views) > count or kind.last is not None or kind.returns_carry:
         given = dict(zip(operands.roles[count:], views[count:], strict=True))
-        return _with_others(request, given, operands.carry if kind.has_initial else (), main)
-    return request
+        others = _others_of(kind, given, operands.carry if kind.has_initial else (), main, shape, axis)
+    return new_tuple(ScanRequest, (kind, shape, axis, specs, results, *others))
 
 
 def _results_of(
@@ -132,11 +128,18 @@ def _results_of(
     return tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
 
 
-def _with_others(
-    request: ScanRequest, given: dict[str, ArrayView], carry: tuple[ArrayView, ...], main: Elements
-) -> ScanRequest:
-    """Add everything but values and results to a request: mask, segments, initial and last states, carries."""
-    kind, shape, axis = request.kind, request.shape, request.axis
+_NO_OTHERS: tuple[object, ...] = None, None, None, None, (), ()
+
+
+def _others_of(
+    kind: CallKind,
+    given: dict[str, ArrayView],
+    carry: tuple[ArrayView, ...],
+    main: Elements,
+    shape: tuple[int, ...],
+    axis: int,
+) -> tuple[object, ...]:
+    """Return the fields of a request after values and results: mask, segments, initial and last states, carries."""
     row_shape = shape[:axis] + shape[axis + 1 :]
     row_initial, last = None, None
     if "initial" in given:
@@ -144,13 +147,13 @@ def _with_others(
     if kind.last is not None:
         strides = dense_strides(row_shape, (0,) * len(row_shape))
         last = standing_along(ArraySpec(kind.last, row_shape, strides, 0), axis)
-    return request._replace(
-        mask=check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
-        segments=check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
-        row_initial=row_initial,
-        last=last,
-        carry_in=check_carry(kind.carry_fields, carry, main, shape, axis) if carry else (),
-        carry_out=carry_out(kind.carry_fields, shape, axis) if kind.returns_carry else (),
+    return (
+        check_bool("mask", given["mask"], main, shape, axis) if "mask" in given else None,
+        check_segments(kind.segments, given.get(kind.segments or ""), main, shape, axis),
+        row_initial,
+        last,
+        check_carry(kind.carry_fields, carry, main, shape, axis) if carry else (),
+        carry_out(kind.carry_fields, shape, axis) if kind.returns_carry else (),
     )
 
 

@@ -11,7 +11,7 @@ from cuscan.errors import ScanTypeError, ScanValueError
 from cuscan.interop.view import spell_conversion
 from cuscan.operators import OPERATORS, Monoid
 from cuscan.request.call import find_dtype
-from cuscan.specs import ALIGNMENT, ArraySpec, Segments, spec_of
+from cuscan.specs import ALIGNMENT, ArraySpec, Segments, new_tuple, spec_of
 
 if TYPE_CHECKING:
     from cuscan.interop.view import ArrayView
@@ -29,7 +29,7 @@ class Elements(NamedTuple):
 
 def elements_of(op: Monoid, view: ArrayView) -> Elements:
     """Return `view` as the main array, under the name of the elements: "x", or the operator's last input."""
-    return Elements("x" if op.dtypes else op.inputs[-1], view)
+    return new_tuple(Elements, ("x" if op.dtypes else op.inputs[-1], view))
 
 
 def check_offsets(offsets: Any, length: int) -> None:
