@@ -28,14 +28,15 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_across(request, layout, target)
     order = order_along(request.kind, layout)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
-    if Access.STRIDED in accesses and suits_threads(request, layout, order):
+    unaligned = Access.STRIDED in accesses
+    if unaligned and suits_threads(request, layout, order):
         return plan_thread_rows(request, layout, order, target)
     clusters = plan_cluster(request, layout, order, accesses, target) if layout.axis.size > order.warp_tile else None
     if clusters:
         return clusters
     if layout.axis.size > max(order.unit // QUARTER, order.warp_tile):
         return plan_tiles(request, layout, order, accesses, target)
-    staged = staged_rows(request, layout, accesses)
+    staged = staged_rows(request, layout, accesses) if unaligned else None
     if staged:
         return plan_staged_rows(request, layout, order, accesses, staged, target)
     return plan_rows(request, layout, order, accesses, target)

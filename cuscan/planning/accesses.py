@@ -52,6 +52,8 @@ def shifted_access(spec: ArraySpec | None, step: int) -> Access:
 
 def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[Access, ...], items: int) -> tuple[Access, ...]:
     """Return `accesses` with unaligned dense arrays shifted: results, and elements smaller than 32-bit words."""
+    if Access.STRIDED not in accesses:
+        return accesses
     values, results = len(request.values), len(request.results)
     beside = [i for i in flags(request.kind) if request.segments is None or request.segments.kind != "offsets"]
     found = list(accesses)

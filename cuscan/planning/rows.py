@@ -11,6 +11,7 @@ from cuscan.planning.hardware import WARP
 from cuscan.planning.tuning import blocks_per_sm
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
+from cuscan.specs import new_tuple
 
 WARPS = 4  # of a block
 WARPS_OF_FEW = 16  # per SM
@@ -28,9 +29,9 @@ def tile_of(length: int, rows: int, order: Order, target: Target) -> RowTile:
     """Return how a warp holds rows. Rows that all run at once share a few kernels, however short they are."""
     vectors = -(-length // order.vector)
     if rows <= target.sm_count * WARPS_OF_FEW:
-        return RowTile(LANES, min(power_of_two(vectors), order.vectors), fill=False)
+        return new_tuple(RowTile, (LANES, min(power_of_two(vectors), order.vectors), False))
     lanes = min(power_of_two(-(-length // order.items)), LANES)
-    return RowTile(lanes, min(vectors, order.vectors), fill=vectors <= order.vectors)
+    return new_tuple(RowTile, (lanes, min(vectors, order.vectors), vectors <= order.vectors))
 
 
 def plan_rows(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from cuscan.planning.accesses import flags, shifted_access
+from cuscan.planning.accesses import flags
 from cuscan.planning.assemble import round_up
-from cuscan.planning.config import Access, Target
+from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
 from cuscan.planning.tuning import STRETCH_BYTES, blocks_per_sm
 from cuscan.request.kind import CallKind
-from cuscan.request.layout import Layout
+from cuscan.specs import new_tuple
 
 _SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
 _MARGIN = 32  # bytes before and after the rows of an array, which threads may read
@@ -31,40 +31,32 @@ class Rows(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A block's rows in shared memory: words of struct RowsGeometry, accesses, and bytes."""
+    """A block's rows in shared memory: words of struct RowsGeometry, and bytes."""
 
     beside: tuple[int, ...]
-    accesses: tuple[Access, ...]
     nbytes: int
 
 
 def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
     """Return how many rows fit in so many bytes of shared memory."""
-    fixed = _SECTOR + sum([of_array.bytes_of(0) for of_array in staged])
-    return (nbytes - fixed) // max(sum([of_array.pitch for of_array in staged]), 1)
+    pitches = 0
+    for of_array in staged:
+        nbytes -= of_array.bytes_of(0)
+        pitches += of_array.pitch
+    return (nbytes - _SECTOR) // max(pitches, 1)
 
 
-def place_rows(
-    kind: CallKind,
-    layout: Layout,
-    accesses: Sequence[Access],
-    staged: Mapping[int, Rows],
-    rows_of_block: int,
-) -> Placed:
-    """Return where the rows of arrays, by number, lie in shared memory: array after array.
-
-    `accesses` are the arrays' accesses outside of shared memory.
-    """
-    found, beside, end = list(accesses), [rows_of_block], _SECTOR  # after the barrier
+def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -> Placed:
+    """Return where the rows of arrays, by number, lie in shared memory: array after array."""
+    beside, end = [rows_of_block], _SECTOR  # after the barrier
     for i in range(flags(kind).stop):
         rows = staged.get(i)
         if rows is None:
             beside += 0, 0, 0
             continue
-        found[i] = shifted_access(layout.arrays[i], layout.axis.strides[i])
         beside += end + _MARGIN, rows.pitch, rows.together
         end += rows.bytes_of(rows_of_block)
-    return Placed(tuple(beside), tuple(found), end)
+    return new_tuple(Placed, (tuple(beside), end))
 
 
 class Residency(NamedTuple):
@@ -79,4 +71,4 @@ def residency_of(family: str, kind: CallKind, placed: Placed, block: int, target
     room = target.shared_bytes - SHARED_RESERVED
     shared = min(round_up(max(STRETCH_BYTES, placed.nbytes), _STEP), max(room, placed.nbytes))
     fitting = target.shared_bytes // (shared + SHARED_RESERVED)
-    return Residency(shared, max(min(blocks_per_sm(family, max(kind.sizes), block), fitting), 1))
+    return new_tuple(Residency, (shared, max(min(blocks_per_sm(family, max(kind.sizes), block), fitting), 1)))

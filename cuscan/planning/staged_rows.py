@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cuscan.order import LANES, Order
-from cuscan.planning.accesses import flags
+from cuscan.planning.accesses import flags, shifted_access
 from cuscan.planning.assemble import assemble, batch_of, product, round_up
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import SHARED_RESERVED, WARP
@@ -14,6 +14,7 @@ from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residenc
 from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
+from cuscan.specs import new_tuple
 
 LEAST = 32  # bytes of a row that moves by itself
 GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
@@ -35,33 +36,33 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
         if spec is None or step == 0 or (request.kind.only_carry and is_result):
             continue
         strides = [dim.strides[i] for dim in layout.others]
-        if abs(step) == spec.dtype.itemsize and (all(strides) or not any(strides)):
+        apart = all(strides)
+        if abs(step) == spec.dtype.itemsize and (apart or not any(strides)):
             length = layout.axis.size - (request.kind.include_initial and not is_result)
             if length == 0:  # the initial value alone
                 return {}
-            rows = _rows_of(layout, i, length * spec.dtype.itemsize, is_result)
+            rows = _rows_of(layout, strides, length * spec.dtype.itemsize, is_result)
             if rows.pitch and not rows.together and rows.row_bytes < LEAST:
                 return {}
             staged[i] = rows
             unaligned |= accesses[i] == Access.STRIDED
-        elif i < values and all(strides):
+        elif i < values and apart:
             return {}
     return staged if unaligned else {}
 
 
-def _rows_of(layout: Layout, array: int, row_bytes: int, is_result: bool) -> Rows:
-    """Return how an array's rows lie in shared memory. Small gaps are loaded, but never stored."""
-    dims = layout.others
-    if not any(dim.strides[array] for dim in dims):
-        return Rows(row_bytes, 0, False)
-    apart = step = dims[0].strides[array]
-    together = row_bytes <= apart <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
-    for dim in dims:
-        together &= dim.strides[array] == step
+def _rows_of(layout: Layout, strides: Sequence[int], row_bytes: int, is_result: bool) -> Rows:
+    """Return how an array's rows lie in shared memory, given their strides. Small gaps are loaded, but never stored."""
+    if not any(strides):
+        return new_tuple(Rows, (row_bytes, 0, False))
+    pitch = step = strides[0]
+    together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
+    for dim, stride in zip(layout.others, strides, strict=True):
+        together &= stride == step
         step *= dim.size
-    if together:
-        return Rows(row_bytes, apart, True)
-    return Rows(row_bytes, round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES, False)
+    if not together:
+        pitch = round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES
+    return new_tuple(Rows, (row_bytes, pitch, together))
 
 
 def plan_staged_rows(
@@ -79,15 +80,17 @@ def plan_staged_rows(
     at_a_time = WARPS * (LANES // tile.lanes)
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
-    placed = place_rows(request.kind, layout, accesses, staged, rows_of_block)
-    block = WARPS * WARP
+    placed = place_rows(request.kind, staged, rows_of_block)
+    found, block = list(accesses), WARPS * WARP
+    for i in staged:
+        found[i] = shifted_access(layout.arrays[i], layout.axis.strides[i])
     residency = residency_of("staged_rows", request.kind, placed, block, target)
     return assemble(
         request,
         layout,
         "staged_rows",
         batch=batch,
-        accesses=placed.accesses,
+        accesses=tuple(found),
         items=order.items,
         constants={
             "Vectors": tile.vectors,

@@ -52,7 +52,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-rows // (target.sm_count * block)), 1)) * block
-    placed = place_rows(request.kind, layout, (Access.NONE,) * 6, staged, rows_of_block)
+    placed = place_rows(request.kind, staged, rows_of_block)
     direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
     units = [
         min(math.gcd(VECTOR_BYTES, length * size, address) // size, order.items)
@@ -66,7 +66,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
         layout,
         "thread_rows",
         batch=batch,
-        accesses=tuple([direction if access != Access.NONE else access for access in placed.accesses]),
+        accesses=(direction,) * len(sizes) + (Access.NONE,) * (len(layout.arrays) - len(sizes)),
         items=order.items,
         constants={
             "Warps": WARPS,

@@ -165,11 +165,11 @@ def _tile_accesses(
     accesses = list(aligned)
     if min([spec.dtype.itemsize for spec in layout.arrays if spec]) * order.items < BULK_BYTES:
         aligned = accesses_of(layout, layout.axis, batch, order.items, least=BULK_BYTES)
-    shifted = list(map(shifted_access, layout.arrays, layout.axis.strides))
     values = len(request.values)
     staged = [i for i in range(values) if aligned[i] not in STILL]
-    if any(aligned[i] == Access.STRIDED for i in staged):
-        if any(shifted[i] == Access.STRIDED for i in staged):
+    if Access.STRIDED in [aligned[i] for i in staged]:
+        shifted = {i: shifted_access(layout.arrays[i], layout.axis.strides[i]) for i in staged}
+        if Access.STRIDED in shifted.values():
             staged = []
         for i in staged:
             accesses[i] = shifted[i]
