@@ -77,6 +77,7 @@ def assemble(
 
 
 _configs: Table[Any, Config] = Table()  # by call kind and decisions
+_distinct: Table[Config, Config] = Table()  # one object for equal ones of several kinds: it is found faster
 _DECIDED = (
     *("family", "index", "grid", "levels", "batch_dims", "items", "state_bytes", "carry_bytes"),
     *("block", "blocks_per_sm", "shared_bytes", "cluster"),
@@ -111,7 +112,7 @@ def _configure(
     functor, carry_functor = (
         op.functor.format(T=dtype.cpp, Index=of["index"], Sparse=str(sparse).lower()) for dtype in (number, carry)
     )
-    return Config(
+    config = Config(
         op=functor,
         carry_op=carry_functor,
         functor_source=op.source,
@@ -135,6 +136,7 @@ def _configure(
         constants=tuple(constants.items()),
         **of,
     )
+    return _distinct.get(config) or keep(_distinct, config, config)
 
 
 def _operand(dtype: DType, access: Access, staged: bool) -> Operand:
