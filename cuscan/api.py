@@ -386,7 +386,7 @@ def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) ->
     views: list[ArrayView] = []
     for role, array in zip(roles, arrays, strict=True):
         beside = views[0] if views else None
-        views.append(array if isinstance(array, ArrayView) else adopt(array, role, beside))
+        views.append(array if type(array) is ArrayView else adopt(array, role, beside))
     return Operands(tuple(views), roles, None if out is None else _adopt_outs(out), key)
 
 

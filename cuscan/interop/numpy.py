@@ -29,9 +29,12 @@ _ADVICE = {
 
 def element_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, name: str) -> tuple[int, ...]:
     """Return the strides of a NumPy or CuPy array in elements."""
-    if math.gcd(itemsize, *strides) != itemsize and math.prod(shape) > 1:
-        raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
-    return tuple([stride // itemsize for stride in strides])
+    steps = []
+    for stride in strides:
+        if stride % itemsize and math.prod(shape) > 1:
+            raise ScanValueError(f"{name} has strides {strides} bytes, not multiples of its item size ({itemsize})")
+        steps.append(stride // itemsize)
+    return tuple(steps)
 
 
 @functools.lru_cache(MOST)

@@ -23,11 +23,10 @@ def accesses_of(
 
     Aligned accesses require vectors aligned to their size, capped at the widest load, and to `least` bytes.
     """
-    accesses: list[Access] = []
+    accesses = [Access.NONE] * len(layout.arrays)
     steps = along.strides
     for array, spec in enumerate(layout.arrays):
         if spec is None:
-            accesses.append(Access.NONE)
             continue
         step, size, access = steps[array], spec.dtype.itemsize, Access.STRIDED
         if step == 0:
@@ -39,7 +38,7 @@ def accesses_of(
                 places |= dim.strides[array]
             if places % max(min(size * items, VECTOR_BYTES), least) == 0:
                 access = Access.VECTOR if step > 0 else Access.REVERSED
-        accesses.append(access)
+        accesses[array] = access
     return tuple(accesses)
 
 

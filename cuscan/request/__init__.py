@@ -105,7 +105,7 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         shape = elements_shape(op, values)
         main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
-    specs = tuple([broadcast(name, view, main, shape) for name, view in zip(inputs, values, strict=True)])
+    specs = tuple([broadcast(inputs[i], view, main, shape) for i, view in enumerate(values)])
     results = _results_of(kind, operands.outs, main, shape, axis)
     others = _NO_OTHERS
     if len(views) > count or kind.last is not None or kind.returns_carry:

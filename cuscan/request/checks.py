@@ -180,8 +180,8 @@ def check_out(name: str, main: Elements, out: ArrayView, dtype: DType, shape: tu
     if kind.readonly:
         raise ScanValueError(f"{name} is read-only")
     reach = 1
-    for stride, size in sorted([(abs(stride), size) for stride, size in zip(kind.strides, shape) if size > 1]):  # noqa: B905
-        if stride < reach and 0 not in shape:
+    for stride, size in sorted(zip(map(abs, kind.strides), shape)):  # noqa: B905  # strict=True takes 0.1 us
+        if stride < reach and size > 1 and 0 not in shape:
             raise ScanValueError(f"{name} overlaps itself: shape {out.shape} with strides {out.strides} (in elements)")
         reach += stride * (size - 1)
     return spec_of(out)
