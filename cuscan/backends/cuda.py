@@ -163,7 +163,6 @@ class CallLaunch(Launch):
         near: see `overlap.find_near`.
         length: the length of a line.
         makers: functions that allocate the results that the call returns.
-        only_queues: whether the call only allocates and queues.
         fields: the number of fields of the outgoing carry.
     """
 
@@ -181,7 +180,6 @@ class CallLaunch(Launch):
         self.length = request.shape[request.axis]
         self.checks_offsets = checks_offsets
         self.fields = len(request.carry_out)
-        self.only_queues = not self.checks_offsets and not self.empty and self.unscanned is None
         made = []
         if operands.outs is None and not self.kind.only_carry:
             made += [(spec.shape, spec.strides, spec.dtype) for spec in request.results]
@@ -190,6 +188,11 @@ class CallLaunch(Launch):
         for field in request.carry_out:
             made.append(_without(field, request.axis))
         self.makers = tuple([library.maker(*spec, self.device) for spec in made]) if made else ()
+
+    @property
+    def only_queues(self) -> bool:
+        """Whether the call only allocates and queues."""
+        return not self.checks_offsets and not self.empty and self.unscanned is None
 
     def run(self, arrays: tuple[Any, ...], outs: tuple[Any, ...], pointers: list[int], initial: Any) -> tuple[Any, ...]:
         """Run a call on the arrays that it reads and those of `out`, with the addresses of both; numbers are views."""

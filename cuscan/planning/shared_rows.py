@@ -15,6 +15,7 @@ from cuscan.specs import new_tuple
 
 _SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
 _MARGIN = 32  # bytes before and after the rows of an array, which threads may read
+_REST = 2 * _MARGIN + _SECTOR  # bytes of an array beside its rows, at most
 _STEP = 16 * 1024  # a multiple of which is a block's shared memory: few kernels
 
 
@@ -27,7 +28,7 @@ class Rows(NamedTuple):
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of so many rows, with margins."""
-        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + 2 * _MARGIN + _SECTOR
+        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + _REST
 
 
 class Placed(NamedTuple):

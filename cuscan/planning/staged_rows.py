@@ -28,9 +28,8 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
     and whose values are not strided.
     """
     values, behind = len(request.values), len(request.kind.sizes)
-    beside = flags(request.kind) if request.segments is None or request.segments.kind != "offsets" else (behind,)
     staged, unaligned = {}, False
-    for i in (*range(behind), *beside):
+    for i in range(flags(request.kind).stop):
         spec, step = layout.arrays[i], layout.axis.strides[i]
         is_result = values <= i < behind
         if spec is None or step == 0 or (request.kind.only_carry and is_result):

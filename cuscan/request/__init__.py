@@ -105,13 +105,15 @@ def make_request(flags: Flags, operands: Operands, *, has_initial: bool) -> Scan
         shape = elements_shape(op, values)
         main = elements_of(op, _of_shape(values, shape))
     axis = check_axis(flags.axis, main.name, shape)
-    specs = tuple([broadcast(inputs[i], view, main, shape) for i, view in enumerate(values)])
+    specs = []
+    for i, view in enumerate(values):
+        specs.append(broadcast(inputs[i], view, main, shape))
     results = _results_of(kind, operands.outs, main, shape, axis)
     others = _NO_OTHERS
     if len(views) > count or kind.last is not None or kind.returns_carry:
         given = dict(zip(operands.roles[count:], views[count:], strict=True))
         others = _others_of(kind, given, operands.carry if kind.has_initial else (), main, shape, axis)
-    return new_tuple(ScanRequest, (kind, shape, axis, specs, results, *others))
+    return new_tuple(ScanRequest, (kind, shape, axis, tuple(specs), results, *others))
 
 
 def _results_of(
