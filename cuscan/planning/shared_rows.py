@@ -11,7 +11,6 @@ from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
 from cuscan.planning.tuning import STRETCH_BYTES, blocks_per_sm
 from cuscan.request.kind import CallKind
-from cuscan.specs import new_tuple
 
 _SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
 _MARGIN = 32  # bytes before and after the rows of an array, which threads may read
@@ -28,14 +27,7 @@ class Rows(NamedTuple):
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of so many rows, with margins."""
-        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + _REST
-
-
-class Placed(NamedTuple):
-    """A block's rows in shared memory: words of struct RowsGeometry, and bytes."""
-
-    beside: tuple[int, ...]
-    nbytes: int
+        return -(-max(rows * self.pitch, self.row_bytes) // _SECTOR) * _SECTOR + _REST
 
 
 def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
@@ -47,8 +39,12 @@ def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
     return (nbytes - _SECTOR) // max(pitches, 1)
 
 
-def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -> Placed:
-    """Return where the rows of arrays, by number, lie in shared memory: array after array."""
+def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -> tuple[tuple[int, ...], int]:
+    """Return where a block's rows of arrays, by number, lie in shared memory: array after array.
+
+    Returns:
+        The words of struct RowsGeometry, and the bytes of all rows.
+    """
     beside, end = [rows_of_block], _SECTOR  # after the barrier
     for i in range(flags(kind).stop):
         rows = staged.get(i)
@@ -57,19 +53,15 @@ def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -
             continue
         beside += end + _MARGIN, rows.pitch, rows.together
         end += rows.bytes_of(rows_of_block)
-    return new_tuple(Placed, (tuple(beside), end))
+    return tuple(beside), end
 
 
-class Residency(NamedTuple):
-    """What a block takes of a multiprocessor, by the names of `Config`: shared memory, and blocks that fit."""
+def residency_of(family: str, kind: CallKind, nbytes: int, block: int, target: Target) -> tuple[int, int]:
+    """Return the shared memory of blocks of `block` threads, and how many fit a multiprocessor.
 
-    shared_bytes: int
-    blocks_per_sm: int
-
-
-def residency_of(family: str, kind: CallKind, placed: Placed, block: int, target: Target) -> Residency:
-    """Return it for blocks of `block` threads whose rows lie as `placed`: a multiple of _STEP bytes if it fits."""
+    `nbytes` are those of a block's rows. The shared memory is a multiple of _STEP bytes if that fits.
+    """
     room = target.shared_bytes - SHARED_RESERVED
-    shared = min(round_up(max(STRETCH_BYTES, placed.nbytes), _STEP), max(room, placed.nbytes))
+    shared = min(round_up(max(STRETCH_BYTES, nbytes), _STEP), max(room, nbytes))
     fitting = target.shared_bytes // (shared + SHARED_RESERVED)
-    return new_tuple(Residency, (shared, max(min(blocks_per_sm(family, max(kind.sizes), block), fitting), 1)))
+    return shared, max(min(blocks_per_sm(family, max(kind.sizes), block), fitting), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cuscan.order import LANES, Order
-from cuscan.planning.accesses import flags, shifted_access
+from cuscan.planning.accesses import flags
 from cuscan.planning.assemble import assemble, batch_of, product, round_up
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import SHARED_RESERVED, WARP
@@ -27,17 +27,17 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
     all: caches hold these. It suits scans of which some array is not aligned, whose rows are not too short for pieces,
     and whose values are not strided.
     """
-    values, behind = len(request.values), len(request.kind.sizes)
+    kind, values, behind = request.kind, len(request.values), len(request.kind.sizes)
     staged, unaligned = {}, False
-    for i in range(flags(request.kind).stop):
+    for i in range(flags(kind).stop):
         spec, step = layout.arrays[i], layout.axis.strides[i]
         is_result = values <= i < behind
-        if spec is None or step == 0 or (request.kind.only_carry and is_result):
+        if spec is None or step == 0 or (is_result and kind.only_carry):
             continue
         strides = [dim.strides[i] for dim in layout.others]
         apart = all(strides)
         if abs(step) == spec.dtype.itemsize and (apart or not any(strides)):
-            length = layout.axis.size - (request.kind.include_initial and not is_result)
+            length = layout.axis.size - (kind.include_initial and not is_result)
             if length == 0:  # the initial value alone
                 return {}
             rows = _rows_of(layout, strides, length * spec.dtype.itemsize, is_result)
@@ -56,7 +56,7 @@ def _rows_of(layout: Layout, strides: Sequence[int], row_bytes: int, is_result: 
         return new_tuple(Rows, (row_bytes, 0, False))
     pitch = step = strides[0]
     together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
-    for dim, stride in zip(layout.others, strides, strict=True):
+    for dim, stride in zip(layout.others, strides):  # noqa: B905  # strict=True takes 0.1 us
         together &= stride == step
         step *= dim.size
     if not together:
@@ -75,15 +75,15 @@ def plan_staged_rows(
     """Return the plan for rows of a few warp tiles; `accesses` are the arrays' accesses outside of shared memory."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
-    tile = tile_of(length, rows, order, target)
-    at_a_time = WARPS * (LANES // tile.lanes)
+    lanes, vectors, fill = tile_of(length, rows, order, target)
+    at_a_time = WARPS * (LANES // lanes)
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
-    placed = place_rows(request.kind, staged, rows_of_block)
+    beside, nbytes = place_rows(request.kind, staged, rows_of_block)
     found, block = list(accesses), WARPS * WARP
     for i in staged:
-        found[i] = shifted_access(layout.arrays[i], layout.axis.strides[i])
-    residency = residency_of("staged_rows", request.kind, placed, block, target)
+        found[i] = Access.SHIFTED if layout.axis.strides[i] > 0 else Access.SHIFTED_REVERSED
+    shared_bytes, blocks_per_sm = residency_of("staged_rows", request.kind, nbytes, block, target)
     return assemble(
         request,
         layout,
@@ -92,20 +92,20 @@ def plan_staged_rows(
         accesses=tuple(found),
         items=order.items,
         constants={
-            "Vectors": tile.vectors,
-            "Lanes": tile.lanes,
+            "Vectors": vectors,
+            "Lanes": lanes,
             "Warps": WARPS,
             "Dense": 0,
-            "Fill": int(tile.fill),
+            "Fill": int(fill),
             "Long": int(length > order.warp_tile),
             "ClearsBeyond": int(bool(request.op.source)),
         },
         block=block,
-        blocks_per_sm=residency.blocks_per_sm,
+        blocks_per_sm=blocks_per_sm,
         grid=-(-rows // rows_of_block),
-        shared_bytes=residency.shared_bytes,
+        shared_bytes=shared_bytes,
         staged=tuple(staged),
-        beside=placed.beside,
+        beside=beside,
     )
 
 

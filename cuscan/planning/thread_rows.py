@@ -52,7 +52,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-rows // (target.sm_count * block)), 1)) * block
-    placed = place_rows(request.kind, staged, rows_of_block)
+    beside, nbytes = place_rows(request.kind, staged, rows_of_block)
     direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
     units = [
         min(math.gcd(VECTOR_BYTES, length * size, address) // size, order.items)
@@ -60,7 +60,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     ]
     if sizes[0] == sizes[1]:
         units[:2] = [min(units[:2])] * 2  # few kernels
-    residency = residency_of("thread_rows", request.kind, placed, block, target)
+    shared_bytes, blocks_per_sm = residency_of("thread_rows", request.kind, nbytes, block, target)
     return assemble(
         request,
         layout,
@@ -76,11 +76,11 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
             "MaskUnit": units[2] if len(sizes) > 2 else 1,
         },
         block=block,
-        blocks_per_sm=residency.blocks_per_sm,
+        blocks_per_sm=blocks_per_sm,
         grid=-(-rows // rows_of_block),
-        shared_bytes=residency.shared_bytes,
+        shared_bytes=shared_bytes,
         staged=tuple(staged),
-        beside=placed.beside,
+        beside=beside,
     )
 
 
