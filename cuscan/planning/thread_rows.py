@@ -13,6 +13,7 @@ from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residenc
 from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
+from cuscan.specs import new_tuple
 from cuscan.states import SCALAR
 
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
@@ -47,8 +48,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     """Return the plan for short dense rows."""
     batch, length, sizes = batch_of(layout, layout.others), layout.axis.size, _sizes(request)
     rows, block = product(batch), WARPS * WARP
-    lowest = [address % VECTOR_BYTES for address in _lowest(layout, sizes)]
-    staged = {i: Rows(length * size, length * size, True) for i, size in enumerate(sizes)}
+    staged = {i: new_tuple(Rows, (length * size, length * size, True)) for i, size in enumerate(sizes)}
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-rows // (target.sm_count * block)), 1)) * block
@@ -56,7 +56,7 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
     direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
     units = [
         min(math.gcd(VECTOR_BYTES, length * size, address) // size, order.items)
-        for size, address in zip(sizes, lowest, strict=True)
+        for size, address in zip(sizes, _lowest(layout, sizes), strict=True)
     ]
     if sizes[0] == sizes[1]:
         units[:2] = [min(units[:2])] * 2  # few kernels
