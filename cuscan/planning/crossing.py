@@ -78,10 +78,11 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     for columns, or one for columns and one for batch rows.
     """
     others, axis = layout.others, layout.axis
-    arrays = _arrays(request, layout)
-    alike = all([array.fastest is None or array.fastest is others[0] for array in arrays])
+    fastest = _fastest_axes(request, layout)
+    alike = all([dim is None or dim is others[0] for dim in fastest.values()])
     if alike and len(others) < 3:
         return Axes(others[0], others[1:], None, 0)
+    arrays = _arrays(request, layout, fastest)
     least = max([_least_steps(array, axis) for array in arrays])
     steps = max(min(axis.size, STEPS), least)
     lines = max(elements // steps, 1)
@@ -106,25 +107,33 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector), least)
 
 
-def _arrays(request: ScanRequest, layout: Layout) -> list[_Array]:
-    """Return the values, results and flags that have an element for each position.
+def _fastest_axes(request: ScanRequest, layout: Layout) -> dict[int, Dimension | None]:
+    """Return the fastest axis of each of the values, results and flags that have an element for each position."""
+    axis, others, first, behind = layout.axis, layout.others, len(request.values), len(request.kind.sizes)
+    found = {}
+    for number, spec in enumerate(layout.arrays[: behind + 2]):
+        if spec is None or (request.kind.only_carry and first <= number < behind):
+            continue
+        if axis.strides[number] and all([other.strides[number] for other in others]):
+            found[number] = _fastest(axis, others, number, spec.dtype.itemsize)
+    return found
+
+
+def _arrays(request: ScanRequest, layout: Layout, fastest_axes: dict[int, Dimension | None]) -> list[_Array]:
+    """Return the arrays with the given fastest axes.
 
     Results whose rows begin at sectors cost no more than values.
     """
     axis, others, first, behind = layout.axis, layout.others, len(request.values), len(request.kind.sizes)
     arrays = []
-    for number, spec in enumerate(layout.arrays[: behind + 2]):
-        is_result = first <= number < behind
-        if spec is None or (is_result and request.kind.only_carry):
-            continue
-        if not axis.strides[number] or not all([other.strides[number] for other in others]):
-            continue
-        item = spec.dtype.itemsize
-        fastest = _fastest(axis, others, number, item)
+    for number, fastest in fastest_axes.items():
+        spec, is_result = layout.arrays[number], first <= number < behind
+        assert spec
         whole = spec.address | layout.offsets[number]
         for dimension in (axis, *others):
             whole |= 0 if dimension is fastest else dimension.strides[number]
-        arrays.append(_Array(number, item, fastest, WRITTEN if is_result and whole % SECTOR else READ))
+        partly = WRITTEN if is_result and whole % SECTOR else READ
+        arrays.append(_Array(number, spec.dtype.itemsize, fastest, partly))
     return arrays
 
 

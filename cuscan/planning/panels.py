@@ -39,6 +39,7 @@ from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
+from cuscan.specs import new_tuple
 
 
 class Blocks(NamedTuple):
@@ -126,7 +127,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
-        return PanelScan(length, column, batch, share, _most(share, steps), sides)
+        return new_tuple(PanelScan, (length, column, batch, share, _most(share, steps), sides))
 
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
@@ -201,7 +202,8 @@ def _panels(
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
-        for tile in dict.fromkeys((_filled(scan, shape, chunk), shape)):
+        filled = _filled(scan, shape, chunk)
+        for tile in (shape,) if filled is shape else (filled, shape):
             words = tile_words(request, layout, scan, tile, chunk, in_bulk)
             if words[-1] <= room:
                 return _with_tile(scan, tile, chunk, number, room, words)
