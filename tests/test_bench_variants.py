@@ -14,7 +14,7 @@ from cuscan.bench.check import WrongResultError
 from cuscan.bench.kernel import plan_of
 from cuscan.planning import panel_tile, panels
 
-LARGE, BULK = "panels.LARGE=Blocks(1, 640, 4)", "panel_tile.BULK_BYTES = 1 << 30"
+LARGE, BULK = "panels.LARGE=Blocks(1, 640, 4)", "panels.BULK_BYTES = 1 << 30"
 OTHER = "panels.SHARING=Blocks(1, 576, 4)"
 WIDE, ROW = Case((3000, 20001), axis=0), Case((9, 700))
 
@@ -22,9 +22,9 @@ WIDE, ROW = Case((3000, 20001), axis=0), Case((9, 700))
 def test_a_variant_holds_meanwhile():
     plan, large = plan_of(WIDE, H200), panels.LARGE
     with variants.applied(f"{LARGE}; {BULK}"):
-        assert panels.LARGE.threads == 640 and panel_tile.BULK_BYTES == 1 << 30
+        assert panels.LARGE.threads == 640 and panels.BULK_BYTES == 1 << 30
         assert plan_of(WIDE, H200).config.block == 672
-    assert panels.LARGE is large and panel_tile.BULK_BYTES != 1 << 30
+    assert panels.LARGE is large and panels.BULK_BYTES != 1 << 30
     assert plan_of(WIDE, H200) == plan
 
 
