@@ -1,6 +1,6 @@
 """Measure other values of planning constants, on random scans.
 
-    python -m benchmarks.variants "panels.LARGE=Blocks(1, 640, 4)" "panel_tile.BULK_BYTES=128"
+    python -m benchmarks.variants "panels.LARGE=Blocks(1, 640, 4)" "panels.BULK_BYTES=128"
 
 Each argument is a variant: assignments, joined by ";", to names in modules of `cuscan.planning`, where the values are
 evaluated. The scans are those of a sample whose plans a variant changes. Their kernels are compiled first, side by

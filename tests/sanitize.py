@@ -33,7 +33,8 @@ from cuscan.order import COLUMNS, CONTIGUOUS
 Case = tuple[str, Callable[[], object]]
 
 UNMASKED = ("strips", "whole_rows")  # panels take scans with a mask or a feature
-STORED_IN_BULK = ("panels", "whole_rows", "strips")  # beginnings of names
+# Beginnings of names. Panels take masked cases of shared strips.
+STORED_IN_BULK = ("panels", "whole_rows", "strips-shared", "strips, a chain of 1600 units of 15 columns")
 
 
 def scan(

@@ -12,7 +12,7 @@ from benchmarks import variants
 from cuscan.bench.cases import Case
 from cuscan.bench.check import WrongResultError
 from cuscan.bench.kernel import plan_of
-from cuscan.planning import panel_tile, panels
+from cuscan.planning import panels
 
 LARGE, BULK = "panels.LARGE=Blocks(1, 640, 4)", "panels.BULK_BYTES = 1 << 30"
 OTHER = "panels.SHARING=Blocks(1, 576, 4)"

@@ -32,7 +32,7 @@ from views import view
 
 from cuscan import ScanValueError
 from cuscan.dtypes import DTYPES
-from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import COLUMNS, Order
 from cuscan.planning import config, make_plan, tiles
 from cuscan.planning.config import Target
@@ -770,22 +770,32 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert shared.workspace_words == 16 + 256 * (128 * 2)  # counters of strips; batches of two units
 
 
-def test_panels_take_short_strips_if_there_is_one_for_each_block():
-    """Tiles of two columns have 4,096 rows."""
-    families = {
-        (batch, steps): planned(view((batch, steps, 2)), axis=1).config.family
-        for batch, steps in itertools.product((131, 132), (6 * 4096, 6 * 4096 + 2))
-    }
-    assert families.pop((132, 6 * 4096)) == "panels"
-    assert set(families.values()) == {"strips"}
+@pytest.mark.parametrize(("dtype", "columns"), [("float32", 2), ("float32", 4), ("float16", 8), ("int8", 16)])
+def test_panels_take_short_strips_if_there_are_enough_for_all_blocks(dtype, columns):
+    def family(batch, steps):
+        return planned(view((batch, steps, columns), dtype), axis=1, op="max", dtype=dtype).config.family
+
+    (rows,) = constants(planned(view((2**18, columns), dtype), axis=0, op="max", dtype=dtype), "Rows")
+    assert {family(batch, 6 * rows) for batch in (132, 264)} == {"panels"}
+    assert "panels" not in {family(batch, 6 * rows) for batch in (100, 140)}
+    assert "panels" not in {family(batch, 6 * rows + 16) for batch in (100, 132, 264)}
 
 
-@pytest.mark.parametrize(("dtype", "family"), [("float64", "panels"), ("float32", "strips")])
+@pytest.mark.parametrize(
+    ("dtype", "family"),
+    [("float64", "panels"), ("complex64", "panels"), ("complex128", "panels"), ("float32", "strips")],
+)
 def test_panels_take_shared_strips_whose_states_fill_the_registers(dtype, family):
-    made = planned(of_shape((2**20, 4), dtype, dtype), axis=0, **RECURRENCE)
-    assert made.config.family == family and made.config.grid
+    shared = planned(of_shape((2**20, 4), dtype, dtype), axis=0, **RECURRENCE)
+    assert (shared.config.family, shared.config.grid) == (family, True)
     own = planned(of_shape((1000, 2**15), dtype, dtype), axis=0, **RECURRENCE)
     assert own.config.family == "strips" and not own.config.grid
+
+
+@pytest.mark.parametrize(("dtype", "family"), [("int64", "panels"), ("int16", "strips")])
+def test_panels_take_positions_of_wide_values(dtype, family):
+    made = planned(view((2**20, 4), dtype), axis=0, op=INDEXED["max", "first"], dtype=dtype)
+    assert made.config.family == family and made.config.grid
 
 
 def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():

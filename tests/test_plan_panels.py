@@ -253,6 +253,18 @@ def test_batch_rows_of_a_tile_come_from_a_long_axis_if_the_next_one_leaves_threa
     assert (tile["columns"], tile["outers"]) == (columns, outers)
 
 
+@pytest.mark.parametrize("target", [H200, OLDER])
+def test_a_total_of_values_that_are_broadcast_has_axes_for_its_tiles(target):
+    """No array has an element for each position, so that none chooses the axes."""
+    shape = (7, 1000, 3, 5, 9, 11)
+    for still in range(len(shape)):
+        strides = [0 if axis == still else math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        x = view(shape, strides=tuple(strides))
+        for axis in range(len(shape) - 1):
+            made = planned(x, axis=axis, return_carry=True, only_carry=True, target=target)
+            assert made.config.family in ("panels", "rows", "thread_rows")
+
+
 @pytest.mark.parametrize(("dtype", "words"), [("float32", 2), ("int32", 1)])
 def test_the_workspace_of_shared_panels_by_hand(dtype, words):
     made = planned(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)

@@ -201,7 +201,7 @@ private:
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots; i += kPack) {
                 Vector<T, kPack> pack;
-                auto* const parts = (Vector<T, kTogether>*)&pack;
+                auto* const parts = (Vector<T, kTogether>*)&pack;  // one, or one for each item
                 CUSCAN_UNROLL
                 for (int j = 0; j < kParts; ++j) {
                     const char*& from_here = at[i / kTogether + j];

@@ -177,7 +177,7 @@ struct PanelTurn {
 template <class Config>
 struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
-    static constexpr bool kBulk = target::kHasBulkCopy;  // whether long segments move in bulk
+    static constexpr bool kBulk = target::kHasBulkCopy;                // whether long segments move in bulk
     using Numbers = Arrays<Config>;
 
     const PanelGeometry<Config>& geometry;

@@ -10,7 +10,7 @@ from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERV
 from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
-from cuscan.planning.strips import dense_columns, plan_strips, strips_of
+from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of
 from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
@@ -54,6 +54,8 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         whole = None
     if whole and whole.quick:
         return plan_whole_rows(request, layout, target, whole)
+    if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
+        return plan_panels(request, layout, target)
     looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips:

@@ -54,9 +54,8 @@ def in_pieces(request: ScanRequest, layout: Layout, accesses: tuple[Access, ...]
     if Access.STRIDED not in accesses:
         return accesses
     values, results = len(request.values), len(request.results)
-    beside = [i for i in flags(request.kind) if request.segments is None or request.segments.kind != "offsets"]
     found = list(accesses)
-    for i in (*range(values + results), *beside):
+    for i in (*range(values + results), *flags(request.kind)):
         spec = layout.arrays[i]
         if not spec or accesses[i] != Access.STRIDED or items == 1 or items * spec.dtype.itemsize < WORD:
             continue

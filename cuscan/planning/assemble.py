@@ -77,7 +77,7 @@ def assemble(
 
 
 _configs: Table[Any, Config] = Table()  # by call kind and decisions
-_distinct: Table[Config, Config] = Table()  # one object for equal ones of several kinds: it is found faster
+_distinct: Table[Config, Config] = Table()  # one object for equal ones of several kinds: kernels are found by identity
 _DECIDED = (
     *("family", "index", "grid", "levels", "batch_dims", "items", "state_bytes", "carry_bytes"),
     *("block", "blocks_per_sm", "shared_bytes", "cluster"),

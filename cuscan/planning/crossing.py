@@ -80,7 +80,7 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     others, axis = layout.others, layout.axis
     fastest = _fastest_axes(request, layout)
     alike = all([dim is None or dim is others[0] for dim in fastest.values()])
-    if alike and len(others) < 3:
+    if not fastest or (alike and len(others) < 3):
         return Axes(others[0], others[1:], None, 0)
     arrays = _arrays(request, layout, fastest)
     least = max([_least_steps(array, axis) for array in arrays])

@@ -15,8 +15,6 @@ from cuscan.specs import new_tuple
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
-BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
-SHARED_BULK_BYTES = 1024  # the same with several blocks per panel
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows

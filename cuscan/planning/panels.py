@@ -21,11 +21,9 @@ from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
 from cuscan.planning.panel_tile import (
-    BULK_BYTES,
     FINDERS,
     LANES,
     RUN,
-    SHARED_BULK_BYTES,
     WIDE_STATE,
     PanelScan,
     Shape,
@@ -60,6 +58,8 @@ LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it 
 LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
 SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel, if a tile can be as wide
 WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
+BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
+SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 CHUNKS = 4  # per block, at least, if chunks can be as small

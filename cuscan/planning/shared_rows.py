@@ -14,7 +14,7 @@ from cuscan.request.kind import CallKind
 
 _SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
 _MARGIN = 32  # bytes before and after the rows of an array, which threads may read
-_REST = 2 * _MARGIN + _SECTOR  # bytes of an array beside its rows, at most
+_REST = 2 * _MARGIN + _SECTOR  # bytes of an array beside its rows
 _STEP = 16 * 1024  # a multiple of which is a block's shared memory: few kernels
 
 
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of so many rows, with margins."""
-        return -(-max(rows * self.pitch, self.row_bytes) // _SECTOR) * _SECTOR + _REST
+        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + _REST
 
 
 def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:

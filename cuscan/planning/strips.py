@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cuscan.kept import MOST
 from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import accesses_of
-from cuscan.planning.assemble import assemble, batch_of, check_tickets, product, round_up, state_bytes
+from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.tuning import (
     LINE_BYTES,
@@ -37,10 +37,10 @@ SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes 
 BATCH = 2  # tiles per ticket if there are enough for all blocks
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
-FEW_TILES = 6  # tiles per strip up to which panels are faster if blocks have panels of their own
+FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 WORD_BYTES = 4  # bytes of a bank of shared memory
-WIDEST = 8  # bytes of a value, of which wider states take more registers than there are where blocks share strips
+WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
 _REST = 160  # most bytes of a block beside its arrays and their alignment
 
@@ -68,14 +68,27 @@ def strips_of(
     counts = request.kind.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or counts:
         return None
-    sizes = request.kind.sizes
-    flat = _flat(request, layout, dense, sizes, room, slots, looks) if dense and dense.size <= LANES else None
-    return flat or _wide(request, layout, sizes, room, slots, looks)
+    kind, narrow = request.kind, dense is not None and dense.size <= LANES
+    spills = state_bytes(kind)[0] > kind.sizes[0] >= WIDE_VALUE
+    if narrow and spills:
+        return None
+    flat = _flat(request, layout, dense, kind.sizes, room, slots, looks) if dense and narrow else None
+    return flat or _wide(request, layout, kind.sizes, room, slots, looks, shares=not spills)
+
+
+def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
+    """Return whether strips of a few columns without gaps would have few tiles each, but be enough for all blocks."""
+    if dense.size > LANES:
+        return False
+    rows, length = _flat_rows(dense, sizes), layout.axis.size
+    batch = product(tuple([other for other in layout.others if other is not dense]))
+    return rows <= length <= FEW_TILES * rows and not idles(batch, slots)
 
 
 def _wide(
-    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int
+    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int, *, shares: bool
 ) -> Strips | None:
+    """Return strips of some columns, or None. `shares`: whether blocks may share strips."""
     column, arrays = layout.others[0], len(sizes)
     if column.size * min(sizes) % VECTOR_BYTES:
         return None
@@ -94,6 +107,8 @@ def _wide(
             continue
         if columns * min(sizes) % VECTOR_BYTES:
             continue
+        if not (own or shares):
+            return None
         made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, own=own)
         if made:
             return made
@@ -110,21 +125,22 @@ def _flat(
     looks: int,
 ) -> Strips | None:
     """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
-    units = min(LANES // column.size, MOST_UNITS)
-    units = 1 << (units.bit_length() - 1)
-    widest = max(sizes)
-    while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
-        units //= 2
-    rows = units * COLUMNS.unit
+    rows = _flat_rows(column, sizes)
     if layout.axis.size < rows:
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
-    if layout.axis.size <= FEW_TILES * rows and product(batch) >= slots:
-        return None
     accesses = _flat_accesses(layout, column, batch, len(sizes))
     if accesses is None:
         return None
     return _make(request, layout, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True)
+
+
+def _flat_rows(column: Dimension, sizes: tuple[int, ...]) -> int:
+    """Return the rows per tile of strips of whole rows: some units."""
+    units, widest = power_of_two(min(LANES // column.size, MOST_UNITS), down=True), max(sizes)
+    while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
+        units //= 2
+    return units * COLUMNS.unit
 
 
 def _make(
@@ -142,8 +158,6 @@ def _make(
     own: bool,
     flat: bool = False,
 ) -> Strips | None:
-    if not own and state_bytes(request.kind)[0] > request.kind.sizes[0] == WIDEST:
-        return None  # look-back warps and scan warps would spill
     strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
     taken = BATCH if not own and strips * tiles >= BATCH * slots else 1
     in_bulk = flat and strips * tiles >= BULK_TILES * slots

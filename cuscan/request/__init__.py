@@ -130,7 +130,7 @@ def _results_of(
     return tuple([ArraySpec(t, full, strides, 0, False, (0, size * t.itemsize)) for t in kind.results])
 
 
-_NO_OTHERS: tuple[object, ...] = None, None, None, None, (), ()
+_NO_OTHERS = tuple(ScanRequest._field_defaults.values())
 
 
 def _others_of(

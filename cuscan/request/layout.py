@@ -129,7 +129,7 @@ class _Bytes(NamedTuple):
 
 @functools.lru_cache(MOST)
 def _bytes_of(kind: CallKind, moving: tuple[bool, ...]) -> _Bytes:
-    """Return it for a kind of call, given which of its values change along the axis."""
+    """Return the `_Bytes` of a kind of call, given which of its values change along the axis."""
     count = len(kind.values)
     values = tuple(itertools.compress(kind.sizes, moving)) or kind.sizes[:count]
     sizes = values + kind.sizes[count:]

@@ -15,6 +15,7 @@ from mistakes import Kind, Mistake
 
 GPU, ONE_SM, TWO_SMS = (Target(90, sms, cluster=0) for sms in (4, 1, 2))
 OLDER = Target(80, 1, cluster=0)  # threads move pieces of 16 bytes, for lack of bulk copies
+LITTLE = Target(80, 1, shared_bytes=24 * 1024, cluster=0)  # tiles have fewer columns than threads
 CLUSTERS, PAIRS = Target(90, 16), Target(90, 16, cluster=4)  # blocks of one unit, and of two
 MANY_SMS = Target(90, 200, cluster=0)  # a part of whole rows is a tile
 TIGHT = Target(90, 2, shared_bytes=9 * 1024 + 512, cluster=0)  # a block of tiles has 3 stages for 12 groups
@@ -53,13 +54,15 @@ SHAPES = {
 # Axes along which the array is part of a larger one, so that axes of the batch cannot be joined, or rows have gaps.
 GAPS = {"panels-apart": (1, 2), "panels-parts": (2,), "staged-rows-apart": (1, 3)}
 # Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
-# strips hold their values, and a part of whole rows is two units. In panels-strided every second number is a value.
+# strips hold their values, and a part of whole rows is two units. In panels-strided every second number is a value; in
+# panels-turned values lie along the scanned axis, and results across it.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, OLDER),
     "panels-slots": ((5, 2111), 0, OLDER),
     "panels-narrow": ((300, 33), 0, TWO_SMS),
     "panels-strided": ((300, 33), 0, ONE_SM),
+    "panels-turned": ((8, 301), 0, LITTLE),
     "strips-held": ((37 * 256 + 8, 4), 0, GPU),
     "whole-rows-units": ((53 * 256 + 9, 16), 0, GPU),
 }
@@ -1080,8 +1083,11 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
         if family.endswith("-strided"):
             value = np.repeat(value, 2, -1)[..., ::2]
+        turned = {}
+        if family.endswith("-turned"):
+            value, turned = np.asfortranarray(value), {"out": np.zeros(shape, np.float32)}
         with small_units(2, 2):
-            return [(prepare(value, "add", axis=axis, target=gpu), np.cumsum(value, axis))]
+            return [(prepare(value, "add", axis=axis, target=gpu, **turned), np.cumsum(value, axis))]
     if family in TURNED:
         shape, axis, order, gpu = TURNED[family]
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)

@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
@@ -159,6 +160,21 @@ void Grid::start_cluster(Launch& launch) {
     launch.waiting.pop_back();
 }
 
+// ---- shared memory --------------------------------------------------------------------------------------------------
+
+static size_t whole(size_t bytes, size_t of) { return (bytes + of - 1) / of * of; }
+
+SharedMemory::SharedMemory(size_t bytes)
+    : size_(whole(bytes, kPage) + kPage),
+      pages_(mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (pages_ == MAP_FAILED) throw std::bad_alloc();
+    unsigned char* const end = static_cast<unsigned char*>(pages_) + size_ - kPage;
+    mprotect(end, kPage, PROT_NONE);
+    memory_ = end - whole(bytes, kSharedAlignment);
+}
+
+SharedMemory::~SharedMemory() { munmap(pages_, size_); }
+
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
 void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Cluster>& cluster) {
@@ -171,8 +187,8 @@ void Grid::start_block(uint32_t index, Launch& launch, const std::shared_ptr<Clu
     cluster->blocks.push_back(&block);
     for (int number = 0; number < kBarriers; ++number) block.arrived[number] = block.expected[number] = 0;
     block.exited = 0;
-    block.shared.reset(new (kSharedAlignment) unsigned char[shared_bytes]);
-    memset(block.shared.get(), kPoison, shared_bytes);
+    block.shared = std::make_unique<SharedMemory>(shared_bytes);
+    memset(block.shared->get(), kPoison, shared_bytes);
     block.warps.resize(threads_ / kWarp);
     for (int w = 0; w < int(block.warps.size()); ++w) {
         Warp& warp = block.warps[w];
@@ -408,13 +424,14 @@ void Grid::in_order(const volatile void* address, uint32_t bytes) {
 void Grid::watch(void* address, uint32_t bytes, bool writes) {
     if (!runs_a_thread_) return;
     const uint64_t at = reinterpret_cast<uintptr_t>(address);
-    const bool is_shared = at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get()) < shared_bytes;
+    const bool is_shared = at - reinterpret_cast<uintptr_t>(current->warp->block->shared->get()) < shared_bytes;
     if (!is_shared && (at < schedule_.workspace_from || at + bytes > schedule_.workspace_to)) {
         if (!is_near_an_array(at)) return;  // a thread's own variable, or the simulator's
         check_access(address, bytes);
     }
     if (!writes) return;
-    if (is_shared) note_unfenced(uint32_t(at - reinterpret_cast<uintptr_t>(current->warp->block->shared.get())), bytes);
+    if (is_shared)
+        note_unfenced(uint32_t(at - reinterpret_cast<uintptr_t>(current->warp->block->shared->get())), bytes);
     for (uint32_t done = 0; done < bytes; done += PendingStore::kMostBytes) {
         const uint32_t count = std::min(bytes - done, PendingStore::kMostBytes);
         PendingStore store{static_cast<char*>(address) + done, count, is_shared, {}};
@@ -531,7 +548,7 @@ void Grid::load_pieces(void* destination, const void* source, uint32_t bytes, Ph
 void Grid::store_in_bulk(void* destination, const void* source, uint32_t bytes) {
     check_access(destination, bytes);
     Block& block = *current->warp->block;
-    const auto first = static_cast<const unsigned char*>(source) - block.shared.get();
+    const auto first = static_cast<const unsigned char*>(source) - block.shared->get();
     for (uint32_t i = 0; i < bytes && !block.unfenced.empty(); ++i)
         if (block.unfenced[first + i])
             fail("bulk store of what thread %d wrote without fence_before_copies", block.unfenced[first + i] - 1);
@@ -571,7 +588,7 @@ void Grid::send(uint32_t to, void* destination, const void* words, uint32_t byte
     Block* other = own.cluster->blocks[to];
     if (other == nullptr || other->exited == threads_) fail("sends to block %u of its cluster, which has returned", to);
     const auto there = [&](void* here) {
-        return other->shared.get() + (static_cast<unsigned char*>(here) - own.shared.get());
+        return other->shared->get() + (static_cast<unsigned char*>(here) - own.shared->get());
     };
     BulkCopy copy{other, there(destination), nullptr, bytes, reinterpret_cast<Phase*>(there(&phase)), nullptr, turns_,
                   {}};

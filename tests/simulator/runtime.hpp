@@ -36,7 +36,7 @@ constexpr int kWords = 12;  // words of the largest value that lanes exchange
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned char kPoison = 0xA5;
 constexpr unsigned char kEarly = 0x5B;  // byte of late arrays before their time
-constexpr std::align_val_t kSharedAlignment{128};
+constexpr size_t kSharedAlignment = 128;
 
 // An array of a launch.
 struct Array {
@@ -149,8 +149,18 @@ struct Cluster {
     }
 };
 
-struct FreeShared {
-    void operator()(unsigned char* memory) const { ::operator delete[](memory, kSharedAlignment); }
+// The shared memory of a block: whole pages, the last of which is inaccessible and begins where the memory ends.
+class SharedMemory {
+public:
+    explicit SharedMemory(size_t bytes);
+    SharedMemory(const SharedMemory&) = delete;
+    ~SharedMemory();
+    unsigned char* get() const { return memory_; }
+
+private:
+    size_t size_;
+    void* pages_;
+    unsigned char* memory_;
 };
 
 struct Launch {
@@ -173,7 +183,7 @@ struct Block {
         unfenced;  // if watched: per byte of shared memory, 1 + the thread that wrote it and has not fenced since
     std::shared_ptr<Cluster> cluster;
     std::vector<Warp> warps;
-    std::unique_ptr<unsigned char[], FreeShared> shared;
+    std::unique_ptr<SharedMemory> shared;
     int arrived[kBarriers];   // threads at each barrier; number 0 is sync_block
     int expected[kBarriers];  // threads that the last one to arrive expects there
     int exited;

@@ -51,7 +51,7 @@ Shared& shared_memory() {
     if (sizeof(Shared) > simulator::grid->shared_bytes)
         simulator::grid->fail("%zu bytes of shared memory, and the launch asked for %zu", sizeof(Shared),
                               simulator::grid->shared_bytes);
-    return *reinterpret_cast<Shared*>(simulator::current->warp->block->shared.get());
+    return *reinterpret_cast<Shared*>(simulator::current->warp->block->shared->get());
 }
 
 // ---- collectives ---------------------------------------------------------------------------------------------------
