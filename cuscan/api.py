@@ -384,7 +384,7 @@ def _run(flags: Flags, roles: tuple[str, ...], arrays: Arrays, out: Any, initial
 
 def _adopt(roles: tuple[str, ...], arrays: Arrays, out: Any, key: Any = None) -> Operands:
     views: list[ArrayView] = []
-    for role, array in zip(roles, arrays):  # noqa: B905  # strict=True takes 0.1 us
+    for role, array in zip(roles, arrays, strict=True):
         beside = views[0] if views else None
         views.append(array if type(array) is ArrayView else adopt(array, role, beside))
     return Operands(tuple(views), roles, None if out is None else _adopt_outs(out), key)

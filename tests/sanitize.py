@@ -10,8 +10,9 @@ allocation of its own, so that memcheck detects access beyond its ends. Arrays a
 initcheck treats them as initialised. The script compares results with those of the twin, and fails if they differ. It
 prints the name of each case before the case runs.
 
-memcheck, initcheck and racecheck are clean. synccheck, which needs --num-cuda-barriers 8192, reports an error if the
-warps of a block meet at a barrier from different places in the code, although each is on its way to its own task.
+memcheck and initcheck are clean. synccheck, which needs --num-cuda-barriers 8192, reports an error if the warps of a
+block meet at a barrier from different places in the code, although each is on its way to its own task. racecheck
+reports races between warps of panels that meet at such a barrier: reads of a turn before it, and writes after it.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class ArrayKind:
             self.start = self.end = 0
             return
         first = last = 0
-        for stride, size in zip(strides, shape):  # noqa: B905  # strict=True takes 0.1 us
+        for stride, size in zip(strides, shape, strict=True):
             if stride < 0:
                 first += stride * (size - 1)
             else:

@@ -57,7 +57,7 @@ def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -
 
 
 def residency_of(family: str, kind: CallKind, nbytes: int, block: int, target: Target) -> tuple[int, int]:
-    """Return the shared memory of blocks of `block` threads, and how many fit a multiprocessor.
+    """Return the shared memory of blocks of `block` threads, and how many of them fit on a multiprocessor.
 
     `nbytes` are those of a block's rows. The shared memory is a multiple of _STEP bytes if that fits.
     """

@@ -56,7 +56,7 @@ def _rows_of(layout: Layout, strides: Sequence[int], row_bytes: int, is_result: 
         return new_tuple(Rows, (row_bytes, 0, False))
     pitch = step = strides[0]
     together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
-    for dim, stride in zip(layout.others, strides):  # noqa: B905  # strict=True takes 0.1 us
+    for dim, stride in zip(layout.others, strides, strict=True):
         together &= stride == step
         step *= dim.size
     if not together:
