@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 import random
@@ -29,11 +30,11 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The geometry words of panels: for the tile, and for each of its arrays."""
     arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(17 + 8 * arrays) :]
+    words = made.geometry[-(17 + 9 * arrays) :]
     columns, outers, panels, blocks, abreast, rows, stack, exchange, kept, levels = words[:10]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, abreast=abreast, rows=rows, stack=stack)
     tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[10:14], strict=True))
-    return tile, (exchange, kept, levels), [words[i : i + 5] for i in range(17, len(words), 8)]
+    return tile, (exchange, kept, levels), [words[i : i + 6] for i in range(17, len(words), 9)]
 
 
 def of_number(dtype: str = "float32") -> ArrayView:
@@ -44,12 +45,17 @@ def of_number(dtype: str = "float32") -> ArrayView:
 
 def axes(array):
     """The axes of an array in the tile (0 steps, 1 columns, 2 rows of the batch), the fastest first."""
-    return [array[4] >> 2 * i & 3 for i in range(3)]
+    return [array[5] >> 2 * i & 3 for i in range(3)]
 
 
 def dense(array):
     """The number of axes in a segment."""
-    return array[4] >> 6 & 3
+    return array[5] >> 6 & 3
+
+
+def is_split(array):
+    """Whether there is a gap after the steps of each row of threads."""
+    return bool(array[5] >> 9)
 
 
 def height(made):
@@ -359,17 +365,24 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
     assert made.config.blocks_per_sm * (made.config.shared_bytes + 1024) <= target.shared_bytes
     end = 256
     for i, (words, array) in enumerate(zip(arrays, (x, flags.get("out", x), flags.get("mask"), None), strict=True)):
-        region, *pitches, _ = words
+        region, *pitches, thread_row, _ = words
         if region < 0:
             continue
         size = array.dtype.itemsize
         steps = length if i == 1 else x.shape[1]
         extents = (min(height(made), steps), tile["columns"], tile["outers"])
         assert region % 128 == 0 and region >= end
+        steps_of_thread = height(made) // tile["rows"]
+        assert (thread_row < 0) == (pitches[0] < 0)
         # Each axis steps over the extent of all faster ones; segments need 15 bytes more, for their place in memory.
         reach = size
         for number, axis in enumerate(axes(words)):
             assert extents[axis] == 1 or abs(pitches[axis]) >= reach + 15 * (number >= dense(words))
+            if axis == 0 and is_split(words):
+                assert abs(thread_row) >= steps_of_thread * abs(pitches[0]) + 15 and thread_row % 16 == 0
+                reach += (tile["rows"] - 1) * abs(thread_row) + (steps_of_thread - 1) * abs(pitches[0])
+                continue
+            assert axis > 0 or thread_row == steps_of_thread * pitches[0]
             reach += (extents[axis] - 1) * abs(pitches[axis])
         end = region + reach + 15
         assert end <= exchange
@@ -400,7 +413,7 @@ def test_pitches_of_bulk_copies_are_as_far_from_multiples_of_32_as_strides():
         made = planned(view((3000, 20000), strides=(20000 + gap, 1)), axis=0)
         if gap % 4:  # else strips
             value, result = beside(made)[2][:2]
-            assert value[4] >> 8 == result[4] >> 8 == 1 and dense(value) == dense(result) == 1
+            assert value[5] >> 8 == result[5] >> 8 == 1 and dense(value) == dense(result) == 1
             assert (value[1] - (20000 + gap) * 4) % 32 == 0 and result[1] % 32 == 0
             pitches.add(value[1] % 32)
     assert pitches == {4, 8, 12, 20, 24, 28}
@@ -410,7 +423,7 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
     def in_bulk(width, target):
         x = view((3000, width), strides=(width + 2, 1))
         _, _, (value, result, *_) = beside(planned(x, axis=0, target=target))
-        return [array[4] >> 8 for array in (value, result)]
+        return [array[5] >> 8 & 1 for array in (value, result)]
 
     assert in_bulk(20000, H200) == [1, 1]
     assert in_bulk(20000, OLDER) == [0, 0]
@@ -422,11 +435,36 @@ def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
         made = planned(view(shape), axis=0, mask=view(shape, "bool"), target=target)
         assert made.config.family == "panels" and made.config.grid
         _, _, (value, result, mask, *_) = beside(made)
-        return [array[4] >> 8 for array in (value, result, mask)]
+        return [array[5] >> 8 & 1 for array in (value, result, mask)]
 
     assert in_bulk((900_000, 11)) == [1, 1, 1]
     assert in_bulk((100_000, 301)) == [0, 0, 0]
     assert in_bulk((900_000, 11), OLDER) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_few_columns_lie_in_different_banks(dtype, reverse):
+    """Where blocks share panels of few columns, lanes of a warp that read several rows of threads rarely share banks."""
+
+    def accesses(lanes):
+        words = {byte // 4 for byte in lanes}
+        return max(collections.Counter(word % 32 for word in words).values()) / -(-len(words) // 32)
+
+    size, conflicts = view((1,), dtype).dtype.itemsize, []
+    for columns in range(2, 25 // size + 1):
+        made = planned(view((2**22 + 3, columns), dtype, pointer=size), axis=0, dtype=dtype, reverse=reverse)
+        if made.config.family != "panels":
+            continue
+        tile, _, (value, result, *_) = beside(made)
+        threads, pack = constants(made, "Threads", "Pack")
+        places = [divmod(lane, (threads - 32) // tile["rows"]) for lane in range(32)]
+        places = [(row, column * pack * size) for row, column in places if column * pack < columns]
+        assert made.config.grid and value[1:] == result[1:]
+        assert accesses([row * value[4] + column for row, column in places]) <= 3, columns
+        steps = height(made) // tile["rows"] * value[1]  # without a gap
+        conflicts.append(accesses([row * steps + column for row, column in places]))
+    assert max(conflicts) >= 8
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():

@@ -148,7 +148,8 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     ("dtype", "shape", "sms", "kib", "tiles", "stacks"),
     [
         ("complex128", (20009, 2), 2, 32, (128, 1), 2),
-        ("uint8", (70009, 2), 2, 32, (256, 2), 4),
+        ("uint8", (70009, 3), 2, 64, (256, 2), 4),
+        ("uint8", (70009, 5), 2, 64, (128, 2), 2),
         ("float32", (5009, 37), 4, 96, (6, 3), 1),
     ],
 )
@@ -166,7 +167,7 @@ def test_chunks_of_several_tiles_and_stacks(
     only = {"only_carry": True} if flag == "total" else {}
     with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=kib * 1024):
         simulation = prepare(value, target=Target(90, sms, cluster=0), **keywords, **only)
-    config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 8 * ARRAYS) :]
+    config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 9 * ARRAYS) :]
     rows, stack, chunk_levels, chunk_tiles = words[4], words[5], words[11], words[12]
     assert config.family == "panels" and config.grid and (rows, chunk_tiles, 1 << chunk_levels) == (*tiles, stacks)
     assert rows * (chunk_tiles - 1) < stack * stacks <= rows * chunk_tiles
@@ -225,5 +226,37 @@ def test_results_lie_in_another_order_than_values(case: Turned) -> None:
     with mock.patch("cuscan.planning.panels.ABREAST", 2):
         simulation = prepare(value, target=Target(80, sms, cluster=0), out=outs[0], **keywords)
     expected = arrays_of(cuscan.scan(value, out=outs[1], **keywords))
+    for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
+        assert_same(got, one)
+
+
+def misaligned(array: Array, items: int) -> Array:
+    """A copy that begins so many items behind a multiple of 16 bytes."""
+    memory = np.zeros(array.size + items + 16, array.dtype)
+    first = -memory.ctypes.data // array.itemsize % (16 // array.itemsize) + items
+    copy = memory[first : first + array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+# Batch, steps and columns: blocks share tiles of a few columns, of which a warp reads several rows of threads. The last
+# row of threads has fewer steps than the others.
+FEW_COLUMNS = {"two": (1, 5003, 2), "three": (1, 9331, 3), "two, in two batch rows": (2, 9003, 2)}
+
+
+@pytest.mark.parametrize("items", [0, 3])
+@pytest.mark.parametrize("flag", ["plain", "reverse", "leading", "carry"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("sizes", FEW_COLUMNS)
+def test_rows_of_threads_lie_apart_where_columns_are_few(sizes: str, dtype: str, flag: str, items: int) -> None:
+    shape = FEW_COLUMNS[sizes]
+    value = np.random.default_rng(5).integers(1, 9, shape).astype(dtype)
+    mask = np.random.default_rng(6).random(shape) < 0.8
+    value = misaligned(value, items)
+    keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, "mask": misaligned(mask, 2 * items), **FLAGS[flag]}
+    simulation = prepare(value, target=Target(90, 16, cluster=0), **keywords)
+    words = simulation.plan.geometry[-9 * ARRAYS :]
+    assert simulation.plan.config.family == "panels" and any(word >> 9 for word in words[5::9])
+    expected = arrays_of(cuscan.scan(value, **keywords))
     for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
         assert_same(got, one)

@@ -11,8 +11,7 @@ namespace cuscan {
 template <class Config>
 struct PanelShare {
     static constexpr int kSlots = Config::kSlots, kRuns = Config::kRuns, kSteps = Config::kSteps;
-    static constexpr int kPack = Config::kPack;
-    static constexpr int kLong = kRuns * kSteps;  // steps of a thread
+    static constexpr int kPack = Config::kPack, kLong = PanelTile<Config>::kLong;
     using Tile = PanelTile<Config>;
     using Place = PanelPlace<Config>;
     using Turn = PanelTurn<Config>;
@@ -142,10 +141,10 @@ private:
         CUSCAN_DEVICE char* of(const Within& at) const { return first + at.outer * outer + at.column * column; }
     };
     CUSCAN_DEVICE Strided<int> in_tile(int array) const {
-        const auto& pitch = tile.geometry.tile[array].pitch;
-        const int step = int(pitch[kStep]);
-        return {tile.shared + turn.pieces[array].first + row * kLong * step, step, int(pitch[kColumn]),
-                int(pitch[kOuter])};
+        const PanelArray& of_array = tile.geometry.tile[array];
+        const auto& pitch = of_array.pitch;
+        return {tile.shared + turn.pieces[array].first + row * int(of_array.thread_row), int(pitch[kStep]),
+                int(pitch[kColumn]), int(pitch[kOuter])};
     }
     CUSCAN_DEVICE Strided<int64> in_memory(int array) const {
         const auto& geometry = tile.geometry;

@@ -16,16 +16,19 @@ enum PanelAxis { kStep, kColumn, kOuter };
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis
-    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and kInBulk
+    int64 thread_row;  // bytes from a row of threads to the one below it
+    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and flags
     int64 across;      // threads side by side that move the pieces of a segment
     int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
     static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
+    static constexpr int kSplit = 1 << 9;   // a segment is what one row of threads reads: these lie apart
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
     CUSCAN_DEVICE bool is_in_bulk() const { return (order & kInBulk) != 0; }
+    CUSCAN_DEVICE bool is_split() const { return (order & kSplit) != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -66,7 +69,8 @@ struct PanelPlace {
 };
 
 // The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` groups of
-// `segments` segments of `bytes` bytes each, from `low` on.
+// `segments` segments of `bytes` bytes each, from `low` on. The last segment of a group has `tail` bytes, behind
+// `skipped` others.
 struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
@@ -76,7 +80,7 @@ struct Pieces {
     int place;                      // where `low` lies in shared memory
     int pitch, group_pitch;         // bytes between segments there; between groups there
     int segments, groups;
-    int bytes;
+    int bytes, tail, skipped;
     int first;                       // where the first step lies in shared memory
     uint16 abreast, groups_abreast;  // segments of a group that a block moves at once; groups
     int reciprocal;                  // of `abreast`
@@ -125,8 +129,8 @@ struct Pieces {
             group_begin += groups_further, group_there += groups_abreast * group_pitch;
         } while ((group += groups_abreast) < groups);
     }
-    // Calls visit(address, address in shared memory) for each segment, by one thread. Neighbouring segments go to
-    // different warps, whose lanes send bulk copies one after the other.
+    // Calls visit(address, address in shared memory, bytes) for each segment, by one thread. Neighbouring segments go
+    // to different warps, whose lanes send bulk copies one after the other.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_segment(char* shared, Visit visit) const {
         constexpr int kWarps = kThreads / target::kWarp;
@@ -134,26 +138,29 @@ struct Pieces {
         CUSCAN_NO_UNROLL
         for (int i = thread % target::kWarp * kWarps + thread / target::kWarp; i < segments * groups; i += kThreads) {
             const int group = groups == 1 ? 0 : int(uint32(i) / uint32(segments)), segment = i - group * segments;
-            visit(begin_of(group, segment), shared + place_of(group, segment));
+            const int skipped = skipped_of(segment);
+            visit(begin_of(group, segment) + skipped, shared + place_of(group, segment) + skipped, bytes_of(segment));
         }
     }
     // Calls visit(address, address in shared memory, begin, end) for each piece that lies only partly in a segment. The
     // segment begins and ends that many bytes from the first byte of the piece. A thread takes one piece at a time.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece == 0)
+        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes | tail)) % kPiece ==
+            0)
             return;
         CUSCAN_NO_UNROLL
         for (int i = target::thread_index(); i < 2 * segments * groups; i += kThreads) {
             const int group = groups == 1 ? 0 : int(uint32(i / 2) / uint32(segments)),
                       segment = i / 2 - group * segments;
-            char* const begin = begin_of(group, segment);
+            const int bytes = bytes_of(segment), from = skipped_of(segment);
+            char* const begin = begin_of(group, segment) + from;
             const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece),
                       last = (skipped + bytes) / kPiece * kPiece;
             const bool is_last = i % 2 != 0;
             const int at = (is_last ? last : 0) - skipped;
             const bool is_edge = is_last ? at < bytes && (last > 0 || skipped == 0) : skipped > 0;
-            if (is_edge) visit(begin + at, shared + place_of(group, segment) + at, -at, bytes - at);
+            if (is_edge) visit(begin + at, shared + place_of(group, segment) + from + at, -at, bytes - at);
         }
     }
 
@@ -162,6 +169,8 @@ private:
         return low + uint64(uint32(segment)) * uint64(stride) + uint64(uint32(group)) * uint64(group_stride);
     }
     CUSCAN_DEVICE int place_of(int group, int segment) const { return place + segment * pitch + group * group_pitch; }
+    CUSCAN_DEVICE int bytes_of(int segment) const { return segment + 1 < segments ? bytes : tail; }
+    CUSCAN_DEVICE int skipped_of(int segment) const { return segment + 1 < segments ? 0 : skipped; }
 };
 
 // A tile that a block takes: whether there is one, where it lies, and how its arrays move. Where blocks share panels:
@@ -178,6 +187,7 @@ template <class Config>
 struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
     static constexpr bool kBulk = target::kHasBulkCopy;                // whether long segments move in bulk
+    static constexpr int kLong = Config::kRuns * Config::kSteps;       // steps of a thread
     using Numbers = Arrays<Config>;
 
     const PanelGeometry<Config>& geometry;
@@ -202,6 +212,7 @@ struct PanelTile {
         const PanelArray& tile = geometry.tile[array];
         const bool is_result = array >= Numbers::kResults && array < Numbers::kMask;
         const int steps = is_result ? place.results : place.steps;
+        if (tile.is_split()) return split_pieces(place, array, steps);
         const int64 along = geometry.axis.stride[array];
         const auto extent = [&](int axis) {
             return axis == kStep ? steps : axis == kColumn ? place.columns : place.outers;
@@ -221,6 +232,7 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);
         if (dense > 1) all.bytes *= extent(second);
         if (dense > 2) all.bytes *= extent(third);
+        all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);
         const int next = dense == 1 && !turned ? second : third, last = turned ? second : third;
@@ -258,10 +270,9 @@ struct PanelTile {
         const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
         const char* const end = origin.array[kArray] + geometry.span[kArray].end;
         pieces.each<16>(array, shared, [&](char* at, char* there, int behind) {
-            if (at >= lowest && at + 16 <= end)
-                send(at, there, behind);
-            else
-                copy_part<T>(there, at, -behind, pieces.bytes - behind);
+            if (at >= lowest && at + 16 <= end) return send(at, there, behind);
+            const int begin = clamp(lowest - at, 16);
+            copy_part<T>(there, at, begin > -behind ? begin : -behind, clamp(end - at, pieces.bytes - behind));
         });
         return 0;
     }
@@ -289,6 +300,26 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
+    // How an array moves of which rows of threads lie apart. The last one may have fewer steps.
+    CUSCAN_DEVICE Pieces split_pieces(const PanelPlace<Config>& place, int array, int steps) const {
+        const PanelArray& tile = geometry.tile[array];
+        const int64 along = geometry.axis.stride[array];
+        const int of_step = int(along < 0 ? -tile.pitch[kStep] : tile.pitch[kStep]), row = int(tile.thread_row);
+        const int behind = along < 0 ? kLong - 1 : 0;                              // steps of a row that lie lower
+        const int below = along < 0 ? (int(geometry.thread_rows) - 1) * -row : 0;  // bytes of lower rows
+        Pieces all;
+        all.low = place.first.array[array] + behind * along;
+        all.place = int(tile.region) + round_up(below, target::kSector) + beyond_piece(all, array);
+        all.first = all.place + behind * of_step;
+        all.segments = (steps + kLong - 1) / kLong, all.groups = place.outers;
+        all.stride = kLong * along, all.group_stride = geometry.batch[0].stride[array];
+        all.pitch = row, all.group_pitch = int(tile.pitch[kOuter]);
+        all.bytes = kLong * of_step, all.tail = (steps - (all.segments - 1) * kLong) * of_step;
+        all.skipped = along < 0 ? all.bytes - all.tail : 0;
+        all.spread(int(tile.rows));
+        all.inside = is_inside(all, array);
+        return all;
+    }
     // Bytes from a multiple of 16, or of 32 for bulk copies, to the first piece.
     CUSCAN_DEVICE int beyond_piece(const Pieces& all, int array) const {
         return int(reinterpret_cast<uint64>(all.low) %
@@ -297,13 +328,13 @@ private:
     CUSCAN_DEVICE bool is_inside(const Pieces& all, int array) const {
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
-        const int64 behind = (all.segments - 1) * all.stride + (all.groups - 1) * all.group_stride;
-        return all.low - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
+        const int64 descends = all.stride < 0 ? (all.segments - 1) * all.stride : 0;
+        const int64 behind = (all.segments - 1) * all.stride - descends + (all.groups - 1) * all.group_stride;
+        return all.low + descends - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
     }
 
     CUSCAN_DEVICE void store_in_bulk(const Pieces& pieces) const {
-        const int bytes = pieces.bytes;
-        pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
+        pieces.each_segment<kThreads>(shared, [&](char* at, char* there, int bytes) {
             const int first = int(-reinterpret_cast<uint64>(at) % 16);
             const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
             if (last > first) target::store_in_bulk(at + first, there + first, last - first);
@@ -312,10 +343,10 @@ private:
     CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived) const {
         uint32 sum = 0;
         target::fence_before_copies();
-        pieces.each_segment<kThreads>(shared, [&](char* at, char* there) {
-            const int skipped = int(reinterpret_cast<uint64>(at) % 16), bytes = (skipped + pieces.bytes + 15) / 16 * 16;
-            arrived.load(there - skipped, at - skipped, bytes);
-            sum += bytes;
+        pieces.each_segment<kThreads>(shared, [&](char* at, char* there, int bytes) {
+            const int skipped = int(reinterpret_cast<uint64>(at) % 16), whole = round_up(skipped + bytes, 16);
+            arrived.load(there - skipped, at - skipped, whole);
+            sum += whole;
         });
         return sum;
     }

@@ -157,4 +157,6 @@ CUSCAN_DEVICE void copy_part(char* to, const char* from, int begin, int end) {
 // `count`, but at least 0 and at most `limit`, as an int: a 64-bit number of elements, cut to what a tile can use.
 CUSCAN_DEVICE int clamp(int64 count, int limit) { return count < limit ? int(count < 0 ? 0 : count) : limit; }
 
+CUSCAN_DEVICE int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
+
 }  // namespace cuscan

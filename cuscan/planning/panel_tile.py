@@ -16,6 +16,7 @@ RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
+SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
@@ -69,10 +70,11 @@ class PanelScan(NamedTuple):
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
+THREAD_ROW = 3  # beside these: from a thread row to the next
 _ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # by fastest axis
 
 
-_DIRECT = (-1, *(0,) * 7)  # the words of an array that is not in shared memory
+_DIRECT = (-1, *(0,) * 8)  # the words of an array that is not in shared memory
 
 
 def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
@@ -104,19 +106,20 @@ def parts_of(height: int) -> int:
 
 
 def tile_words(
-    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, in_bulk: int
+    request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, in_bulk: int, split: bool
 ) -> tuple[tuple[int, ...], list[int], int]:
     """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
 
     Blocks share panels by chunks of `chunk` thread rows, a power of two, or take whole panels (0). A warp scans the
     totals of a tile or, if there are chunks, of at most LANES * many thread rows at once. Bulk copies move segments
-    of at least `in_bulk` bytes, unless this is 0.
+    of at least `in_bulk` bytes, unless this is 0. With `split`, there are gaps where thread rows would otherwise read
+    the same banks.
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
     sizes = scan.column.size, scan.batch[0].size
     steps_down, steps_across, steps_beyond = layout.axis.strides, scan.column.strides, scan.batch[0].strides
-    at = round_up(280 + 32 * len(layout.arrays) + 240 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
+    at = round_up(280 + 32 * len(layout.arrays) + 264 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     alike: Any = None  # the key of the previous array: most are equal
     array = None
@@ -129,12 +132,15 @@ def tile_words(
         key = size, steps_down[i], steps_across[i], steps_beyond[i], length
         taken = min(height, length)
         if key != alike:
-            array, alike = _array(size, key[1:4], (length, *sizes), (taken, columns, outers), in_bulk), key
+            extents = (taken, columns, outers)
+            thread_rows = rows if split else 1, scan.share.height
+            array, alike = _array(size, key[1:4], (length, *sizes), extents, in_bulk, *thread_rows), key
         if array is None:
             words += _DIRECT
             continue
         pitches, order, nbytes, segment = array
-        segments, begins = taken * width * size // segment, SECTOR if is_result else PIECE  # stores begin at sectors
+        begins = SECTOR if is_result else PIECE  # stores begin at sectors
+        segments = -(-taken * width * size // segment)
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
     exchange, levels, stack = at, 0, min(chunk, LANES * scan.share.many) or rows
@@ -179,14 +185,18 @@ def _array(
     sizes: tuple[int, int, int],
     extents: tuple[int, int, int],
     in_bulk: int,
+    rows: int,
+    steps_of_thread: int,
 ) -> tuple[list[int], int, int, int] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps.
+    axes as long as they follow without gaps; or, where these are few columns and then steps, what one of `rows` thread
+    rows reads, if there are several.
 
     Returns:
-        The pitches in bytes, the packed axis order (`PanelArray`), the bytes of the array, and the bytes of a segment.
+        The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array, and
+        the bytes of a segment.
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
@@ -206,10 +216,17 @@ def _array(
     _, one, other = order
     if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
         order = fastest, other, one
-    pitches, segment, end, dense = [0, 0, 0], item, item, 0  # bytes of the segment and of the array so far; its axes
+    pitches, segment, end, dense = [0, 0, 0, 0], item, item, 0  # bytes of the segment and of the array so far; its axes
     whole = True  # whether the segment covers the full size of each of its axes
+    split = 0
     for a in order:
-        if whole and steps[a] == segment:
+        if a == STEP and fastest == COLUMN and dense == 1 and whole and steps[a] == segment and rows > 1:
+            split = _split_row(segment, steps_of_thread)
+        if split and a == STEP:
+            pitches[a] = segment
+            segment *= steps_of_thread
+            dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
+        elif whole and steps[a] == segment:
             pitches[a] = segment
             segment = end = segment * extents[a]
             dense, whole = dense + 1, extents[a] == sizes[a]
@@ -227,10 +244,21 @@ def _array(
             end += (extents[a] - 1) * pitch
     if fastest != COLUMN and segment < PIECE:
         return None
+    pitches[THREAD_ROW] = split or steps_of_thread * pitches[STEP]
     if strides[STEP] < 0:
-        pitches[STEP] = -pitches[STEP]
-    moves = IN_BULK if 0 < in_bulk <= segment else 0
+        pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
+    moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment
+
+
+def _split_row(step: int, steps: int) -> int:
+    """Return the bytes from a thread row of so many steps of `step` bytes to the next, or 0 without a gap.
+
+    Without one, rows begin at multiples of a line, so that all rows that a warp reads at once are in the same banks.
+    """
+    row = steps * step
+    gap = (round_up(step, PIECE) - row) % LINE_BYTES
+    return row + gap if gap and row % PIECE == 0 else 0
 
 
 def _pieces(segment: int, segments: int, begins: int, threads: int) -> tuple[int, int, int]:

@@ -65,6 +65,9 @@ TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
+MOST_RUNS = 10  # runs of an axis whose steps fill so little of its tiles that one thread row takes one run each
+WASTE = 1.25  # steps of these tiles, at least, as a multiple of the axis
+TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 NARROW_BYTES = 160  # bytes of a row, if columns fill several panels; below it, blocks share wider panels
 
@@ -134,6 +137,12 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         shape = _own_shape(scan, target)
         if length <= shape.height:
             return _panels(request, layout, target, scan, shape)
+        runs, of_thread = -(-length // RUN), scan.share.height
+        if runs <= MOST_RUNS and not steps and -(-length // of_thread) * of_thread >= WASTE * length:
+            share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
+            most = max(share.beside(runs) // share.pack, 1) * share.pack
+            scan = new_tuple(PanelScan, (length, column, batch, share, most, sides))
+            return _panels(request, layout, target, scan, _own_shape(scan, target, runs))
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
     row = shape.columns * scan.share.widest
@@ -193,22 +202,27 @@ def _panels(
 ) -> Panels:
     """Return panels of tiles of the given shape, or with more rows of threads where these fill chunks.
 
-    If they do not fit in shared memory, chunks or tiles are smaller.
+    If they do not fit in shared memory, chunks are smaller; if they cannot be, there are no gaps between what thread
+    rows read; and at last tiles are smaller.
     """
     share = scan.share
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
-    fewer = 0  # levels of a chunk, for it to fit
+    fewer, split = 0, False  # levels of a chunk, for it to fit; whether there are gaps
+    if shares and in_bulk:
+        split = TOGETHER * shape.width * share.widest <= LINE_BYTES
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
         filled = _filled(scan, shape, chunk)
         for tile in (shape,) if filled is shape else (filled, shape):
-            words = tile_words(request, layout, scan, tile, chunk, in_bulk)
+            words = tile_words(request, layout, scan, tile, chunk, in_bulk, split)
             if words[-1] <= room:
                 return _with_tile(scan, tile, chunk, number, room, words)
         if chunk > max(shape.rows, share.of_unit):
             fewer += 1
+        elif split:
+            fewer, split = 0, False
         else:
             shape, fewer = smaller(scan, shape, shares=shares), 0
 
@@ -298,8 +312,11 @@ def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> S
     return share.tile(_rows(scan, columns * outers), columns, outers)
 
 
-def _own_shape(scan: PanelScan, target: Target) -> Shape:
-    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow."""
+def _own_shape(scan: PanelScan, target: Target, rows: int = 0) -> Shape:
+    """Return the widest tile that leaves enough panels for all blocks, of `rows` thread rows.
+
+    By default, it is as high as a block's threads allow.
+    """
     _, (size, _), batch, share, most, sides = scan
     blocks = target.sm_count * share.per_sm
     if sides:
@@ -309,13 +326,13 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = waves * blocks // outer or 1
     columns = min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
-    outers, rows = 1, _rows(scan, columns)
+    together, high = 1, rows or _rows(scan, columns)
     if columns == size:
-        together = most // min(rows, share.of_unit) // columns
+        together = most // columns // (1 if rows else min(high, share.of_unit))
         if together > 1:
-            outers = min(together, batch[0].size, -(-outer // blocks))
-            rows = _rows(scan, columns * outers)
-    return share.tile(rows, columns, outers)
+            together = min(together, batch[0].size, -(-outer // blocks))
+            high = rows or _rows(scan, columns * together)
+    return share.tile(high, columns, max(together, 1))
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:

@@ -7,12 +7,21 @@ from typing import Any
 
 from draws import draws
 from feature_cases import Case, of_family
+from simulator import Array, Memory
 
 from mistakes import Kind, Mistake
 
+
+def misaligned(array: Array) -> Array:
+    """A copy that begins one item behind a multiple of 16 bytes."""
+    copy = Memory.empty(array.shape, array.strides, array.dtype, array.itemsize).array
+    copy[...] = array
+    return copy
+
+
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
-# of three rows of threads and one of two; one more result than there are elements, which is the first of a tile.
+# of three rows of threads and one of two; rows of threads that lie apart, in both directions.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -22,7 +31,12 @@ CALLS: dict[str, Case] = {
     ),
     "panels-lower": of_family("panels-shared", "", "add", shape=(1, 2100, 80), masked=True, sms=8),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
-    "panels-leading": of_family("panels-shared", "", "add", shape=(2, 1024, 9), call={"include_initial": True}),
+    "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
+    "panels-few-backwards": replace(
+        of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
+        draw=lambda *given: (misaligned(*SHORT["draw"](*given)),),
+        call={"dtype": "int16", "reverse": True},
+    ),
 }
 
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
@@ -241,14 +255,6 @@ PLACES = (
         KERNEL,
         "clamp(geometry.elements() - position, int(end - position))",
         "int(end - position)",
-    ),
-    Mistake(
-        "as-many-elements-as-results",
-        Kind.BOUND,
-        "panels-leading",
-        KERNEL,
-        "clamp(geometry.elements() - position, int(end - position))",
-        "clamp(geometry.axis.size - position, int(end - position))",
     ),
     Mistake(
         "a-tile-too-few",
@@ -526,7 +532,7 @@ PIECES = (
         Kind.BOUND,
         "panels-misaligned",
         TILE,
-        "return all.low - 15 >= lowest && all.low",
+        "return all.low + descends - 15 >= lowest && all.low",
         "return all.low",
     ),
     Mistake(
@@ -628,16 +634,16 @@ PIECES = (
         Kind.PLACE,
         "panels-sums",
         TILE,
-        "char* const begin = begin_of(group, segment);",
-        "char* const begin = low;",
+        "char* const begin = begin_of(group, segment) + from;",
+        "char* const begin = low + from;",
     ),
     Mistake(
         "rows-without-edges",
         Kind.LOST,
         "panels-sums",
         TILE,
-        "uint64(stride) | uint64(group_stride) | uint64(bytes)) % kPiece",
-        "uint64(bytes)) % kPiece",
+        "uint64(stride) | uint64(group_stride) | uint64(bytes | tail)) % kPiece",
+        "uint64(bytes | tail)) % kPiece",
     ),
     Mistake(
         "upside-down-from-its-first-step",
@@ -656,6 +662,62 @@ PIECES = (
         "all.first = all.place;",
     ),
     Mistake(
+        "the-last-row-of-threads-is-full",
+        Kind.BOUND,
+        "panels-few",
+        TILE,
+        "return segment + 1 < segments ? bytes : tail;",
+        "return bytes;",
+    ),
+    Mistake(
+        "the-last-row-of-threads-begins-first",
+        Kind.BOUND,
+        "panels-few-backwards",
+        TILE,
+        "all.skipped = along < 0 ? all.bytes - all.tail : 0;",
+        "all.skipped = 0;",
+    ),
+    Mistake(
+        "lower-rows-of-threads-lie-before-the-array",
+        Kind.PLACE,
+        "panels-few-backwards",
+        TILE,
+        "int(tile.region) + round_up(below, target::kSector)",
+        "int(tile.region)",
+    ),
+    Mistake(
+        "upside-down-from-the-first-step-of-a-row-of-threads",
+        Kind.PLACE,
+        "panels-few-backwards",
+        TILE,
+        "all.first = all.place + behind * of_step;",
+        "all.first = all.place;",
+    ),
+    Mistake(
+        "the-first-row-of-threads-is-the-lowest",
+        Kind.BOUND,
+        "panels-few-backwards",
+        TILE,
+        "all.low + descends - 15 >= lowest",
+        "all.low - 15 >= lowest",
+    ),
+    Mistake(
+        "loads-behind-the-array",
+        Kind.BOUND,
+        "panels-few",
+        TILE,
+        "clamp(end - at, pieces.bytes - behind)",
+        "pieces.bytes - behind",
+    ),
+    Mistake(
+        "loads-before-the-array",
+        Kind.BOUND,
+        "panels-few-backwards",
+        TILE,
+        "begin > -behind ? begin : -behind",
+        "-behind",
+    ),
+    Mistake(
         "rows-of-the-batch-one-upon-the-other",
         Kind.PLACE,
         "panels-whole",
@@ -668,8 +730,8 @@ PIECES = (
         Kind.PLACE,
         "panels-kept",
         SHARE,
-        "turn.pieces[array].first + row * kLong * step, step",
-        "turn.pieces[array].first + row * step, step",
+        "turn.pieces[array].first + row * int(of_array.thread_row), int(pitch[kStep])",
+        "turn.pieces[array].first + row * int(pitch[kStep]), int(pitch[kStep])",
     ),
     Mistake(
         "the-reciprocal-of-columns-is-rounded-down",
@@ -703,8 +765,8 @@ PIECES = (
         Kind.PLACE,
         "panels-along",
         SHARE,
-        "step, int(pitch[kColumn]),",
-        "step, int(pitch[kStep]),",
+        "int(pitch[kColumn]), int(pitch[kOuter])",
+        "int(pitch[kStep]), int(pitch[kOuter])",
     ),
     Mistake(
         "rows-of-threads-in-one-place-in-memory",
@@ -901,8 +963,8 @@ BULK = (
         Kind.BOUND,
         "panels-bulk",
         TILE,
-        "(skipped + pieces.bytes + 15) / 16 * 16",
-        "pieces.bytes / 16 * 16",
+        "round_up(skipped + bytes, 16)",
+        "bytes / 16 * 16",
     ),
     Mistake(
         "bulk-loads-beyond-the-array",

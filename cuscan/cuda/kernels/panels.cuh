@@ -25,7 +25,7 @@ struct PanelShared {
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that planning/panel_tile.py reserves for PanelShared.
-constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 80 * tiled; }
+constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 88 * tiled; }
 
 template <class Config>
 struct Panels {
