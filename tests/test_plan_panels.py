@@ -445,7 +445,7 @@ def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_few_columns_lie_in_different_banks(dtype, reverse):
-    """Where blocks share panels of few columns, lanes of a warp that read several rows of threads rarely share banks."""
+    """Lanes that read several rows of threads of few columns, where blocks share panels, rarely meet in a bank."""
 
     def accesses(lanes):
         words = {byte // 4 for byte in lanes}
