@@ -500,6 +500,24 @@ def test_many_fields_fit_little_shared_memory():
             assert (made.config.grid or constants(made, "Kept")[0]) == (shape[0] > height(made))
 
 
+def test_short_axes_are_one_tile_of_rows_of_a_run_unless_it_does_not_fit():
+    """Axes of which a tile of longer shares would leave a fifth empty. Tiles that keep carries halve evenly."""
+    tiles = {"whole": 0, "kept": 0}
+    for length, count in itertools.product(range(17, 81), (1, 2)):
+        x = tuple(view((300, length, 5000), "int64", (length * 10000, 10000, 1)) for _ in range(count))
+        mask = view((300, length, 5000), "bool", (length * 10000, 10000, 1))
+        op = state_of("int64", "int64") if count == 2 else "add"
+        made = make_plan(request(x if count == 2 else x[0], op, axis=1, mask=mask), OLDER)
+        rows, steps = beside(made)[0]["rows"], height(made)
+        if rows & rows - 1:
+            assert steps // rows == COLUMNS.items and 0 <= steps - length < COLUMNS.items and not made.config.grid
+            tiles["whole"] += 1
+        elif constants(made, "Kept")[0]:
+            assert 256 % steps == 0
+            tiles["kept"] += count == 2
+    assert min(tiles.values()) > 0
+
+
 def test_a_thread_has_whole_vectors_of_columns():
     for fields in (["int8"] * 8, ["int8"] * 4, ["int16"] * 4, ["int32", *["int8"] * 4], ["uint8"]):
         for length in (2, 5, 9, 3000):

@@ -260,3 +260,19 @@ def test_rows_of_threads_lie_apart_where_columns_are_few(sizes: str, dtype: str,
     expected = arrays_of(cuscan.scan(value, **keywords))
     for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
         assert_same(got, one)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("length", [33, 43, 75])
+def test_a_short_axis_is_one_tile_of_any_number_of_rows_of_threads(length: int, dtype: str, flag: str) -> None:
+    shape = (2, length, 4999)
+    value = np.random.default_rng(length).integers(1, 9, shape).astype(dtype)
+    keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, **FLAGS[flag]}
+    simulation = prepare(value, target=Target(80, 1, cluster=0), **keywords)
+    tile, steps = simulation.plan.geometry[-(17 + 9 * ARRAYS) :], length + (flag == "leading")
+    assert simulation.plan.config.family == "panels"
+    assert tile[5] == -(-steps // 8)
+    expected = arrays_of(cuscan.scan(value, **keywords))
+    for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
+        assert_same(got, one)

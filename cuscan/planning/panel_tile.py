@@ -80,9 +80,9 @@ _DIRECT = (-1, *(0,) * 8)  # the words of an array that is not in shared memory
 def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
     """Return a smaller tile. If it spans two axes, both sides are shorter.
 
-    Otherwise, or if these can be no shorter: fewer of the batch rows if it has several, else fewer steps, else fewer
-    columns. Fewer columns come before fewer steps where blocks share panels and the tile is no higher than a unit, of
-    which totals are kept.
+    Otherwise, or if these can be no shorter: fewer of the batch rows if it has several, else fewer steps, in a power of
+    two of thread rows, else fewer columns. Fewer columns come before fewer steps where blocks share panels and the tile
+    is no higher than a unit, of which totals are kept.
     """
     (rows, columns, outers, _, _), share = shape, scan.share
     if scan.sides and columns * outers > share.pack:
@@ -94,7 +94,7 @@ def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
         if outers > 1:
             return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))
         if rows > 1:
-            return share.tile(rows // 2, columns, outers)
+            return share.tile(1 << (rows - 1).bit_length() - 1, columns, outers)
     assert columns > share.pack, "no GPU has so little shared memory"
     fewer = even_part(scan.column.size, columns * 3 // 4)
     return share.tile(rows, max(fewer // share.pack, 1) * share.pack, outers)
