@@ -20,7 +20,7 @@ from cuscan.order import COLUMNS
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides
-from cuscan.planning.panel_tile import PanelScan, Share, smaller
+from cuscan.planning.panel_tile import PanelScan, Share, _split_row, smaller
 from cuscan.request.layout import Dimension, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
@@ -455,6 +455,7 @@ def test_few_columns_lie_in_different_banks(dtype, reverse):
     for columns in range(2, 25 // size + 1):
         made = planned(view((2**22 + 3, columns), dtype, pointer=size), axis=0, dtype=dtype, reverse=reverse)
         if made.config.family != "panels":
+            assert columns >= 16  # whole rows
             continue
         tile, _, (value, result, *_) = beside(made)
         threads, pack = constants(made, "Threads", "Pack")
@@ -465,6 +466,26 @@ def test_few_columns_lie_in_different_banks(dtype, reverse):
         steps = height(made) // tile["rows"] * value[1]  # without a gap
         conflicts.append(accesses([row * steps + column for row, column in places]))
     assert max(conflicts) >= 8
+
+
+def test_rows_of_threads_lie_as_far_apart_as_steps_are_wide():
+    for step, steps in itertools.product(range(1, 65), (8, 16, 32, 64)):
+        row, pieces = step * steps, -(-step // 16) * 16
+        apart = _split_row(step, steps)
+        if apart:
+            assert apart % 16 == 0 and row < apart < row + 128 and apart % 128 == pieces % 128
+        else:
+            assert row % 16 or row % 128 == pieces % 128
+
+
+def test_gaps_pay_where_a_warp_reads_five_rows_of_threads():
+    def splits(columns, dtype="float16", target=H200):
+        made = planned(view((2**22 + 3, columns), dtype, pointer=2), axis=0, dtype=dtype, target=target)
+        assert made.config.family == "panels" and made.config.grid
+        return is_split(beside(made)[2][0])
+
+    assert splits(12) and not splits(13)
+    assert not splits(4, target=OLDER)  # without bulk copies
 
 
 def test_few_kernels_serve_all_columns_of_a_kind():
@@ -500,22 +521,33 @@ def test_many_fields_fit_little_shared_memory():
             assert (made.config.grid or constants(made, "Kept")[0]) == (shape[0] > height(made))
 
 
-def test_short_axes_are_one_tile_of_rows_of_a_run_unless_it_does_not_fit():
-    """Axes of which a tile of longer shares would leave a fifth empty. Tiles that keep carries halve evenly."""
-    tiles = {"whole": 0, "kept": 0}
-    for length, count in itertools.product(range(17, 81), (1, 2)):
-        x = tuple(view((300, length, 5000), "int64", (length * 10000, 10000, 1)) for _ in range(count))
-        mask = view((300, length, 5000), "bool", (length * 10000, 10000, 1))
-        op = state_of("int64", "int64") if count == 2 else "add"
-        made = make_plan(request(x if count == 2 else x[0], op, axis=1, mask=mask), OLDER)
-        rows, steps = beside(made)[0]["rows"], height(made)
-        if rows & rows - 1:
-            assert steps // rows == COLUMNS.items and 0 <= steps - length < COLUMNS.items and not made.config.grid
-            tiles["whole"] += 1
-        elif constants(made, "Kept")[0]:
-            assert 256 % steps == 0
-            tiles["kept"] += count == 2
-    assert min(tiles.values()) > 0
+def wide_columns(length, dtype="float32", count=1):
+    """A masked scan along a short axis of wide columns of `count` fields, with gaps between rows."""
+
+    def array(of):
+        return view((300, length, 4999), of, (length * 10000, 10000, 1))
+
+    x, op = array(dtype), "add"
+    if count > 1:
+        x, op = tuple(array(dtype) for _ in range(count)), state_of(*[dtype] * count)
+    return make_plan(request(x, op, axis=1, mask=array("bool")), OLDER)
+
+
+def test_a_short_axis_is_one_tile_of_rows_of_a_run_where_its_tiles_would_be_a_fifth_empty():
+    for length in range(17, 81):
+        made = wide_columns(length)
+        rows = beside(made)[0]["rows"]
+        is_empty = length > 32 and -(-length // 32) * 32 >= 1.25 * length
+        assert constants(made, "Kept")[0] == (length > 32 and not is_empty)
+        if is_empty:
+            assert rows == -(-length // COLUMNS.items) and height(made) == rows * COLUMNS.items
+
+
+def test_a_short_axis_that_does_not_fit_as_one_tile_keeps_carries():
+    for length in range(33, 81):
+        made = wide_columns(length, "int64", count=2)
+        assert constants(made, "Kept")[0] == (height(made) < length)
+        assert height(made) >= length or (256 % height(made) == 0 and height(made) == 16)
 
 
 def test_a_thread_has_whole_vectors_of_columns():

@@ -266,13 +266,17 @@ def test_rows_of_threads_lie_apart_where_columns_are_few(sizes: str, dtype: str,
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 @pytest.mark.parametrize("length", [33, 43, 75])
 def test_a_short_axis_is_one_tile_of_any_number_of_rows_of_threads(length: int, dtype: str, flag: str) -> None:
+    """With 100 KiB of shared memory, not all such tiles fit."""
     shape = (2, length, 4999)
     value = np.random.default_rng(length).integers(1, 9, shape).astype(dtype)
     keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, **FLAGS[flag]}
+    expected = arrays_of(cuscan.scan(value, **keywords))
+    little = prepare(value, target=Target(86, 1, shared_bytes=100 * 1024, cluster=0), **keywords)
+    for got, one in zip(arrays_of(little.run(1)), expected, strict=False):
+        assert_same(got, one)
     simulation = prepare(value, target=Target(80, 1, cluster=0), **keywords)
     tile, steps = simulation.plan.geometry[-(17 + 9 * ARRAYS) :], length + (flag == "leading")
     assert simulation.plan.config.family == "panels"
     assert tile[5] == -(-steps // 8)
-    expected = arrays_of(cuscan.scan(value, **keywords))
     for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
         assert_same(got, one)

@@ -23,7 +23,7 @@ struct PanelArray {
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
     static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
-    static constexpr int kSplit = 1 << 9;   // a segment is what one row of threads reads: these lie apart
+    static constexpr int kSplit = 1 << 9;   // a segment is what one row of threads reads; segments lie apart
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
@@ -155,11 +155,10 @@ struct Pieces {
                       segment = i / 2 - group * segments;
             const int bytes = bytes_of(segment), from = skipped_of(segment);
             char* const begin = begin_of(group, segment) + from;
-            const int skipped = int(reinterpret_cast<uint64>(begin) % kPiece),
-                      last = (skipped + bytes) / kPiece * kPiece;
+            const int beyond = int(reinterpret_cast<uint64>(begin) % kPiece), last = (beyond + bytes) / kPiece * kPiece;
             const bool is_last = i % 2 != 0;
-            const int at = (is_last ? last : 0) - skipped;
-            const bool is_edge = is_last ? at < bytes && (last > 0 || skipped == 0) : skipped > 0;
+            const int at = (is_last ? last : 0) - beyond;
+            const bool is_edge = is_last ? at < bytes && (last > 0 || beyond == 0) : beyond > 0;
             if (is_edge) visit(begin + at, shared + place_of(group, segment) + from + at, -at, bytes - at);
         }
     }
@@ -300,7 +299,8 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
-    // How an array moves of which rows of threads lie apart. The last one may have fewer steps.
+    // How an array moves whose rows of threads lie apart. The last one may have fewer steps. They descend in memory,
+    // and so do their segments here, if the scan goes against the array's order.
     CUSCAN_DEVICE Pieces split_pieces(const PanelPlace<Config>& place, int array, int steps) const {
         const PanelArray& tile = geometry.tile[array];
         const int64 along = geometry.axis.stride[array];

@@ -133,8 +133,8 @@ def tile_words(
         taken = min(height, length)
         if key != alike:
             extents = (taken, columns, outers)
-            thread_rows = rows if split else 1, scan.share.height
-            array, alike = _array(size, key[1:4], (length, *sizes), extents, in_bulk, *thread_rows), key
+            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, rows if split else 1, scan.share.height)
+            alike = key
         if array is None:
             words += _DIRECT
             continue
@@ -191,8 +191,8 @@ def _array(
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps; or, where these are few columns and then steps, what one of `rows` thread
-    rows reads, if there are several.
+    axes as long as they follow without gaps. Where these are the columns and then the steps, and there are several of
+    `rows` thread rows, a segment is what one of these reads, and there are gaps between them.
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array, and
@@ -254,7 +254,7 @@ def _array(
 def _split_row(step: int, steps: int) -> int:
     """Return the bytes from a thread row of so many steps of `step` bytes to the next, or 0 without a gap.
 
-    Without one, rows begin at multiples of a line, so that all rows that a warp reads at once are in the same banks.
+    Without one, rows often begin at multiples of a line, so that all rows that a warp reads are in the same banks.
     """
     row = steps * step
     gap = (round_up(step, PIECE) - row) % LINE_BYTES

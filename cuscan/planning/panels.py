@@ -65,8 +65,8 @@ TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most
 CHUNKS = 4  # per block, at least, if chunks can be as small
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
-MOST_RUNS = 10  # thread rows of a tile, at most, that take a run each of a whole axis
-WASTE = 1.25  # steps of thread rows with several runs each, at least, as a multiple of the axis, for such a tile
+MOST_ROWS = 10  # thread rows of a tile, at most, that take a run each of a whole axis
+WASTE = 1.25  # steps of the tiles that it replaces, at least, as a multiple of the axis
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 NARROW_BYTES = 160  # bytes of a row, if columns fill several panels; below it, blocks share wider panels
@@ -137,14 +137,16 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
         shape = _own_shape(scan, target)
         if length <= shape.height:
             return _panels(request, layout, target, scan, shape)
-        runs, of_thread = -(-length // RUN), scan.share.height
-        if runs <= MOST_RUNS and not steps and -(-length // of_thread) * of_thread >= WASTE * length:
-            share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
-            most = max(share.beside(runs) // share.pack, 1) * share.pack
-            scan = new_tuple(PanelScan, (length, column, batch, share, most, sides))
-            return _panels(request, layout, target, scan, _own_shape(scan, target, runs))
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
+    rows, tiles = -(-length // RUN), -(-length // shape.height)
+    if tiles > 1 and tiles * shape.height >= WASTE * length and rows <= MOST_ROWS and not (sides or steps):
+        share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
+        most = max(share.beside(rows) // share.pack, 1) * share.pack
+        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides))
+        panels = _panels(request, layout, target, whole, _run_shape(whole, target, rows))
+        if not panels.constants["Kept"]:  # otherwise the tile does not fit in shared memory
+            return panels
     row = shape.columns * scan.share.widest
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
     few = _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
@@ -202,15 +204,15 @@ def _panels(
 ) -> Panels:
     """Return panels of tiles of the given shape, or with more rows of threads where these fill chunks.
 
-    If they do not fit in shared memory, chunks are smaller; if they cannot be, there are no gaps between what thread
-    rows read; and at last tiles are smaller.
+    If they do not fit in shared memory, first chunks get smaller. Then the gaps between what thread rows read go. Then
+    tiles get smaller.
     """
     share = scan.share
     room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
     in_bulk = 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
-    fewer, split = 0, False  # levels of a chunk, for it to fit; whether there are gaps
-    if shares and in_bulk:
-        split = TOGETHER * shape.width * share.widest <= LINE_BYTES
+    # Bulk copies alone move what lies between gaps.
+    split = shares and in_bulk > 0 and TOGETHER * shape.width * share.widest <= LINE_BYTES
+    fewer = 0  # levels of a chunk, for it to fit
     while True:
         number = _panels_of_shape(scan, shape)
         chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
@@ -233,13 +235,15 @@ def _with_tile(
     """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
     length, column, batch, share, *_ = scan
     (rows, columns, outers, height, width), (places, arrays, _) = tile, words
+    keeps = not chunk and keeps_carries(scan, tile)
     assert width <= share.beside(rows) and columns % share.pack == 0
+    assert not keeps or height & height - 1 == 0, "tiles that keep carries are nodes of the tree, or have some"
     constants = {
         "Threads": share.threads + FINDERS,
         "Steps": share.steps,
         "Runs": share.runs,
         "Slots": share.slots,
-        "Kept": int(not chunk and keeps_carries(scan, tile)),
+        "Kept": int(keeps),
         "Units": int(chunk > 0 or height >= 2 * COLUMNS.unit),
         "Pack": share.pack,
         "Many": share.many,
@@ -312,27 +316,39 @@ def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> S
     return share.tile(_rows(scan, columns * outers), columns, outers)
 
 
-def _own_shape(scan: PanelScan, target: Target, rows: int = 0) -> Shape:
-    """Return the widest tile that leaves enough panels for all blocks, of `rows` thread rows.
-
-    By default, it is as high as a block's threads allow.
-    """
-    _, (size, _), batch, share, most, sides = scan
-    blocks = target.sm_count * share.per_sm
-    if sides:
-        return _crossing_shape(scan, sides, most, blocks)
+def _own_columns(scan: PanelScan, blocks: int) -> int:
+    """Return the most columns of a tile that leave enough panels for all blocks."""
+    _, (size, _), batch, share, most, _ = scan
     outer = product(batch)
     # Enough panels to fill the last wave of blocks, too.
     waves = -(-(-(-size // most) * outer) // blocks)
     panels = waves * blocks // outer or 1
-    columns = min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
-    together, high = 1, rows or _rows(scan, columns)
+    return min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
+
+
+def _own_shape(scan: PanelScan, target: Target) -> Shape:
+    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow."""
+    _, (size, _), batch, share, most, sides = scan
+    blocks = target.sm_count * share.per_sm
+    if sides:
+        return _crossing_shape(scan, sides, most, blocks)
+    columns = _own_columns(scan, blocks)
+    outers, rows = 1, _rows(scan, columns)
     if columns == size:
-        together = most // columns // (1 if rows else min(high, share.of_unit))
+        together = most // min(rows, share.of_unit) // columns
         if together > 1:
-            together = min(together, batch[0].size, -(-outer // blocks))
-            high = rows or _rows(scan, columns * together)
-    return share.tile(high, columns, max(together, 1))
+            outers = min(together, batch[0].size, -(-product(batch) // blocks))
+            rows = _rows(scan, columns * outers)
+    return share.tile(rows, columns, outers)
+
+
+def _run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
+    """Return the widest tile of so many thread rows that leaves enough panels for all blocks."""
+    _, (size, _), batch, share, most, _ = scan
+    blocks = target.sm_count * share.per_sm
+    columns = _own_columns(scan, blocks)
+    outers = min(most // columns, batch[0].size, -(-product(batch) // blocks)) if columns == size else 1
+    return share.tile(rows, columns, max(outers, 1))
 
 
 def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
