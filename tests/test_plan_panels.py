@@ -547,7 +547,7 @@ def test_a_short_axis_that_does_not_fit_as_one_tile_keeps_carries():
     for length in range(33, 81):
         made = wide_columns(length, "int64", count=2)
         assert constants(made, "Kept")[0] == (height(made) < length)
-        assert height(made) >= length or (256 % height(made) == 0 and height(made) == 16)
+        assert height(made) >= length or height(made) == 16  # longer shares in one row of threads
 
 
 def test_a_thread_has_whole_vectors_of_columns():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simulator
 from selection import covering, each, pairs
-from simulator import assert_same, prepare
+from simulator import assert_same, misaligned, prepare
 
 import cuscan
 from cuscan.planning.assemble import round_up
@@ -230,15 +230,6 @@ def test_results_lie_in_another_order_than_values(case: Turned) -> None:
         assert_same(got, one)
 
 
-def misaligned(array: Array, items: int) -> Array:
-    """A copy that begins so many items behind a multiple of 16 bytes."""
-    memory = np.zeros(array.size + items + 16, array.dtype)
-    first = -memory.ctypes.data // array.itemsize % (16 // array.itemsize) + items
-    copy = memory[first : first + array.size].reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 # Batch, steps and columns: blocks share tiles of a few columns, of which a warp reads several rows of threads. The last
 # row of threads has fewer steps than the others.
 FEW_COLUMNS = {"two": (1, 5003, 2), "three": (1, 9331, 3), "two, in two batch rows": (2, 9003, 2)}
@@ -252,7 +243,7 @@ def test_rows_of_threads_lie_apart_where_columns_are_few(sizes: str, dtype: str,
     shape = FEW_COLUMNS[sizes]
     value = np.random.default_rng(5).integers(1, 9, shape).astype(dtype)
     mask = np.random.default_rng(6).random(shape) < 0.8
-    value = misaligned(value, items)
+    value = misaligned(value, items * value.itemsize)
     keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, "mask": misaligned(mask, 2 * items), **FLAGS[flag]}
     simulation = prepare(value, target=Target(90, 16, cluster=0), **keywords)
     words = simulation.plan.geometry[-9 * ARRAYS :]

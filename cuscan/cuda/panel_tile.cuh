@@ -15,7 +15,7 @@ enum PanelAxis { kStep, kColumn, kOuter };
 // bulk copies move rows of columns, they equal them modulo 32 bytes: such copies are faster.
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
-    int64 pitch[3];    // bytes from neighbour to neighbour along each axis
+    int64 pitch[3];    // bytes from neighbour to neighbour along each axis; of steps, within a row of threads
     int64 thread_row;  // bytes from a row of threads to the one below it
     int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and flags
     int64 across;      // threads side by side that move the pieces of a segment
@@ -69,8 +69,8 @@ struct PanelPlace {
 };
 
 // The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` groups of
-// `segments` segments of `bytes` bytes each, from `low` on. The last segment of a group has `tail` bytes, behind
-// `skipped` others.
+// `segments` segments of `bytes` bytes each, from `low` on. The last segment of a group may be shorter: it lacks the
+// first `skipped` bytes, and has `tail` bytes.
 struct Pieces {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 from chains import look_back
 from interval import INTERVAL, Example
-from simulator import DeviceCode, Memory, Simulation, new_workspace, prepare, small_units
+from simulator import DeviceCode, Simulation, misaligned, new_workspace, prepare, small_units
 
 from cuscan.planning.config import Target
 from mistakes import Kind, Mistake
@@ -1105,7 +1105,7 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     examples = [Example(shape, axis, initial=initial) for initial in (False, True)]
     if family.endswith("-misaligned"):
         for example in examples:
-            example.value = _misaligned(example.value)
+            example.value = misaligned(example.value, 8)
     if family in GAPS:
         for example in examples:
             example.value = _apart(example.value, GAPS[family])
@@ -1117,13 +1117,6 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
             )
             for example in examples
         ]
-
-
-def _misaligned(array: np.ndarray) -> np.ndarray:
-    """A copy that begins 8 bytes beyond a multiple of 16."""
-    copy = Memory.empty(array.shape, array.strides, array.dtype, 8).array
-    copy[...] = array
-    return copy
 
 
 def _apart(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -7,17 +7,9 @@ from typing import Any
 
 from draws import draws
 from feature_cases import Case, of_family
-from simulator import Array, Memory
+from simulator import misaligned
 
 from mistakes import Kind, Mistake
-
-
-def misaligned(array: Array) -> Array:
-    """A copy that begins one item behind a multiple of 16 bytes."""
-    copy = Memory.empty(array.shape, array.strides, array.dtype, array.itemsize).array
-    copy[...] = array
-    return copy
-
 
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
@@ -34,7 +26,7 @@ CALLS: dict[str, Case] = {
     "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
     "panels-few-backwards": replace(
         of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
-        draw=lambda *given: (misaligned(*SHORT["draw"](*given)),),
+        draw=lambda *given: (misaligned(*SHORT["draw"](*given), 2),),
         call={"dtype": "int16", "reverse": True},
     ),
 }

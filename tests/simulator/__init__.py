@@ -336,6 +336,13 @@ class Memory(NamedTuple):
         return int(self.array.ctypes.data - self.raw.ctypes.data)
 
 
+def misaligned(array: Array, nbytes: int) -> Array:
+    """A copy that begins so many bytes beyond a multiple of `ALIGNMENT`."""
+    copy = Memory.empty(array.shape, array.strides, array.dtype, nbytes).array
+    copy[...] = array
+    return copy
+
+
 def _guarded_pages(nbytes: int) -> Array:
     """New pages that hold `nbytes` bytes, between two inaccessible ones."""
     size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
