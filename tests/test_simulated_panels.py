@@ -137,7 +137,8 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     value = rng.integers(0, 100, (*others, round_up(columns, 8))).astype(np.uint8)
     given = {} if beside == "nothing" else {beside: rng.random(value.shape) < 0.2}
     keywords: dict[str, Any] = {"axis": axis, **given}
-    simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
+    with mock.patch("cuscan.planning.panels.LARGER", 100):  # no large blocks, which move four at a time
+        simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
     constants = dict(simulation.plan.config.constants)
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
     assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))
@@ -165,7 +166,8 @@ def test_chunks_of_several_tiles_and_stacks(
     keywords: dict[str, Any] = {"axis": 0, "mask": rng.random(shape) < 0.8, "dtype": dtype}
     keywords |= {"nothing": {}, "reverse": {"reverse": True}, "total": {"return_carry": True}}[flag]
     only = {"only_carry": True} if flag == "total" else {}
-    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=kib * 1024):
+    times = {"CHUNK_TIME": 100, "END_TIME": 0}  # the largest chunks
+    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=kib * 1024, **times):
         simulation = prepare(value, target=Target(90, sms, cluster=0), **keywords, **only)
     config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 9 * ARRAYS) :]
     rows, stack, chunk_levels, chunk_tiles = words[4], words[5], words[11], words[12]

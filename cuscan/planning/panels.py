@@ -11,6 +11,7 @@ from cuscan.planning.assemble import (
     assemble,
     batch_of,
     check_tickets,
+    even_part,
     index_dtype,
     power_of_two,
     product,
@@ -62,7 +63,10 @@ BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with 
 SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
-CHUNKS = 4  # per block, at least, if chunks can be as small
+CHUNKS = 4  # tiles per block that shares panels, at least, if tiles can be as low as a unit
+CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
+DENSE = 1.3  # times as long for all other rows as for whole rows that follow each other in memory
+LOWER, LARGER = 1.15, 1.2  # times as much room for elements that lower tiles, and larger blocks, must save
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
@@ -135,7 +139,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = _own_shape(scan, target)
-        if length <= shape.height:
+        if length <= shape.height and not _is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
             return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = _own_shape(scan, target)
@@ -152,7 +156,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     few = _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
     if length > shape.height and (few or narrow):
         sharing = scan_of(SHARING)
-        shared = _shared_shape(sharing, CHUNKS * target.sm_count * sharing.share.per_sm)
+        shared = _shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
@@ -208,14 +212,13 @@ def _panels(
     tiles get smaller.
     """
     share = scan.share
-    room = (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
-    in_bulk = 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
+    room, in_bulk = _room(target, share), _in_bulk(target, shares=shares)
     # Bulk copies alone move what lies between gaps.
     split = shares and in_bulk > 0 and TOGETHER * shape.width * share.widest <= LINE_BYTES
     fewer = 0  # levels of a chunk, for it to fit
     while True:
         number = _panels_of_shape(scan, shape)
-        chunk = _chunk_rows(request, target, scan, shape, number) >> fewer if shares else 0
+        chunk = _chunk(request, target, scan, shape, number)[0] >> fewer if shares else 0
         filled = _filled(scan, shape, chunk)
         for tile in (shape,) if filled is shape else (filled, shape):
             words = tile_words(request, layout, scan, tile, chunk, in_bulk, split)
@@ -227,6 +230,16 @@ def _panels(
             fewer, split = 0, False
         else:
             shape, fewer = smaller(scan, shape, shares=shares), 0
+
+
+def _room(target: Target, share: Share) -> int:
+    """Return the bytes of a block's shared memory."""
+    return (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
+
+
+def _in_bulk(target: Target, *, shares: bool) -> int:
+    """Return the bytes of a segment that one thread copies in bulk, at least; 0 if none does."""
+    return 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
 
 
 def _with_tile(
@@ -271,17 +284,25 @@ def _with_tile(
     )
 
 
-def _chunk_rows(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int) -> int:
-    """Return the thread rows per chunk: at least a unit, and at most what the cache and shared memory may keep."""
-    share = scan.share
-    rows = least = max(shape.rows, share.of_unit)
+def _chunk(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int) -> tuple[int, float]:
+    """Return the thread rows per chunk, and the time of the scan, in times of a tile.
+
+    A chunk has a unit or more, and at most what the cache and shared memory may keep.
+    """
+    share, blocks = scan.share, target.sm_count * scan.share.per_sm
     values = shape.width * share.height * sum(dtype.itemsize for dtype in request.kind.values)
     totals = shape.width * share.state
-    while 2 * rows * values <= CHUNK_BYTES and 2 * rows * totals <= TOTAL_BYTES:
+    fitting = share.threads // -(-shape.width // share.slots)  # thread rows of a tile (_filled)
+    rows = best = max(shape.rows, share.of_unit)
+    least = 0.0
+    while True:
+        chunks = panels * -(-scan.length // (rows * share.height))
+        time = (max(chunks / blocks, 1) + END_TIME) * (-(-rows // fitting) + CHUNK_TIME)
+        if not least or time < least:
+            best, least = rows, time
         rows *= 2
-    while rows > least and panels * (scan.length // (rows * share.height)) < CHUNKS * target.sm_count * share.per_sm:
-        rows //= 2
-    return rows
+        if rows * values > CHUNK_BYTES or rows * totals > TOTAL_BYTES:
+            return best, least
 
 
 def _filled(scan: PanelScan, shape: Shape, chunk: int) -> Shape:
@@ -339,7 +360,33 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
         if together > 1:
             outers = min(together, batch[0].size, -(-product(batch) // blocks))
             rows = _rows(scan, columns * outers)
-    return share.tile(rows, columns, outers)
+    best = share.tile(rows, columns, outers)
+    if columns < size or _panels_of_shape(scan, best) <= blocks:
+        return best
+    least = _held(scan, best, target) / LOWER
+    while rows > 1 and share.height * rows < 2 * scan.length:
+        rows //= 2
+        outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
+        lower = share.tile(rows, columns, outers)
+        held = _held(scan, lower, target)
+        if held < least:
+            best, least = lower, held
+    return best
+
+
+def _is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, target: Target) -> bool:
+    """Return whether large blocks, too, take the whole axis at once, and leave fewer threads idle."""
+    if _panels_of_shape(scan, shape) <= target.sm_count * scan.share.per_sm:
+        return False
+    held, other = _held(scan, shape, target), _own_shape(large, target)
+    return scan.length <= other.height and LARGER * _held(large, other, target) < held
+
+
+def _held(scan: PanelScan, shape: Shape, target: Target) -> int:
+    """Return the elements that all threads could hold in the time that blocks take for panels of their own."""
+    share, blocks = scan.share, target.sm_count * scan.share.per_sm
+    rounds = -(-_panels_of_shape(scan, shape) // blocks)
+    return rounds * blocks * -(-scan.length // shape.height) * share.columns * share.height
 
 
 def _run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
@@ -351,10 +398,10 @@ def _run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
     return share.tile(rows, columns, max(outers, 1))
 
 
-def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
+def _shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int) -> Shape:
     """Return a tile as wide as the threads of a row, in panels of equal width, and as high as possible.
 
-    It is lower if there would be fewer than `tiles` tiles, but not lower than a unit.
+    It is lower if there would be fewer than `CHUNKS` tiles per block, but not lower than a unit.
     """
     length, (size, _), batch, share, most, sides = scan
     if sides:
@@ -366,16 +413,48 @@ def _shared_shape(scan: PanelScan, tiles: int) -> Shape:
             rows //= 2
         fitting = min(share.beside(rows), most)
         columns = min(_whole_sectors(share, -(-size // -(-size // fitting))), fitting)
-    rows = _rows(scan, columns)
-    lines = -(-size // columns) * product(batch)
-    while rows > share.of_unit and lines * -(-length // (rows * share.height)) < tiles:
+        whole = _dense_shape(request, layout, target, scan, in_bulk)
+        if whole is not None:
+            cut = share.tile(_rows(scan, columns), columns, 1)
+            times = [_chunk(request, target, scan, shape, _panels_of_shape(scan, shape))[1] for shape in (whole, cut)]
+            if times[0] < DENSE * times[1]:
+                return whole
+    rows, outers = _rows(scan, columns), 1
+    lines, tiles = -(-size // columns) * product(batch), CHUNKS * target.sm_count * share.per_sm
+    if columns == size and _is_closer(batch[0], layout.axis):
+        outers = even_part(batch[0].size, min(max(SHARED_BYTES // (columns * share.widest), 1), batch[0].size))
+        rows = _rows(scan, columns * outers)
+    while rows > share.of_unit and -(-lines // outers) * -(-length // (rows * share.height)) < tiles:
         rows //= 2
-    beside = min(most // rows, share.beside(rows))
-    outers = max(min(beside // columns, batch[0].size), 1) if columns == size else 1
+    if columns == size:
+        outers = max(min(min(most // rows, share.beside(rows)) // columns, batch[0].size), outers)
     lines = -(-lines // outers)
     while columns * outers <= share.beside(2 * rows) and lines * (length // (2 * rows * share.height)) >= tiles:
         rows *= 2
     return share.tile(rows, columns, outers)
+
+
+def _dense_shape(request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int) -> Shape | None:
+    """Return the tile of the most thread rows that are whole, or None if rows do not follow each other or fit."""
+    size, share, sizes = scan.column.size, scan.share, request.kind.sizes
+    for item, column, step in zip(sizes, scan.column.strides, layout.axis.strides, strict=False):
+        if column != item or abs(step) != size * item:
+            return None
+    rows = share.of_unit
+    while rows and size > min(share.beside(rows), scan.most):
+        rows //= 2
+    if not rows or not in_bulk:
+        return None
+    shape = share.tile(rows, size, 1)
+    fits = tile_words(request, layout, scan, shape, share.of_unit, in_bulk, False)[-1] <= _room(target, share)
+    return shape if fits else None
+
+
+def _is_closer(batch: Dimension, axis: Dimension) -> bool:
+    """Return whether neighbours in the batch lie closer than neighbouring steps, in each array."""
+    return batch.size > 1 and all(
+        [abs(row) < abs(step) for row, step in zip(batch.strides, axis.strides, strict=True) if step]
+    )
 
 
 def _most(share: Share, steps: int) -> int:
