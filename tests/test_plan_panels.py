@@ -318,6 +318,16 @@ def test_blocks_share_whole_rows_that_follow_each_other(columns, whole):
         assert made.config.grid and (beside(made)[0]["columns"] == columns) == (whole and not gap)
 
 
+@pytest.mark.parametrize(("columns", "gap", "dense"), [(11, 2, 2), (11, 3, 1), (8, 2, 2), (8, 3, 1)])
+def test_small_gaps_between_values_move_with_them(columns, gap, dense):
+    """One segment of values then has all steps; results never do, as their gaps belong to others."""
+    x = view((100, columns), "float64", (columns + gap, 1))
+    made = planned(x, axis=0, out=view((100, columns), "float64", (columns + gap, 1)))
+    _, _, (value, result, *_) = beside(made)
+    assert (value[5] >> 6 & 3, result[5] >> 6 & 3) == (dense, 1)
+    assert value[1] == 8 * (columns + gap) or dense == 1
+
+
 def test_tiles_span_batch_rows_that_lie_closer_than_steps():
     """Otherwise every column's neighbours in memory are columns of other panels."""
     x = view((323_744, 50, 2), "float32", (384, 6, 1))

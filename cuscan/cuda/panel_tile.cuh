@@ -228,9 +228,9 @@ struct PanelTile {
         all.low = place.first.array[array] + backwards * along;
         all.place = int(tile.region) + beyond_piece(all, array);
         all.first = all.place - backwards * int(tile.pitch[kStep]);
-        all.bytes = extent(first) * pitch(first);
-        if (dense > 1) all.bytes *= extent(second);
-        if (dense > 2) all.bytes *= extent(third);
+        all.bytes = extent(first) * pitch(first);  // and the gaps between values that move together
+        if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
+        if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
         all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);

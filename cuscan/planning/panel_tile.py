@@ -16,6 +16,7 @@ RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
+GAP = 1.25  # bytes from value to value, at most, as a multiple of those without a gap, if they move together
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
@@ -122,6 +123,7 @@ def tile_words(
     at = round_up(280 + 32 * len(layout.arrays) + 264 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     alike: Any = None  # the key of the previous array: most are equal
+    gapped = False  # whether its segments have gaps
     array = None
     for i in range(behind + 2):
         spec, is_result = layout.arrays[i], first <= i < behind
@@ -131,14 +133,15 @@ def tile_words(
         size, length = spec.dtype.itemsize, scan.length - (kind.include_initial and not is_result)
         key = size, steps_down[i], steps_across[i], steps_beyond[i], length
         taken = min(height, length)
-        if key != alike:
+        if key != alike or (is_result and gapped):
             extents = (taken, columns, outers)
-            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, rows if split else 1, scan.share.height)
-            alike = key
+            split_rows, gap = rows if split else 1, 1 if is_result else GAP
+            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, scan.share.height, gap)
+            alike, gapped = key, array is not None and array[-1]
         if array is None:
             words += _DIRECT
             continue
-        pitches, order, nbytes, segment = array
+        pitches, order, nbytes, segment, _ = array
         begins = SECTOR if is_result else PIECE  # stores begin at sectors
         segments = -(-taken * width * size // segment)
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
@@ -187,16 +190,18 @@ def _array(
     in_bulk: int,
     rows: int,
     steps_of_thread: int,
-) -> tuple[list[int], int, int, int] | None:
+    gap: float,
+) -> tuple[list[int], int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps. Where these are the columns and then the steps, and there are several of
-    `rows` thread rows, a segment is what one of these reads, and there are gaps between them.
+    axes as long as they follow without gaps, or at most `gap` times as far apart as without. Where these are the
+    columns and then the steps, and there are several of `rows` thread rows, a segment is what one of these reads, and
+    there are gaps between them.
 
     Returns:
-        The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array, and
-        the bytes of a segment.
+        The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
+        of a segment, and whether segments have gaps.
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
@@ -218,17 +223,19 @@ def _array(
         order = fastest, other, one
     pitches, segment, end, dense = [0, 0, 0, 0], item, item, 0  # bytes of the segment and of the array so far; its axes
     whole = True  # whether the segment covers the full size of each of its axes
-    split = 0
+    split, gapped = 0, False
     for a in order:
-        if a == STEP and fastest == COLUMN and dense == 1 and whole and steps[a] == segment and rows > 1:
-            split = _split_row(segment, steps_of_thread)
+        follows = whole and segment <= steps[a] <= gap * segment
+        gapped = gapped or (follows and steps[a] != segment)
+        if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
+            split = _split_row(steps[a], steps_of_thread)
         if split and a == STEP:
-            pitches[a] = segment
-            segment *= steps_of_thread
+            pitches[a] = steps[a]
+            segment = steps[a] * steps_of_thread
             dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
-        elif whole and steps[a] == segment:
-            pitches[a] = segment
-            segment = end = segment * extents[a]
+        elif follows:
+            pitches[a] = steps[a]
+            segment = end = segment + (extents[a] - 1) * steps[a]
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
             whole = False
@@ -248,7 +255,7 @@ def _array(
     if strides[STEP] < 0:
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
-    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment
+    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment, gapped
 
 
 def _split_row(step: int, steps: int) -> int:

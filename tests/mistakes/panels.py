@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from draws import draws
 from feature_cases import Case, of_family
 from simulator import misaligned
@@ -12,8 +13,16 @@ from simulator import misaligned
 from mistakes import Kind, Mistake
 
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
+
+
+def gapped(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Any, ...]:
+    """An array whose rows lie one element apart."""
+    return tuple(value[..., :-1] for value in SHORT["draw"](rng, (*shape[:-1], shape[-1] + 1), axis))
+
+
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
-# of three rows of threads and one of two; rows of threads that lie apart, in both directions.
+# of three rows of threads and one of two; values with gaps between rows; rows of threads that lie apart, in both
+# directions.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -23,6 +32,7 @@ CALLS: dict[str, Case] = {
     ),
     "panels-lower": of_family("panels-shared", "", "add", shape=(1, 2100, 80), masked=True, sms=8),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
+    "panels-gaps": of_family("panels-shared", "", "add", masked=True, draw=gapped, call={"dtype": "int16"}),
     "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
     "panels-few-backwards": replace(
         of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
@@ -813,15 +823,23 @@ PIECES = (
         Kind.LOST,
         "panels-whole",
         TILE,
-        "if (dense > 1) all.bytes *= extent(second);",
+        "if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);",
         "",
+    ),
+    Mistake(
+        "gaps-within-a-segment-not-counted",
+        Kind.LOST,
+        "panels-gaps",
+        TILE,
+        "if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);",
+        "if (dense > 1) all.bytes *= extent(second);",
     ),
     Mistake(
         "a-row-of-the-batch-alone",
         Kind.LOST,
         "panels-whole",
         TILE,
-        "if (dense > 2) all.bytes *= extent(third);",
+        "if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);",
         "",
     ),
     Mistake(
