@@ -309,7 +309,9 @@ def test_chunks_leave_few_threads_idle():
     assert min(busy) > 0.7
 
 
-@pytest.mark.parametrize(("columns", "whole"), [(131, True), (206, True), (257, True), (309, False), (700, False)])
+@pytest.mark.parametrize(
+    ("columns", "whole"), [(131, True), (206, True), (257, True), (178, False), (309, False), (700, False)]
+)
 def test_blocks_share_whole_rows_that_follow_each_other(columns, whole):
     """One bulk copy moves all of a tile, as long as this leaves not too many threads idle."""
     for gap in (0, 1):
@@ -333,6 +335,26 @@ def test_tiles_span_batch_rows_that_lie_closer_than_steps():
     x = view((323_744, 50, 2), "float32", (384, 6, 1))
     made = planned(x, axis=0, mask=view((323_744, 50, 2), "bool", (384, 6, 1)), dtype="float32")
     assert made.config.grid and beside(made)[0]["outers"] > 8
+
+
+def test_tiles_do_not_span_batch_rows_that_lie_farther_apart():
+    made = planned(view((8, 960_000, 2), "float32"), axis=1, mask=view((8, 960_000, 2), "bool"))
+    assert made.config.grid and beside(made)[0]["outers"] == 1
+
+
+def test_lower_tiles_have_the_steps_that_contiguous_results_need():
+    """Results are contiguous along the steps, of which a tile then has 64 at least."""
+    x, out = view((2699, 462, 353), "float16", (462 * 353, 1, 462)), view((2699, 462, 353), "float16")
+    made = planned(x, axis=1, out=out)
+    assert not made.config.grid and height(made) == 64
+
+
+def test_chunks_are_right_for_the_tiles_that_fit():
+    """Higher tiles of two columns with gaps do not fit: then chunks have few tiles, and all blocks get some."""
+    made = planned(view((592_413, 2), "float32", (3, 1)), axis=0)
+    tile, _, _ = beside(made)
+    rows = tile["stack"] << tile["chunk_levels"]
+    assert made.config.grid and -(-592_413 // (rows * height(made) // tile["rows"])) > 3 * 132
 
 
 def test_lower_tiles_of_more_batch_rows_where_they_leave_fewer_threads_idle():

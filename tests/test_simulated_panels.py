@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simulator
 from selection import covering, each, pairs
-from simulator import assert_same, misaligned, prepare
+from simulator import LARGEST_CHUNKS, assert_same, misaligned, prepare
 
 import cuscan
 from cuscan.planning.assemble import round_up
@@ -144,6 +144,16 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     assert_same(simulation.run(1), cuscan.scan(value, "max", **keywords))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("dtype", "columns", "length"), [("uint8", 8, 5003), ("uint8", 8, 9331), ("int16", 4, 9331)])
+def test_rows_of_threads_lie_apart_where_values_have_gaps(dtype: str, columns: int, length: int, reverse: bool) -> None:
+    value = np.random.default_rng(3).integers(0, 9, (2, length, columns + 1)).astype(dtype)[..., :columns]
+    keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, "reverse": reverse}
+    simulation = prepare(value, target=Target(90, 16, cluster=0), **keywords)
+    assert simulation.plan.config.family == "panels" and simulation.plan.config.grid
+    assert_same(simulation.run(1), cuscan.scan(value, **keywords))
+
+
 @pytest.mark.parametrize("flag", ["nothing", "reverse", "total"])
 @pytest.mark.parametrize(
     ("dtype", "shape", "sms", "kib", "tiles", "stacks"),
@@ -166,8 +176,7 @@ def test_chunks_of_several_tiles_and_stacks(
     keywords: dict[str, Any] = {"axis": 0, "mask": rng.random(shape) < 0.8, "dtype": dtype}
     keywords |= {"nothing": {}, "reverse": {"reverse": True}, "total": {"return_carry": True}}[flag]
     only = {"only_carry": True} if flag == "total" else {}
-    times = {"CHUNK_TIME": 100, "END_TIME": 0}  # the largest chunks
-    with mock.patch.multiple("cuscan.planning.panels", CHUNKS=0, CHUNK_BYTES=kib * 1024, **times):
+    with mock.patch.multiple("cuscan.planning.panels", CHUNK_BYTES=kib * 1024, **LARGEST_CHUNKS):
         simulation = prepare(value, target=Target(90, sms, cluster=0), **keywords, **only)
     config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 9 * ARRAYS) :]
     rows, stack, chunk_levels, chunk_tiles = words[4], words[5], words[11], words[12]

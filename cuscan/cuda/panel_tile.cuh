@@ -228,7 +228,7 @@ struct PanelTile {
         all.low = place.first.array[array] + backwards * along;
         all.place = int(tile.region) + beyond_piece(all, array);
         all.first = all.place - backwards * int(tile.pitch[kStep]);
-        all.bytes = extent(first) * pitch(first);  // and the gaps between values that move together
+        all.bytes = extent(first) * pitch(first);  // including the gaps between values that move together
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
         all.tail = all.bytes, all.skipped = 0;

@@ -16,7 +16,7 @@ RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
-GAP = 1.25  # bytes from value to value, at most, as a multiple of those without a gap, if they move together
+APART = 1.25  # values move together if they lie at most so many times as far apart as without gaps
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
@@ -123,7 +123,7 @@ def tile_words(
     at = round_up(280 + 32 * len(layout.arrays) + 264 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
     words: list[int] = []
     alike: Any = None  # the key of the previous array: most are equal
-    gapped = False  # whether its segments have gaps
+    gapped = False  # whether the previous array's segments have gaps
     array = None
     for i in range(behind + 2):
         spec, is_result = layout.arrays[i], first <= i < behind
@@ -135,8 +135,8 @@ def tile_words(
         taken = min(height, length)
         if key != alike or (is_result and gapped):
             extents = (taken, columns, outers)
-            split_rows, gap = rows if split else 1, 1 if is_result else GAP
-            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, scan.share.height, gap)
+            split_rows, apart = rows if split else 1, 1 if is_result else APART
+            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, scan.share.height, apart)
             alike, gapped = key, array is not None and array[-1]
         if array is None:
             words += _DIRECT
@@ -190,12 +190,12 @@ def _array(
     in_bulk: int,
     rows: int,
     steps_of_thread: int,
-    gap: float,
+    apart: float,
 ) -> tuple[list[int], int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps, or at most `gap` times as far apart as without. Where these are the
+    axes as long as they follow without gaps, or at most `apart` times as far apart as without. Where these are the
     columns and then the steps, and there are several of `rows` thread rows, a segment is what one of these reads, and
     there are gaps between them.
 
@@ -225,7 +225,7 @@ def _array(
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
-        follows = whole and segment <= steps[a] <= gap * segment
+        follows = whole and segment <= steps[a] <= apart * segment
         gapped = gapped or (follows and steps[a] != segment)
         if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
             split = _split_row(steps[a], steps_of_thread)

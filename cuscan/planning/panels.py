@@ -63,10 +63,10 @@ BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with 
 SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
-CHUNKS = 4  # tiles per block that shares panels, at least, if tiles can be as low as a unit
-CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
-DENSE = 1.3  # times as long for all other rows as for whole rows that follow each other in memory
-LOWER, LARGER = 1.15, 1.2  # times as much room for elements that lower tiles, and larger blocks, must save
+TILES = 4  # per block that shares panels, at least, if tiles can be as low as a unit
+FEWEST, CHUNK_TIME, END_TIME = 1, 0.6, 0.5  # chunks per block; time of a chunk's total, in tiles; of the end, in chunks
+WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
+LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others need so many times their threads
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
@@ -217,14 +217,19 @@ def _panels(
     split = shares and in_bulk > 0 and TOGETHER * shape.width * share.widest <= LINE_BYTES
     fewer = 0  # levels of a chunk, for it to fit
     while True:
-        number = _panels_of_shape(scan, shape)
-        chunk = _chunk(request, target, scan, shape, number)[0] >> fewer if shares else 0
+        number, least = _panels_of_shape(scan, shape), max(shape.rows, share.of_unit)
+        chunk = max(_chunk(request, target, scan, shape, number).rows >> fewer, least) if shares else 0
         filled = _filled(scan, shape, chunk)
-        for tile in (shape,) if filled is shape else (filled, shape):
-            words = tile_words(request, layout, scan, tile, chunk, in_bulk, split)
+        if filled is not shape:
+            words = tile_words(request, layout, scan, filled, chunk, in_bulk, split)
             if words[-1] <= room:
-                return _with_tile(scan, tile, chunk, number, room, words)
-        if chunk > max(shape.rows, share.of_unit):
+                return _with_tile(scan, filled, chunk, number, room, words)
+            if shares:  # then chunks have tiles of fewer thread rows
+                chunk = max(_chunk(request, target, scan, shape, number, shape.rows).rows >> fewer, least)
+        words = tile_words(request, layout, scan, shape, chunk, in_bulk, split)
+        if words[-1] <= room:
+            return _with_tile(scan, shape, chunk, number, room, words)
+        if chunk > least:
             fewer += 1
         elif split:
             fewer, split = 0, False
@@ -284,25 +289,35 @@ def _with_tile(
     )
 
 
-def _chunk(request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int) -> tuple[int, float]:
-    """Return the thread rows per chunk, and the time of the scan, in times of a tile.
+class _Chunk(NamedTuple):
+    """The thread rows of a chunk, and the time of the scan, in times of a tile."""
 
-    A chunk has a unit or more, and at most what the cache and shared memory may keep.
+    rows: int
+    time: float
+
+
+def _chunk(
+    request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, fitting: int = 0
+) -> _Chunk:
+    """Return the chunk with which a scan takes the least time, where tiles have at most `fitting` thread rows.
+
+    By default that is as many as there are threads for. A chunk has a unit or more, and at most what the cache and
+    shared memory may keep.
     """
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
     values = shape.width * share.height * sum(dtype.itemsize for dtype in request.kind.values)
     totals = shape.width * share.state
-    fitting = share.threads // -(-shape.width // share.slots)  # thread rows of a tile (_filled)
+    fitting = fitting or share.threads // -(-shape.width // share.slots)
     rows = best = max(shape.rows, share.of_unit)
     least = 0.0
     while True:
         chunks = panels * -(-scan.length // (rows * share.height))
-        time = (max(chunks / blocks, 1) + END_TIME) * (-(-rows // fitting) + CHUNK_TIME)
+        time = (max(chunks / blocks, FEWEST) + END_TIME) * (-(-rows // fitting) + CHUNK_TIME)
         if not least or time < least:
             best, least = rows, time
         rows *= 2
         if rows * values > CHUNK_BYTES or rows * totals > TOTAL_BYTES:
-            return best, least
+            return new_tuple(_Chunk, (best, least))
 
 
 def _filled(scan: PanelScan, shape: Shape, chunk: int) -> Shape:
@@ -348,7 +363,10 @@ def _own_columns(scan: PanelScan, blocks: int) -> int:
 
 
 def _own_shape(scan: PanelScan, target: Target) -> Shape:
-    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow."""
+    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow.
+
+    It is lower, with more batch rows, if that leaves fewer threads idle.
+    """
     _, (size, _), batch, share, most, sides = scan
     blocks = target.sm_count * share.per_sm
     if sides:
@@ -363,12 +381,12 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     best = share.tile(rows, columns, outers)
     if columns < size or _panels_of_shape(scan, best) <= blocks:
         return best
-    least = _held(scan, best, target) / LOWER
-    while rows > 1 and share.height * rows < 2 * scan.length:
+    least = _threads_needed(scan, best, target) / LOWER
+    while rows > 1 and share.beside(rows // 2) <= most and share.height * rows < 2 * scan.length:
         rows //= 2
         outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
         lower = share.tile(rows, columns, outers)
-        held = _held(scan, lower, target)
+        held = _threads_needed(scan, lower, target)
         if held < least:
             best, least = lower, held
     return best
@@ -378,12 +396,12 @@ def _is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, tar
     """Return whether large blocks, too, take the whole axis at once, and leave fewer threads idle."""
     if _panels_of_shape(scan, shape) <= target.sm_count * scan.share.per_sm:
         return False
-    held, other = _held(scan, shape, target), _own_shape(large, target)
-    return scan.length <= other.height and LARGER * _held(large, other, target) < held
+    held, other = _threads_needed(scan, shape, target), _own_shape(large, target)
+    return scan.length <= other.height and LARGER * _threads_needed(large, other, target) < held
 
 
-def _held(scan: PanelScan, shape: Shape, target: Target) -> int:
-    """Return the elements that all threads could hold in the time that blocks take for panels of their own."""
+def _threads_needed(scan: PanelScan, shape: Shape, target: Target) -> int:
+    """Return the elements that all threads could hold in all rounds of tiles: the more, the longer they take."""
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
     rounds = -(-_panels_of_shape(scan, shape) // blocks)
     return rounds * blocks * -(-scan.length // shape.height) * share.columns * share.height
@@ -401,7 +419,8 @@ def _run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
 def _shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int) -> Shape:
     """Return a tile as wide as the threads of a row, in panels of equal width, and as high as possible.
 
-    It is lower if there would be fewer than `CHUNKS` tiles per block, but not lower than a unit.
+    It is lower if there would be fewer than `TILES` tiles per block, but not lower than a unit. It has whole rows, or
+    several batch rows, where these are faster.
     """
     length, (size, _), batch, share, most, sides = scan
     if sides:
@@ -413,29 +432,35 @@ def _shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: Pa
             rows //= 2
         fitting = min(share.beside(rows), most)
         columns = min(_whole_sectors(share, -(-size // -(-size // fitting))), fitting)
-        whole = _dense_shape(request, layout, target, scan, in_bulk)
+        whole = _whole_rows_shape(request, layout, target, scan, in_bulk)
         if whole is not None:
             cut = share.tile(_rows(scan, columns), columns, 1)
-            times = [_chunk(request, target, scan, shape, _panels_of_shape(scan, shape))[1] for shape in (whole, cut)]
-            if times[0] < DENSE * times[1]:
+            times = [_chunk(request, target, scan, shape, _panels_of_shape(scan, shape)).time for shape in (whole, cut)]
+            if times[0] < WHOLE_ROWS * times[1]:
                 return whole
     rows, outers = _rows(scan, columns), 1
-    lines, tiles = -(-size // columns) * product(batch), CHUNKS * target.sm_count * share.per_sm
-    if columns == size and _is_closer(batch[0], layout.axis):
+    lines, tiles = -(-size // columns) * product(batch), TILES * target.sm_count * share.per_sm
+    if columns == size and _batch_is_closer(batch[0], layout.axis):
         outers = even_part(batch[0].size, min(max(SHARED_BYTES // (columns * share.widest), 1), batch[0].size))
         rows = _rows(scan, columns * outers)
     while rows > share.of_unit and -(-lines // outers) * -(-length // (rows * share.height)) < tiles:
         rows //= 2
     if columns == size:
-        outers = max(min(min(most // rows, share.beside(rows)) // columns, batch[0].size), outers)
+        fitting = min(most // rows, share.beside(rows)) // columns
+        outers = max(min(fitting, batch[0].size), outers)
     lines = -(-lines // outers)
     while columns * outers <= share.beside(2 * rows) and lines * (length // (2 * rows * share.height)) >= tiles:
         rows *= 2
     return share.tile(rows, columns, outers)
 
 
-def _dense_shape(request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int) -> Shape | None:
-    """Return the tile of the most thread rows that are whole, or None if rows do not follow each other or fit."""
+def _whole_rows_shape(
+    request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int
+) -> Shape | None:
+    """Return a tile of whole rows with as many thread rows as fit, at most a unit.
+
+    There is none if rows have gaps or do not fit, or without bulk copies.
+    """
     size, share, sizes = scan.column.size, scan.share, request.kind.sizes
     for item, column, step in zip(sizes, scan.column.strides, layout.axis.strides, strict=False):
         if column != item or abs(step) != size * item:
@@ -450,7 +475,7 @@ def _dense_shape(request: ScanRequest, layout: Layout, target: Target, scan: Pan
     return shape if fits else None
 
 
-def _is_closer(batch: Dimension, axis: Dimension) -> bool:
+def _batch_is_closer(batch: Dimension, axis: Dimension) -> bool:
     """Return whether neighbours in the batch lie closer than neighbouring steps, in each array."""
     return batch.size > 1 and all(
         [abs(row) < abs(step) for row, step in zip(batch.strides, axis.strides, strict=True) if step]
