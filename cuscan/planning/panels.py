@@ -64,9 +64,10 @@ SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows o
 CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
 TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
 TILES = 4  # per block that shares panels, at least, if tiles can be as low as a unit
-FEWEST, CHUNK_TIME, END_TIME = 1, 0.6, 0.5  # chunks per block; time of a chunk's total, in tiles; of the end, in chunks
+FEWEST = 1  # chunks per block; fewer save no time
+CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
 WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
-LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others need so many times their threads
+LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
@@ -381,14 +382,14 @@ def _own_shape(scan: PanelScan, target: Target) -> Shape:
     best = share.tile(rows, columns, outers)
     if columns < size or _panels_of_shape(scan, best) <= blocks:
         return best
-    least = _threads_needed(scan, best, target) / LOWER
+    least = _capacity(scan, best, target) / LOWER
     while rows > 1 and share.beside(rows // 2) <= most and share.height * rows < 2 * scan.length:
         rows //= 2
         outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
         lower = share.tile(rows, columns, outers)
-        held = _threads_needed(scan, lower, target)
-        if held < least:
-            best, least = lower, held
+        capacity = _capacity(scan, lower, target)
+        if capacity < least:
+            best, least = lower, capacity
     return best
 
 
@@ -396,12 +397,12 @@ def _is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, tar
     """Return whether large blocks, too, take the whole axis at once, and leave fewer threads idle."""
     if _panels_of_shape(scan, shape) <= target.sm_count * scan.share.per_sm:
         return False
-    held, other = _threads_needed(scan, shape, target), _own_shape(large, target)
-    return scan.length <= other.height and LARGER * _threads_needed(large, other, target) < held
+    capacity, other = _capacity(scan, shape, target), _own_shape(large, target)
+    return scan.length <= other.height and LARGER * _capacity(large, other, target) < capacity
 
 
-def _threads_needed(scan: PanelScan, shape: Shape, target: Target) -> int:
-    """Return the elements that all threads could hold in all rounds of tiles: the more, the longer they take."""
+def _capacity(scan: PanelScan, shape: Shape, target: Target) -> int:
+    """Return how many elements all threads could hold in all rounds of tiles: the more, the longer these take."""
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
     rounds = -(-_panels_of_shape(scan, shape) // blocks)
     return rounds * blocks * -(-scan.length // shape.height) * share.columns * share.height
