@@ -137,7 +137,7 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     value = rng.integers(0, 100, (*others, round_up(columns, 8))).astype(np.uint8)
     given = {} if beside == "nothing" else {beside: rng.random(value.shape) < 0.2}
     keywords: dict[str, Any] = {"axis": axis, **given}
-    with mock.patch("cuscan.planning.panels.LARGER", 100):  # no large blocks, which move four at a time
+    with mock.patch("cuscan.planning.panel_shapes.LARGER", 100):  # no large blocks, which move four at a time
         simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
     constants = dict(simulation.plan.config.constants)
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
@@ -176,7 +176,7 @@ def test_chunks_of_several_tiles_and_stacks(
     keywords: dict[str, Any] = {"axis": 0, "mask": rng.random(shape) < 0.8, "dtype": dtype}
     keywords |= {"nothing": {}, "reverse": {"reverse": True}, "total": {"return_carry": True}}[flag]
     only = {"only_carry": True} if flag == "total" else {}
-    with mock.patch.multiple("cuscan.planning.panels", CHUNK_BYTES=kib * 1024, **LARGEST_CHUNKS):
+    with mock.patch.multiple("cuscan.planning.panel_shapes", CHUNK_BYTES=kib * 1024, **LARGEST_CHUNKS):
         simulation = prepare(value, target=Target(90, sms, cluster=0), **keywords, **only)
     config, words = simulation.plan.config, simulation.plan.geometry[-(16 + 9 * ARRAYS) :]
     rows, stack, chunk_levels, chunk_tiles = words[4], words[5], words[11], words[12]

@@ -6,24 +6,24 @@ import functools
 from typing import NamedTuple
 
 from cuscan.kept import MOST
-from cuscan.order import COLUMNS, SECTOR
-from cuscan.planning.assemble import (
-    assemble,
-    batch_of,
-    check_tickets,
-    even_part,
-    index_dtype,
-    power_of_two,
-    product,
-    round_up,
-    state_bytes,
-)
+from cuscan.order import COLUMNS
+from cuscan.planning.assemble import assemble, batch_of, check_tickets, index_dtype, power_of_two, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.crossing import Sides, tile_axes
-from cuscan.planning.hardware import BULK_ARCH, SHARED_RESERVED
+from cuscan.planning.crossing import tile_axes
+from cuscan.planning.hardware import BULK_ARCH
+from cuscan.planning.panel_shapes import (
+    chunk_of,
+    filled_shape,
+    is_worth_a_large_block,
+    most_columns,
+    own_shape,
+    panels_of_shape,
+    room_of,
+    run_shape,
+    shared_shape,
+)
 from cuscan.planning.panel_tile import (
     FINDERS,
-    LANES,
     RUN,
     WIDE_STATE,
     PanelScan,
@@ -56,19 +56,8 @@ WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 REGISTER = 4  # bytes
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
-LEAST_BYTES = 128  # bytes of a panel's row, at least, with one block per panel
-SHARED_BYTES = 256  # bytes of a row of threads, at least, with several blocks per panel, if a tile can be as wide
-WHOLE_BYTES = 512  # bytes of a row, up to which blocks share whole rows
 BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
 SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
-CHUNK_BYTES = 128 * 1024  # bytes of values per chunk; most are read twice, and the cache holds those of all blocks
-TOTAL_BYTES = 32 * 1024  # bytes of the totals of a chunk's thread rows, at most, unless a unit has more
-TILES = 4  # per block that shares panels, at least, if tiles can be as low as a unit
-FEWEST = 1  # chunks per block; fewer save no time
-CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
-WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
-LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
-BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
 WASTE = 1.25  # steps of the tiles that such a tile replaces, at least, as a multiple of the axis
@@ -135,29 +124,29 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
-        return new_tuple(PanelScan, (length, column, batch, share, _most(share, steps), sides))
+        return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides))
 
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
-        shape = _own_shape(scan, target)
-        if length <= shape.height and not _is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
+        shape = own_shape(scan, target)
+        if length <= shape.height and not is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
             return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
-    shape = _own_shape(scan, target)
+    shape = own_shape(scan, target)
     rows, tiles = -(-length // RUN), -(-length // shape.height)
     if tiles > 1 and tiles * shape.height >= WASTE * length and rows <= MOST_ROWS and not (sides or steps):
         share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
         most = max(share.beside(rows) // share.pack, 1) * share.pack
         whole = new_tuple(PanelScan, (length, column, batch, share, most, sides))
-        panels = _panels(request, layout, target, whole, _run_shape(whole, target, rows))
+        panels = _panels(request, layout, target, whole, run_shape(whole, target, rows))
         if not panels.constants["Kept"]:  # otherwise the tile does not fit in shared memory
             return panels
     row = shape.columns * scan.share.widest
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
-    few = _panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
+    few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
     if length > shape.height and (few or narrow):
         sharing = scan_of(SHARING)
-        shared = _shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
+        shared = shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
     return _panels(request, layout, target, scan, shape)
@@ -213,20 +202,20 @@ def _panels(
     tiles get smaller.
     """
     share = scan.share
-    room, in_bulk = _room(target, share), _in_bulk(target, shares=shares)
+    room, in_bulk = room_of(target, share), _in_bulk(target, shares=shares)
     # Bulk copies alone move what lies between gaps.
     split = shares and in_bulk > 0 and TOGETHER * shape.width * share.widest <= LINE_BYTES
     fewer = 0  # levels of a chunk, for it to fit
     while True:
-        number, least = _panels_of_shape(scan, shape), max(shape.rows, share.of_unit)
-        chunk = max(_chunk(request, target, scan, shape, number).rows >> fewer, least) if shares else 0
-        filled = _filled(scan, shape, chunk)
+        number, least = panels_of_shape(scan, shape), max(shape.rows, share.of_unit)
+        chunk = max(chunk_of(request, target, scan, shape, number).rows >> fewer, least) if shares else 0
+        filled = filled_shape(scan, shape, chunk)
         if filled is not shape:
             words = tile_words(request, layout, scan, filled, chunk, in_bulk, split)
             if words[-1] <= room:
                 return _with_tile(scan, filled, chunk, number, room, words)
             if shares:  # then chunks have tiles of fewer thread rows
-                chunk = max(_chunk(request, target, scan, shape, number, shape.rows).rows >> fewer, least)
+                chunk = max(chunk_of(request, target, scan, shape, number, shape.rows).rows >> fewer, least)
         words = tile_words(request, layout, scan, shape, chunk, in_bulk, split)
         if words[-1] <= room:
             return _with_tile(scan, shape, chunk, number, room, words)
@@ -236,11 +225,6 @@ def _panels(
             fewer, split = 0, False
         else:
             shape, fewer = smaller(scan, shape, shares=shares), 0
-
-
-def _room(target: Target, share: Share) -> int:
-    """Return the bytes of a block's shared memory."""
-    return (target.shared_bytes // share.per_sm - SHARED_RESERVED) // LINE_BYTES * LINE_BYTES
 
 
 def _in_bulk(target: Target, *, shares: bool) -> int:
@@ -288,218 +272,3 @@ def _with_tile(
         chunks,
         number * width * chunks * -(-share.carry // WORD_BYTES) if chunk else 0,
     )
-
-
-class _Chunk(NamedTuple):
-    """The thread rows of a chunk, and the time of the scan, in times of a tile."""
-
-    rows: int
-    time: float
-
-
-def _chunk(
-    request: ScanRequest, target: Target, scan: PanelScan, shape: Shape, panels: int, fitting: int = 0
-) -> _Chunk:
-    """Return the chunk with which a scan takes the least time, where tiles have at most `fitting` thread rows.
-
-    By default that is as many as there are threads for. A chunk has a unit or more, and at most what the cache and
-    shared memory may keep.
-    """
-    share, blocks = scan.share, target.sm_count * scan.share.per_sm
-    values = shape.width * share.height * sum(dtype.itemsize for dtype in request.kind.values)
-    totals = shape.width * share.state
-    fitting = fitting or share.threads // -(-shape.width // share.slots)
-    rows = best = max(shape.rows, share.of_unit)
-    least = 0.0
-    while True:
-        chunks = panels * -(-scan.length // (rows * share.height))
-        time = (max(chunks / blocks, FEWEST) + END_TIME) * (-(-rows // fitting) + CHUNK_TIME)
-        if not least or time < least:
-            best, least = rows, time
-        rows *= 2
-        if rows * values > CHUNK_BYTES or rows * totals > TOTAL_BYTES:
-            return new_tuple(_Chunk, (best, least))
-
-
-def _filled(scan: PanelScan, shape: Shape, chunk: int) -> Shape:
-    """Return a tile with thread rows for all threads if chunks then have fewer tiles; otherwise `shape`."""
-    share, rows = scan.share, min(chunk, -(-scan.length // scan.share.height))
-    tiles = -(-rows // (share.threads // -(-shape.width // share.slots)))
-    if tiles * shape.rows >= rows:
-        return shape
-    return share.tile(-(-rows // tiles), shape.columns, shape.outers)
-
-
-def _panels_of_shape(scan: PanelScan, shape: Shape) -> int:
-    """Return the number of panels."""
-    return -(-scan.column.size // shape.columns) * -(-scan.batch[0].size // shape.outers) * product(scan.batch[1:])
-
-
-def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> Shape:
-    """Return a tile of at most `lines` lines that spans two axes; of fewer lines, if that keeps blocks busy."""
-    share, beyond = scan.share, product(scan.batch[1:])
-    least, pack = (SECTOR // share.widest) ** 2, share.pack
-    busiest, best = 0.0, (1, 1)
-    while True:
-        columns, outers = sides.of(lines, pack)
-        number = -(-scan.column.size // columns) * -(-scan.batch[0].size // outers) * beyond
-        busy = number / round_up(number, blocks)
-        if busy > busiest:
-            busiest, best = busy, (columns, outers)
-        lines = lines * 7 // 8
-        if busy > BUSY or lines < least:
-            break
-    columns, outers = best
-    return share.tile(_rows(scan, columns * outers), columns, outers)
-
-
-def _own_columns(scan: PanelScan, blocks: int) -> int:
-    """Return the most columns of a tile that leave enough panels for all blocks."""
-    _, (size, _), batch, share, most, _ = scan
-    outer = product(batch)
-    # Enough panels to fill the last wave of blocks, too.
-    waves = -(-(-(-size // most) * outer) // blocks)
-    panels = waves * blocks // outer or 1
-    return min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
-
-
-def _own_shape(scan: PanelScan, target: Target) -> Shape:
-    """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow.
-
-    It is lower, with more batch rows, if that leaves fewer threads idle.
-    """
-    _, (size, _), batch, share, most, sides = scan
-    blocks = target.sm_count * share.per_sm
-    if sides:
-        return _crossing_shape(scan, sides, most, blocks)
-    columns = _own_columns(scan, blocks)
-    outers, rows = 1, _rows(scan, columns)
-    if columns == size:
-        together = most // min(rows, share.of_unit) // columns
-        if together > 1:
-            outers = min(together, batch[0].size, -(-product(batch) // blocks))
-            rows = _rows(scan, columns * outers)
-    best = share.tile(rows, columns, outers)
-    if columns < size or _panels_of_shape(scan, best) <= blocks:
-        return best
-    least = _capacity(scan, best, target) / LOWER
-    while rows > 1 and share.beside(rows // 2) <= most and share.height * rows < 2 * scan.length:
-        rows //= 2
-        outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
-        lower = share.tile(rows, columns, outers)
-        capacity = _capacity(scan, lower, target)
-        if capacity < least:
-            best, least = lower, capacity
-    return best
-
-
-def _is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, target: Target) -> bool:
-    """Return whether large blocks, too, take the whole axis at once, and leave fewer threads idle."""
-    if _panels_of_shape(scan, shape) <= target.sm_count * scan.share.per_sm:
-        return False
-    capacity, other = _capacity(scan, shape, target), _own_shape(large, target)
-    return scan.length <= other.height and LARGER * _capacity(large, other, target) < capacity
-
-
-def _capacity(scan: PanelScan, shape: Shape, target: Target) -> int:
-    """Return how many elements all threads could hold in all rounds of tiles: the more, the longer these take."""
-    share, blocks = scan.share, target.sm_count * scan.share.per_sm
-    rounds = -(-_panels_of_shape(scan, shape) // blocks)
-    return rounds * blocks * -(-scan.length // shape.height) * share.columns * share.height
-
-
-def _run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
-    """Return the widest tile of so many thread rows that leaves enough panels for all blocks."""
-    _, (size, _), batch, share, most, _ = scan
-    blocks = target.sm_count * share.per_sm
-    columns = _own_columns(scan, blocks)
-    outers = min(most // columns, batch[0].size, -(-product(batch) // blocks)) if columns == size else 1
-    return share.tile(rows, columns, max(outers, 1))
-
-
-def _shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int) -> Shape:
-    """Return a tile as wide as the threads of a row, in panels of equal width, and as high as possible.
-
-    It is lower if there would be fewer than `TILES` tiles per block, but not lower than a unit. It has whole rows, or
-    several batch rows, where these are faster.
-    """
-    length, (size, _), batch, share, most, sides = scan
-    if sides:
-        return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)  # a sector by two
-    columns = min(size, most)
-    if size * share.widest > WHOLE_BYTES:  # panels of equal width, which fill the rows of threads
-        rows = share.of_unit
-        while rows > 1 and share.beside(rows) * share.widest < SHARED_BYTES:
-            rows //= 2
-        fitting = min(share.beside(rows), most)
-        columns = min(_whole_sectors(share, -(-size // -(-size // fitting))), fitting)
-        whole = _whole_rows_shape(request, layout, target, scan, in_bulk)
-        if whole is not None:
-            cut = share.tile(_rows(scan, columns), columns, 1)
-            times = [_chunk(request, target, scan, shape, _panels_of_shape(scan, shape)).time for shape in (whole, cut)]
-            if times[0] < WHOLE_ROWS * times[1]:
-                return whole
-    rows, outers = _rows(scan, columns), 1
-    lines, tiles = -(-size // columns) * product(batch), TILES * target.sm_count * share.per_sm
-    if columns == size and _batch_is_closer(batch[0], layout.axis):
-        outers = even_part(batch[0].size, min(max(SHARED_BYTES // (columns * share.widest), 1), batch[0].size))
-        rows = _rows(scan, columns * outers)
-    while rows > share.of_unit and -(-lines // outers) * -(-length // (rows * share.height)) < tiles:
-        rows //= 2
-    if columns == size:
-        fitting = min(most // rows, share.beside(rows)) // columns
-        outers = max(min(fitting, batch[0].size), outers)
-    lines = -(-lines // outers)
-    while columns * outers <= share.beside(2 * rows) and lines * (length // (2 * rows * share.height)) >= tiles:
-        rows *= 2
-    return share.tile(rows, columns, outers)
-
-
-def _whole_rows_shape(
-    request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, in_bulk: int
-) -> Shape | None:
-    """Return a tile of whole rows with as many thread rows as fit, at most a unit.
-
-    There is none if rows have gaps or do not fit, or without bulk copies.
-    """
-    size, share, sizes = scan.column.size, scan.share, request.kind.sizes
-    for item, column, step in zip(sizes, scan.column.strides, layout.axis.strides, strict=False):
-        if column != item or abs(step) != size * item:
-            return None
-    rows = share.of_unit
-    while rows and size > min(share.beside(rows), scan.most):
-        rows //= 2
-    if not rows or not in_bulk:
-        return None
-    shape = share.tile(rows, size, 1)
-    fits = tile_words(request, layout, scan, shape, share.of_unit, in_bulk, False)[-1] <= _room(target, share)
-    return shape if fits else None
-
-
-def _batch_is_closer(batch: Dimension, axis: Dimension) -> bool:
-    """Return whether neighbours in the batch lie closer than neighbouring steps, in each array."""
-    return batch.size > 1 and all(
-        [abs(row) < abs(step) for row, step in zip(batch.strides, axis.strides, strict=True) if step]
-    )
-
-
-def _most(share: Share, steps: int) -> int:
-    """Return the most columns of a tile with at least `steps` steps."""
-    rows = 1
-    while rows * share.height < steps:
-        rows *= 2
-    return max(share.columns // rows // share.pack, 1) * share.pack
-
-
-def _rows(scan: PanelScan, columns: int) -> int:
-    """Return the most thread rows that fit a tile of so many columns: a power of two."""
-    share = scan.share
-    fitting, wanted = share.columns // columns or 1, -(-scan.length // share.height)
-    rows = min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
-    return rows if columns <= share.beside(rows) else rows // 2
-
-
-def _whole_sectors(share: Share, columns: int) -> int:
-    """Return `columns`, rounded up so that panels begin at sector boundaries if rows do."""
-    sector = SECTOR // share.widest or 1
-    return -(-columns // sector) * sector

@@ -626,7 +626,7 @@ def assert_same(result: Array, expected: Array) -> None:
     assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, the first is number {int(np.argmin(same))}"
 
 
-LARGEST_CHUNKS = {"TILES": 0, "FEWEST": 0, "CHUNK_TIME": 100, "END_TIME": 0}  # of planning/panels.py
+LARGEST_CHUNKS = {"TILES": 0, "FEWEST": 0, "CHUNK_TIME": 100, "END_TIME": 0}  # of planning/panel_shapes.py
 
 
 @contextlib.contextmanager
@@ -639,7 +639,7 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     with (
         mock.patch.dict(CONTIGUOUS, smaller),
         mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
-        mock.patch.multiple("cuscan.planning.panels", **LARGEST_CHUNKS),
+        mock.patch.multiple("cuscan.planning.panel_shapes", **LARGEST_CHUNKS),
         mock.patch("cuscan.backends.repeats.calls", Table()),
     ):
         yield
