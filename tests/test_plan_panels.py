@@ -294,6 +294,15 @@ def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(sh
     assert steps == max(height(made), 256) or (nbytes <= 128 << 10 and number >= 3 * 2 * 132)
 
 
+def test_totals_of_a_chunk_fit_beside_its_tiles():
+    """States of bytes by segments take eight bytes, and a thread sums eight steps of a column."""
+    shape = (4_000_000, 40)
+    made = planned(view(shape, "uint8"), axis=0, dtype="uint8", segments=("reset", view(shape, "bool")))
+    tile, _, _ = beside(made)
+    assert made.config.grid and made.config.state_bytes == 8
+    assert (tile["stack"] << tile["chunk_levels"]) * tile["columns"] * 8 <= 32 << 10
+
+
 def test_chunks_leave_few_threads_idle():
     """Tiles of a chunk have equally many rows of threads; these seldom fill a block unless there are several tiles."""
     busy = []
@@ -318,6 +327,25 @@ def test_blocks_share_whole_rows_that_follow_each_other(columns, whole):
         x = view((124_048, columns), "float32", (columns + gap, 1))
         made = planned(x, axis=0, mask=view((124_048, columns), "bool"), dtype="float32")
         assert made.config.grid and (beside(made)[0]["columns"] == columns) == (whole and not gap)
+
+
+def test_blocks_share_parts_of_rows_that_do_not_fit_or_do_not_move_in_bulk():
+    for dtype, shape, target in (("complex128", (28_157, 92), H200), ("float32", (124_048, 206), OLDER)):
+        x = view(shape, dtype)
+        made = planned(x, axis=0, mask=view(shape, "bool"), dtype=dtype, target=target)
+        assert made.config.grid and beside(made)[0]["columns"] * x.dtype.itemsize <= 512
+
+
+def test_few_chunks_have_a_unit_each():
+    """Larger ones would leave more blocks idle, and take no less time."""
+    made = planned(view((4887, 6), "int16"), axis=0, mask=view((4887, 6), "bool"))
+    assert made.config.grid and made.grid == -(-4887 // 256)
+
+
+@pytest.mark.parametrize("shape", [(6173, 98, 8), (2416, 83, 59)])
+def test_a_block_takes_a_whole_axis_where_lower_tiles_would_save_little(shape):
+    made = planned(view(shape, "int16"), axis=1, mask=view(shape, "bool"), dtype="int16")
+    assert constants(made, "Kept") == (0,) and height(made) >= shape[1]
 
 
 @pytest.mark.parametrize(("columns", "gap", "dense"), [(11, 2, 2), (11, 3, 1), (8, 2, 2), (8, 3, 1)])

@@ -54,7 +54,7 @@ def chunk_of(
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
     values = shape.width * share.height * sum(dtype.itemsize for dtype in request.kind.values)
     totals = shape.width * share.state
-    fitting = fitting or share.threads // -(-shape.width // share.slots)
+    fitting = fitting or _most_rows(share, shape)
     rows = best = max(shape.rows, share.of_unit)
     least = 0.0
     while True:
@@ -67,10 +67,15 @@ def chunk_of(
             return new_tuple(Chunk, (best, least))
 
 
+def _most_rows(share: Share, shape: Shape) -> int:
+    """Return the thread rows for which a block has threads."""
+    return share.threads // -(-shape.width // share.slots)
+
+
 def filled_shape(scan: PanelScan, shape: Shape, chunk: int) -> Shape:
     """Return a tile with thread rows for all threads if chunks then have fewer tiles; otherwise `shape`."""
     share, rows = scan.share, min(chunk, -(-scan.length // scan.share.height))
-    tiles = -(-rows // (share.threads // -(-shape.width // share.slots)))
+    tiles = -(-rows // _most_rows(share, shape))
     if tiles * shape.rows >= rows:
         return shape
     return share.tile(-(-rows // tiles), shape.columns, shape.outers)
