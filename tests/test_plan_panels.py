@@ -348,7 +348,7 @@ def test_a_block_takes_a_whole_axis_where_lower_tiles_would_save_little(shape):
     assert constants(made, "Kept") == (0,) and height(made) >= shape[1]
 
 
-@pytest.mark.parametrize(("columns", "gap", "dense"), [(11, 2, 2), (11, 3, 1), (8, 2, 2), (8, 3, 1)])
+@pytest.mark.parametrize(("columns", "gap", "dense"), [(11, 4, 2), (11, 5, 1), (16, 4, 2), (16, 5, 1)])
 def test_small_gaps_between_values_move_with_them(columns, gap, dense):
     """One segment of values then has all steps; results never do, as their gaps belong to others."""
     x = view((100, columns), "float64", (columns + gap, 1))
@@ -356,6 +356,20 @@ def test_small_gaps_between_values_move_with_them(columns, gap, dense):
     _, _, (value, result, *_) = beside(made)
     assert (value[5] >> 6 & 3, result[5] >> 6 & 3) == (dense, 1)
     assert value[1] == 8 * (columns + gap) or dense == 1
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
+@pytest.mark.parametrize(("step", "staged"), [(2, True), (4, True), (5, False)])
+def test_columns_with_small_gaps_move_through_shared_memory(dtype, step, staged):
+    """Threads load those that are farther apart, and never store results with gaps in any other way."""
+    shape, item = (100, 48), np.dtype(dtype).itemsize
+    x = view(shape, dtype, (step * 48, step))
+    staged &= item * (step - 1) <= 32
+    _, _, (value, result, *_) = beside(planned(x, axis=0))
+    assert (value[0] >= 0) == staged and result[0] >= 0
+    assert not staged or value[2] == item * step
+    _, _, (value, result, *_) = beside(planned(x, axis=0, out=view(shape, dtype, (step * 48, step))))
+    assert (value[0] >= 0) == staged and result[0] < 0
 
 
 def test_tiles_span_batch_rows_that_lie_closer_than_steps():
@@ -379,7 +393,7 @@ def test_lower_tiles_have_the_steps_that_contiguous_results_need():
 
 def test_chunks_are_right_for_the_tiles_that_fit():
     """Higher tiles of two columns with gaps do not fit: then chunks have few tiles, and all blocks get some."""
-    made = planned(view((592_413, 2), "float32", (3, 1)), axis=0)
+    made = planned(view((592_413, 2), "float32", (9, 1)), axis=0)
     tile, _, _ = beside(made)
     rows = tile["stack"] << tile["chunk_levels"]
     assert made.config.grid and -(-592_413 // (rows * height(made) // tile["rows"])) > 3 * 132
@@ -664,3 +678,21 @@ def test_a_thread_has_whole_vectors_of_columns():
             assert made.config.family == "panels"
             slots, pack = constants(made, "Slots", "Pack")
             assert slots % pack == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "threads", "blocks"),
+    [(10, "complex128", 160, 3), (11, "complex128", 480, 1), (9, "complex64", 320, 2)],
+)
+def test_more_blocks_share_narrow_rows_of_wide_states(columns, dtype, threads, blocks):
+    made = planned(view((1_000_000, columns), dtype), axis=0, mask=view((1_000_000, columns), "bool"))
+    assert constants(made, "Threads") == (threads,) and made.config.blocks_per_sm == blocks
+
+
+@pytest.mark.parametrize(("arch", "kib"), [(75, 64), (86, 100), (90, 228)])
+@pytest.mark.parametrize("dtype", ["complex128", "float64", "complex64"])
+@pytest.mark.parametrize("columns", [2, 3, 10])
+def test_narrow_rows_of_wide_states_fit_every_gpu(arch, kib, dtype, columns):
+    x, reset = (view((300_000, columns), kind) for kind in (dtype, "bool"))
+    made = planned(x, axis=0, segments=("reset", reset), target=Target(arch, 40, kib * 1024))
+    assert constants(made, "Threads") == (160,) and made.config.shared_bytes <= kib * 1024 // 3

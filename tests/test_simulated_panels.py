@@ -128,6 +128,31 @@ def test_simulated(case: Case) -> None:
             assert_same(got, one)
 
 
+@pytest.mark.parametrize("beside", ["mask", "reset"])
+@pytest.mark.parametrize(("dtype", "shape"), [("float32", (40, 301)), ("uint8", (70, 12)), ("int64", (3, 5000))])
+def test_flags_that_lie_across_rows(dtype: str, shape: tuple[int, int], beside: str) -> None:
+    """Rows are contiguous, and their flags are not: panels load both along their own axes."""
+    rng = np.random.default_rng(9)
+    value = rng.integers(0, 100, shape).astype(dtype)
+    given = {beside: (rng.random(shape[::-1]) < 0.3).T}
+    simulation = prepare(value, axis=1, target=Target(90, 2, cluster=0), **given)
+    few = shape[0] < 32
+    assert (simulation.plan.config.family == "panels") != few
+    assert_same(simulation.run(1), cuscan.scan(value, axis=1, **given))
+
+
+@pytest.mark.parametrize("way", ["whole", "kept", "shared", "whole-packed", "kept-packed", "shared-packed"])
+@pytest.mark.parametrize(("dtype", "step"), [("uint8", 3), ("float32", 4), ("float64", 2)])
+def test_columns_with_small_gaps(way: str, dtype: str, step: int) -> None:
+    (*others, columns), axis, sms = WAYS[way]
+    rng = np.random.default_rng(8)
+    value = rng.integers(0, 100, (*others, step * columns - 1)).astype(dtype)[..., ::step]
+    mask = rng.random(value.shape) < 0.7
+    simulation = prepare(value, axis=axis, target=Target(90, sms, cluster=0), mask=mask)
+    assert simulation.plan.config.family == "panels"
+    assert_same(simulation.run(1), cuscan.scan(value, axis=axis, mask=mask))
+
+
 @pytest.mark.parametrize("way", ["whole-packed", "kept-packed", "shared-packed"])
 @pytest.mark.parametrize("beside", ["nothing", "mask", "reset"])
 def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:

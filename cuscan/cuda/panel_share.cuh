@@ -86,9 +86,9 @@ struct PanelShare {
                              const State (&left)[kPack]) {
         Runs runs[kPack];
         Pack<Output, typename Config::Results> output{};
-        for_each_result<Config>([&](auto k, auto) {
+        for_each_result<Config>([&](auto k, auto operand) {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            if (!lies_together(kArray)) return;
+            if (!lies_together<typename decltype(operand)::Type>(kArray)) return;
             output.at(k).first = in_tile(kArray).of(within(slot));
         });
         CUSCAN_UNROLL
@@ -177,7 +177,7 @@ private:
                 CUSCAN_UNROLL
                 for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
             }
-        } else if (lies_together(kArray)) {
+        } else if (lies_together<T>(kArray)) {
             read_tile<T, kPack>(in_tile(kArray), take);
         } else if (tile.is_staged(kArray)) {
             read_tile<T, 1>(in_tile(kArray), take);
@@ -307,8 +307,9 @@ private:
         char* first;  // where the slots' first step lies in the tile, if they lie together
     };
     // Whether the slots of a pack move as one.
+    template <class T>
     CUSCAN_DEVICE bool lies_together(int array) const {
-        return kPack > 1 ? tile.is_packed(array) : tile.is_staged(array);
+        return kPack > 1 ? tile.template is_packed<T>(array) : tile.is_staged(array);
     }
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack],
                                  Pack<Output, typename Config::Results>& output) {
@@ -331,7 +332,7 @@ private:
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
-            if (lies_together(kArray)) {
+            if (lies_together<T>(kArray)) {
                 const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
                 char* at = output.at(k).first + begin * pitch;
                 each_step<kSteps>(count, [&](int s) {

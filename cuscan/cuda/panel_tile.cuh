@@ -194,9 +194,11 @@ struct PanelTile {
     char* shared;
 
     CUSCAN_DEVICE bool is_staged(int array) const { return geometry.tile[array].region >= 0; }
-    // Whether columns lie side by side in shared memory.
+    // Whether columns of T lie side by side in shared memory.
+    template <class T>
     CUSCAN_DEVICE bool is_packed(int array) const {
-        return is_staged(array) && geometry.tile[array].axis(0) == kColumn;
+        return is_staged(array) && geometry.tile[array].axis(0) == kColumn &&
+               geometry.tile[array].pitch[kColumn] == sizeof(T);
     }
     // The arrays at the beginning of a column of the tile.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {

@@ -18,7 +18,8 @@ PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
-APART = 1.25  # values move together if they lie at most so many times as far apart as without gaps
+APART = 1.25  # values move together with gaps if they then lie at most so many times as far apart as without,
+SPARSE = 4  # or with gaps of at most a sector, which moves anyway, at most so many times as far apart
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()  # levels of units in a section
@@ -135,8 +136,8 @@ def tile_words(
         taken = min(height, length)
         if key != alike or (is_result and gapped):
             extents = (taken, columns, outers)
-            split_rows, apart = rows if split else 1, 1 if is_result else APART
-            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, scan.share.height, apart)
+            split_rows, of_thread = rows if split else 1, scan.share.height
+            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, of_thread, not is_result)
             alike, gapped = key, array is not None and array[-1]
         if array is None:
             words += _DIRECT
@@ -190,14 +191,14 @@ def _array(
     in_bulk: int,
     rows: int,
     steps_of_thread: int,
-    apart: float,
+    gaps: bool,
 ) -> tuple[list[int], int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps, or at most `apart` times as far apart as without. Where these are the
-    columns and then the steps, and there are several of `rows` thread rows, a segment is what one of these reads, and
-    there are gaps between them.
+    axes as long as they follow without gaps or, with `gaps`, with small ones. Where these are the columns and then the
+    steps, and there are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between
+    them.
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
@@ -206,11 +207,11 @@ def _array(
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
     if steps[COLUMN] != item or extents[COLUMN] == 1:
-        for a in (STEP, OUTER):
-            if steps[a] == item and extents[a] > 1:
-                fastest = a
-                break
-        if steps[fastest] != item:
+        most = _reach(item, gaps)
+        near = [a for a in (STEP, OUTER, COLUMN) if extents[a] > 1 and item <= steps[a] <= most]
+        if near:
+            fastest = min(near, key=steps.__getitem__)
+        elif steps[COLUMN] != item:
             return None
     # Segments must ascend in memory. Only steps may descend, and batch rows may be broadcast.
     if strides[STEP] == 0 or extents[STEP] == 0:
@@ -221,11 +222,13 @@ def _array(
     _, one, other = order
     if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
         order = fastest, other, one
-    pitches, segment, end, dense = [0, 0, 0, 0], item, item, 0  # bytes of the segment and of the array so far; its axes
+    pitches, segment, dense = [0, 0, 0, 0], item, 0  # bytes of the segment so far, and its axes
+    gap = steps[fastest] - item  # moves together with the segment's last item, too
+    end = item + gap  # bytes of the array so far
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
-        follows = whole and segment <= steps[a] <= apart * segment
+        follows = whole and segment <= steps[a] <= _reach(segment, gaps)
         gapped = gapped or (follows and steps[a] != segment)
         if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
             split = _split_row(steps[a], steps_of_thread)
@@ -235,7 +238,8 @@ def _array(
             dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
         elif follows:
             pitches[a] = steps[a]
-            segment = end = segment + (extents[a] - 1) * steps[a]
+            segment += (extents[a] - 1) * steps[a]
+            end = segment + gap
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
             whole = False
@@ -256,6 +260,11 @@ def _array(
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment, gapped
+
+
+def _reach(segment: int, gaps: bool) -> float:
+    """Return how far from a segment's beginning the next one may begin to move together with it, in bytes."""
+    return max(APART * segment, min(SPARSE * segment, segment + SECTOR)) if gaps else segment
 
 
 def _split_row(step: int, steps: int) -> int:

@@ -53,6 +53,7 @@ MANY = Blocks(2, 288, 8)  # for panels of a single tile
 LARGE = Blocks(1, 576, 4)  # one block per panel: wide rows use memory bandwidth best
 SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the other waits for totals
 WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
+NARROW = Blocks(3, 128, 8)  # the same where blocks share panels of narrow rows: two work while the third one waits
 REGISTER = 4  # bytes
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
@@ -63,7 +64,7 @@ MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with o
 WASTE = 1.25  # steps of the tiles that such a tile replaces, at least, as a multiple of the axis
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
-NARROW_BYTES = 160  # bytes of a row, if columns fill several panels; below it, blocks share wider panels
+NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider ones
 
 
 class Panels(NamedTuple):
@@ -145,7 +146,8 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
     few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
     if length > shape.height and (few or narrow):
-        sharing = scan_of(SHARING)
+        has_narrow = state_bytes(kind, index)[0] > WIDE_STATE and column.size * scan.share.widest <= NARROW_BYTES
+        sharing = scan_of(NARROW if has_narrow and not sides else SHARING)
         shared = shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
@@ -183,7 +185,7 @@ def _share_of(
     state, carry = state_bytes(kind, index)
     wide, sizes, widest = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values], max(kind.sizes)
     elements, together = _elements_of(kind, numbers, index, length)
-    per_sm, threads, vector = WIDE if wide else blocks
+    per_sm, threads, vector = WIDE if wide and blocks is not NARROW else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     together = max(pack, together)
     steps = min(length, RUN)
