@@ -20,7 +20,7 @@ from cuscan.order import COLUMNS
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides
-from cuscan.planning.panel_tile import PanelScan, Share, _split_row, smaller
+from cuscan.planning.panel_tile import PanelScan, Share, _array, _split_row, smaller
 from cuscan.request.layout import Dimension, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
@@ -372,6 +372,27 @@ def test_columns_with_small_gaps_move_through_shared_memory(dtype, step, staged)
     assert (value[0] >= 0) == staged and result[0] < 0
 
 
+def test_segments_go_along_the_axis_with_the_smallest_gaps():
+    """Both steps and columns lie less than a sector apart."""
+    _, _, (value, *_) = beside(planned(view((592_413, 2), "float32", (4, 2)), axis=0))
+    fastest, axes = value[5] & 3, value[5] >> 6 & 3
+    assert (fastest, axes) == (1, 2) and value[1:3] == (16, 8)
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize(("row", "outer", "segments"), [(1000, 300_000, 2 * 256), (32, 300_000, 2), (32, 32 * 256, 1)])
+def test_segments_are_counted_with_their_gaps(step, row, outer, segments):
+    """As many threads move them as are needed."""
+    extents, strides = (256, 32, 2), (4 * step * row, 4 * step, 4 * step * outer)
+    *_, segment, found, _ = _array(4, strides, extents, extents, 0, 1, 8, True)
+    assert found == segments and segment * segments == 4 * step * 32 * 256 * 2
+
+
+def test_segments_of_thread_rows_are_counted():
+    *_, segment, found, _ = _array(1, (8, 1, 10**6), (32, 8, 1), (32, 8, 1), 64, 4, 8, True)
+    assert (segment, found) == (64, 4)
+
+
 def test_tiles_span_batch_rows_that_lie_closer_than_steps():
     """Otherwise every column's neighbours in memory are columns of other panels."""
     x = view((323_744, 50, 2), "float32", (384, 6, 1))
@@ -687,6 +708,12 @@ def test_a_thread_has_whole_vectors_of_columns():
 def test_more_blocks_share_narrow_rows_of_wide_states(columns, dtype, threads, blocks):
     made = planned(view((1_000_000, columns), dtype), axis=0, mask=view((1_000_000, columns), "bool"))
     assert constants(made, "Threads") == (threads,) and made.config.blocks_per_sm == blocks
+
+
+def test_one_block_takes_tiles_of_two_axes_of_wide_states():
+    x, out = (view((500_000, 4, 2), "complex128", strides) for strides in ((1, 1_000_000, 500_000), (8, 1, 4)))
+    made = planned(x, axis=0, mask=view(x.shape, "bool"), out=out)
+    assert beside(made)[0]["outers"] == 2 and constants(made, "Threads") == (480,)
 
 
 @pytest.mark.parametrize(("arch", "kib"), [(75, 64), (86, 100), (90, 228)])

@@ -18,8 +18,8 @@ PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
-APART = 1.25  # values move together with gaps if they then lie at most so many times as far apart as without,
-SPARSE = 4  # or with gaps of at most a sector, which moves anyway, at most so many times as far apart
+APART = 1.25  # values move with the gaps along an axis if they lie at most so many times as far apart as without,
+SPARSE = 4  # or, with gaps of at most a sector, which moves anyway, at most so many times
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()  # levels of units in a section
@@ -142,9 +142,8 @@ def tile_words(
         if array is None:
             words += _DIRECT
             continue
-        pitches, order, nbytes, segment, _ = array
+        pitches, order, nbytes, segment, segments, _ = array
         begins = SECTOR if is_result else PIECE  # stores begin at sectors
-        segments = -(-taken * width * size // segment)
         words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
         at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
     exchange, levels, stack = at, 0, min(chunk, LANES * scan.share.many) or rows
@@ -192,7 +191,7 @@ def _array(
     rows: int,
     steps_of_thread: int,
     gaps: bool,
-) -> tuple[list[int], int, int, int, bool] | None:
+) -> tuple[list[int], int, int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
     A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
@@ -202,7 +201,7 @@ def _array(
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
-        of a segment, and whether segments have gaps.
+        of a segment, the number of segments, and whether these have gaps.
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
@@ -223,8 +222,8 @@ def _array(
     if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
         order = fastest, other, one
     pitches, segment, dense = [0, 0, 0, 0], item, 0  # bytes of the segment so far, and its axes
-    gap = steps[fastest] - item  # moves together with the segment's last item, too
-    end = item + gap  # bytes of the array so far
+    gap = steps[fastest] - item  # moves together with a segment's last item, too
+    end, segments = item + gap, 1  # bytes of the array so far, and its segments
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
@@ -234,7 +233,7 @@ def _array(
             split = _split_row(steps[a], steps_of_thread)
         if split and a == STEP:
             pitches[a] = steps[a]
-            segment = steps[a] * steps_of_thread
+            segment, segments = steps[a] * steps_of_thread, rows
             dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
         elif follows:
             pitches[a] = steps[a]
@@ -242,7 +241,7 @@ def _array(
             end = segment + gap
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:
-            whole = False
+            whole, segments = False, segments * extents[a]
             # The smallest pitch without overlap whose offset modulo 16 bytes, or 32 for bulk copies, equals the
             # stride's in global memory. If adjacent threads do not access adjacent memory, it spans an odd number of
             # pieces, to avoid bank conflicts.
@@ -259,7 +258,7 @@ def _array(
     if strides[STEP] < 0:
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
-    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment, gapped
+    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment + gap, segments, gapped
 
 
 def _reach(segment: int, gaps: bool) -> float:

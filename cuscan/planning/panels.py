@@ -64,7 +64,7 @@ MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with o
 WASTE = 1.25  # steps of the tiles that such a tile replaces, at least, as a multiple of the axis
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
-NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider ones
+NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider panels
 
 
 class Panels(NamedTuple):
@@ -146,8 +146,9 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
     few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
     if length > shape.height and (few or narrow):
-        has_narrow = state_bytes(kind, index)[0] > WIDE_STATE and column.size * scan.share.widest <= NARROW_BYTES
-        sharing = scan_of(NARROW if has_narrow and not sides else SHARING)
+        of_narrow_rows = column.size * scan.share.widest <= NARROW_BYTES and not sides
+        is_wide = state_bytes(kind, index)[0] > WIDE_STATE
+        sharing = scan_of(NARROW if is_wide and of_narrow_rows else SHARING)
         shared = shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)

@@ -139,25 +139,14 @@ def _bytes_of(kind: CallKind, moving: tuple[bool, ...]) -> _Bytes:
 
 
 def runs_along(request: ScanRequest, layout: Layout) -> bool:
-    """Return whether a scan runs along the contiguous axis of results, values and flags.
-
-    Values and flags may be contiguous along another axis if lines are few. If along none, they may lie in any way.
-    """
+    """Return whether a scan runs along the contiguous axis of results and values, or of results if lines are few."""
     if layout.axis.size == 1:
         return True
     if not layout.contiguous:
         return False
-    count, behind = len(request.values), len(request.kind.sizes)
-    value = _whole_value(count, layout) if count > 1 else 0
-    return all([_lies_along(layout, number) for number in (value, behind, behind + 1)])
-
-
-def _lies_along(layout: Layout, number: int) -> bool:
-    """Return whether array `number`, if there is one, is not contiguous along another axis than the scanned one."""
-    spec = layout.arrays[number]
-    if spec is None:
-        return True
-    item, step = spec.dtype.itemsize, abs(layout.axis.strides[number])
+    count = len(request.values)
+    number = _whole_value(count, layout) if count > 1 else 0
+    item, step = request.values[number].dtype.itemsize, abs(layout.axis.strides[number])
     if step in (0, item):
         return True
     return all([abs(d.strides[number]) != item for d in layout.others]) or _are_few(layout.others, item)
