@@ -54,7 +54,7 @@ SHAPES = {
 # Axes along which the array is part of a larger one, so that axes of the batch cannot be joined, or rows have gaps.
 GAPS = {"panels-apart": (1, 2), "panels-parts": (2,), "staged-rows-apart": (1, 3)}
 # Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
-# strips hold their values, and a part of whole rows is two units. In panels-strided every second number is a value; in
+# strips hold their values, and a part of whole rows is two units. In panels-strided every fifth number is a value; in
 # panels-turned values lie along the scanned axis, and results across it.
 SUMS = {
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
@@ -1082,7 +1082,7 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
         shape, axis, gpu = SUMS[family]
         value = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
         if family.endswith("-strided"):
-            value = np.repeat(value, 2, -1)[..., ::2]
+            value = np.repeat(value, 5, -1)[..., ::5]
         turned = {}
         if family.endswith("-turned"):
             value, turned = np.asfortranarray(value), {"out": np.zeros(shape, np.float32)}

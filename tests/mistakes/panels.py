@@ -20,9 +20,14 @@ def gapped(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple
     return tuple(value[..., :-1] for value in SHORT["draw"](rng, (*shape[:-1], shape[-1] + 1), axis))
 
 
+def columns_apart(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Any, ...]:
+    """An array whose columns lie two elements apart."""
+    return tuple(value[..., ::3] for value in SHORT["draw"](rng, (*shape[:-1], 3 * shape[-1]), axis))
+
+
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
-# of three rows of threads and one of two; values with gaps between rows; rows of threads that lie apart, in both
-# directions.
+# of three rows of threads and one of two; values with gaps between rows, and between columns; rows of threads that lie
+# apart, in both directions.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -33,6 +38,9 @@ CALLS: dict[str, Case] = {
     "panels-lower": of_family("panels-shared", "", "add", shape=(1, 2100, 80), masked=True, sms=8),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
     "panels-gaps": of_family("panels-shared", "", "add", masked=True, draw=gapped, call={"dtype": "int16"}),
+    "panels-columns-apart": of_family(
+        "panels-shared", "", "add", shape=(2, 2100, 12), masked=True, draw=columns_apart, call={"dtype": "int16"}
+    ),
     "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
     "panels-few-backwards": replace(
         of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
@@ -783,8 +791,25 @@ PIECES = (
         Kind.PLACE,
         "panels-pairs-along",
         TILE,
-        "is_staged(array) && geometry.tile[array].axis(0) == kColumn",
+        "is_staged(array) && geometry.tile[array].axis(0) == kColumn &&\n"
+        "               geometry.tile[array].pitch[kColumn] == sizeof(T)",
         "is_staged(array)",
+    ),
+    Mistake(
+        "columns-with-gaps-are-packed",
+        Kind.PLACE,
+        "panels-columns-apart",
+        TILE,
+        "geometry.tile[array].pitch[kColumn] == sizeof(T)",
+        "true",
+    ),
+    Mistake(
+        "segments-end-before-their-last-columns",
+        Kind.LOST,
+        "panels-columns-apart",
+        TILE,
+        "all.bytes = extent(first) * pitch(first);",
+        "all.bytes = extent(first) * 2;",
     ),
     Mistake(
         "the-first-group-alone",
