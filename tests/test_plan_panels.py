@@ -361,7 +361,7 @@ def test_small_gaps_between_values_move_with_them(columns, gap, dense):
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
 @pytest.mark.parametrize(("step", "staged"), [(2, True), (4, True), (5, False)])
 def test_columns_with_small_gaps_move_through_shared_memory(dtype, step, staged):
-    """Threads load those that are farther apart, and never store results with gaps in any other way."""
+    """Threads load columns that are farther apart from global memory, and store all results that have gaps there."""
     shape, item = (100, 48), np.dtype(dtype).itemsize
     x = view(shape, dtype, (step * 48, step))
     staged &= item * (step - 1) <= 32

@@ -12,15 +12,15 @@ namespace cuscan {
 enum PanelAxis { kStep, kColumn, kOuter };
 
 // How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes. Where
-// bulk copies move rows of columns, they equal them modulo 32 bytes: such copies are faster.
+// bulk copies move rows of columns, they equal them modulo 32 bytes: such copies are faster. Segments of values may
+// contain small gaps, and one behind the last item.
 struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis; of steps, within a row of threads
     int64 thread_row;  // bytes from a row of threads to the one below it
-    int64 order;   // two bits per axis, the fastest first; then the number of axes in a segment, and flags. Segments
-                   // of values may have small gaps, of which the last one moves, too
-    int64 across;  // threads side by side that move the pieces of a segment
-    int64 rows;    // segments that a block moves at once
+    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and flags
+    int64 across;      // threads side by side that move the pieces of a segment
+    int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
     static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
