@@ -151,7 +151,7 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
     with pytest.raises(AssertionError):
         for seed in range(6):
             simulation = planned(family)
-            assert_same(simulation.run(seed, code=broken, first_turn=300), simulation.run(seed))
+            assert_same(simulation.run(seed, code=broken, first_turn=3000), simulation.run(seed))
 
 
 @pytest.mark.parametrize(

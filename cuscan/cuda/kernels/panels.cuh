@@ -304,7 +304,8 @@ struct Panels {
     }
 
     // Works through tiles in the order of `schedule`. The last warp computes where they lie, two tiles ahead, and
-    // synchronises with the other warps once per tile.
+    // synchronises with the other warps once per tile. It locates the first one while the previous kernel ends, and the
+    // second one while the first loads.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
@@ -313,10 +314,14 @@ struct Panels {
             if (target::thread_index() == kThreads) schedule.first(turns[0]);
             target::sync_warp();
             if (turns[0].turn.exists) locate(turns[0]);
-            find_after(turns[0], turns[1], schedule);
         }
         target::sync_block();
-        if (!finds && turns[0].turn.exists) load(turns[0]);
+        target::wait_for_previous_kernel();
+        if constexpr (!Config::kGrid) target::allow_next_kernel();
+        if (finds)
+            find_after(turns[0], turns[1], schedule);
+        else if (turns[0].turn.exists)
+            load(turns[0]);
         constexpr uint32 kTurns = PanelShared<Config>::kTurns;
         for (uint32 k = 0, loads = 0;; ++k) {
             const auto &now = turns[k % kTurns], &next = turns[(k + 1) % kTurns];
@@ -512,8 +517,8 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     };
     Kernel kernel(target::shared_memory<Shared>().bytes, geometry, initial, workspace);
     auto& shared = kernel.shared;
-    target::wait_for_previous_kernel();
-    if (target::thread_index() == 0) {
+    const bool is_first = target::thread_index() == Kernel::kThreads;  // the first lane of the last warp
+    if (is_first) {
         shared.origin = origin;
         shared.arrived.init(2 * Kernel::kThreads);
         target::fence_after_init();
@@ -521,17 +526,14 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     if constexpr (Config::kGrid) {
         const uint32 tiles = uint32(geometry.tiles), size = uint32(geometry.chunk_tiles);
         SharedStrips chunks(workspace, geometry.number, (tiles - 1) / size + 1, geometry.workspace_words, true);
-        if (target::thread_index() == Kernel::kThreads) {
+        if (is_first) {
             chunks.open();
             shared.epoch = chunks.epoch();
         }
-        target::sync_block();
         kernel.run(typename Kernel::Chunks{chunks, tiles, size});
         workspace->allow_next_kernel(shared.epoch);
         workspace->leave(shared.epoch, geometry.workspace_words);
     } else {
-        target::allow_next_kernel();
-        target::sync_block();
         kernel.run(typename Kernel::Own{geometry.number, uint32(geometry.tiles)});
     }
 }
