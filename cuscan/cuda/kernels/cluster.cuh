@@ -25,8 +25,6 @@ struct ClusterShared {
 template <class Config>
 CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send to each other */,
                            const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::wait_for_previous_kernel();
-    target::allow_next_kernel();
     using Shared = ClusterShared<Config>;
     using Tile = typename Shared::Tile;
     using State = typename Shared::State;
@@ -43,11 +41,9 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send
     const int unit = block * kUnits + warp / kWarps, units = int(geometry.units);
     if (kCluster > 1 && block * kUnits >= units) return;  // no block sends to blocks beyond the end of the row
 
-    // ---- load: values first, because all else waits for them
+    // ---- what needs no memory, while the previous kernel ends
     const auto row = origin.at(geometry, target::block_index() / kCluster);
     const int64 first = int64(unit * kWarps + warp_in_unit) * Tile::kElements;
-    Tile tile;
-    tile.load_values(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     if (kSends) {
         if (target::thread_index() == 0) {
             shared.totals.init();
@@ -56,6 +52,12 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send
         }
         if (kCluster > 1) target::cluster_arrive();
     }
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
+
+    // ---- load: values first, because all else waits for them
+    Tile tile;
+    tile.load_values(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     tile.find_segments(row, geometry, first, lane, initial);
     tile.load_flags(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     Carry carry = Element::start(geometry, row, initial);

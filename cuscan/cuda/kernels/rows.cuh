@@ -11,8 +11,6 @@ namespace cuscan {
 template <class Config>
 CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* unused: no row is shared */,
                         const typename Elements<Config>::Initial& initial, const Geometry<Config>& geometry) {
-    target::wait_for_previous_kernel();
-    target::allow_next_kernel();
     using Tile = WarpTile<Config, Config::kVectors, Config::kLanes>;
     using Element = Elements<Config>;
     using State = typename Element::State;
@@ -29,6 +27,8 @@ CUSCAN_DEVICE void rows(Row<Config> origin, Workspace* /* unused: no row is shar
     // A row past the last one has no elements, and the addresses of the first row.
     auto length = [&](uint64 row, int64 of_a_row) { return row < geometry.rows ? of_a_row : 0; };
     auto place_of = [&](uint64 row) { return origin.at(geometry, row < geometry.rows ? row : 0); };
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
 
     for (int64 first = 0; first < (Config::kLong ? geometry.axis.size : 1); first += Tile::kElements) {
         // ---- load
