@@ -47,7 +47,7 @@ struct PanelCarry : Elements<Config> {
 
     const PanelTree tree;
     // Per column: before its section, one per level of units, and before each unit of a tile, or of a chunk where
-    // blocks share panels.
+    // blocks share panels; then, if stacks have several units, before each stack.
     Carry* const carries;
     State* const parts;  // per column: one per level of tiles; unused where blocks share panels
     const int columns, levels;

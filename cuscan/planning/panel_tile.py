@@ -155,6 +155,7 @@ def tile_words(
         blocks = -(-scan.length // max(COLUMNS.unit, height))
         levels = min(blocks.bit_length(), SECTION_LEVELS - units)
         before = chunk * scan.share.height // COLUMNS.unit or 1 << units  # units of a chunk, or of a tile
+        before += chunk // stack if units else 0  # and stacks
         at += width * ((1 + levels + before) * scan.share.carry + parts * scan.share.state)
     return (stack, exchange, carries, levels, parts, units), words, at
 

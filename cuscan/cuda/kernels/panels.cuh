@@ -201,25 +201,30 @@ struct Panels {
         });
     }
     // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
-    // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads and units.
+    // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads in their units, and
+    // its units. Until then before() holds the totals of units, and behind those of a chunk the totals of stacks, if
+    // these have several units. The caller synchronises before it reads what this writes.
     CUSCAN_DEVICE void scan_chunk(const Turn& now, const Place& place) {
         const int all = rows_before(now.unit) + rows_of(now.unit), most = int(geometry.stack_rows),
                   stacks = (all + most - 1) / most;
         const int columns = place.width(), units = 1 << int(geometry.unit_levels);
+        const int behind = units > 1 ? units << int(geometry.chunk_levels) : 0;
         const uint32 first = first_stack(now.unit);
         const bool is_last = now.unit + 1 == geometry.tiles;
         const Sought sought(carry(), table());
         sync_workers();
         each_stack(columns, all, [&](const Stack& stack, int number, bool is_first) {
-            if (is_first)
-                sought.before(stack.column, number * units) = stack.units.total;  // until each_column reads it
+            if (units > 1 && stack.count > 0 && stack.part == 0)
+                sought.before(stack.column, number * units + stack.unit) = convert<Carry>(stack.parts.total);
+            if (is_first) sought.before(stack.column, behind + number) = stack.units.total;
+            stack.spread(*this, false, State{});
         });
         seek(now, place, !is_last);
         sync_workers();
         if (!is_last) {
             each_column(columns, [&](int column) {
                 for (int i = 0; i < stacks; ++i) {
-                    const Carry total = sought.before(column, i * units);
+                    const Carry total = sought.before(column, behind + i);
                     if (i + 1 < stacks)
                         sought.close(first + i, column, State{}, total);
                     else
@@ -234,17 +239,30 @@ struct Panels {
         each_column(columns, [&](int column) {
             sought.open_chunk(first, column);
             for (int i = 0; i < stacks; ++i) {
-                const Carry total = sought.before(column, i * units);
-                sought.begin(first + i, column, i * units);
+                const Carry total = sought.before(column, behind + i);
+                sought.begin(first + i, column, behind + i);
                 if (i + 1 < stacks) sought.close(first + i, column, State{}, total);
             }
         });
+        if (units == 1) return;
         sync_workers();
-        each_stack(columns, all, [&](const Stack& stack, int number, bool) {
-            stack.spread_units(sought, first + number, number * units);
-            stack.spread(*this, false, State{});
-        });
-        sync_workers();
+        scan_units(sought, now, columns, stacks, behind);
+    }
+    // Replaces the totals of a chunk's units by what precedes them, after what precedes their stacks, which lies from
+    // `behind` on. Each lane takes a unit; neighbouring lanes have those of a stack.
+    CUSCAN_DEVICE void scan_units(const Sought& sought, const Turn& now, int columns, int stacks, int behind) const {
+        const int levels = int(geometry.unit_levels), exist = columns * stacks << levels;
+        CUSCAN_NO_UNROLL
+        for (int at = target::thread_index(); at < round_up(exist, target::kWarp); at += kThreads) {
+            const bool exists = at < exist;
+            const int index = exists ? at >> levels : 0, unit = at & ((1 << levels) - 1);
+            const int stack = index / columns, column = index - stack * columns;
+            Carry& own = sought.before(column, (stack << levels) + unit);
+            const PairedLanes<CarryOp, target::kWarp / kLanes, Carry> units(own, unit, 1 << levels);
+            if (exists)
+                own = units.left.before(unit, sought.has_before(first_stack(now.unit) + stack),
+                                        sought.before(column, behind + stack));
+        }
     }
     template <class Visit>
     static CUSCAN_DEVICE void each_column(int columns, Visit visit) {
