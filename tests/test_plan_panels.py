@@ -6,6 +6,7 @@ import collections
 import itertools
 import math
 import random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from cuscan.order import COLUMNS
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides
-from cuscan.planning.panel_tile import PanelScan, Share, _array, _split_row, smaller
+from cuscan.planning.panel_tile import PanelScan, Share, _array, _split_row, smaller, tile_words
 from cuscan.request.layout import Dimension, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
@@ -481,6 +482,19 @@ def draw(rng):
     if rng.random() < 0.3:
         flags["mask"] = array("bool", gap, order, shape[1])
     return x, flags
+
+
+@pytest.mark.parametrize(("columns", "several"), [(3, True), (40, True), (700, False)])
+def test_a_chunk_has_room_for_carries_of_its_units_and_stacks(columns, several):
+    """PanelCarry: before the chunk, a level of the tree each, before each unit and, if these have several, stack."""
+    with mock.patch("cuscan.planning.panels.tile_words", wraps=tile_words) as made_words:
+        made = planned(view((2**20, columns), strides=(columns + 1, 1)), axis=0)
+    tile, (_, kept, levels), _ = beside(made)
+    assert made.config.grid and (tile["units"] > 0) == several
+    stacks, width = 1 << tile["chunk_levels"], tile["columns"] * tile["outers"]
+    carries = 1 + levels + (stacks << tile["units"]) + stacks * several
+    given = made_words.call_args_list[-1].args
+    assert tile_words(*given)[-1] == kept + width * carries * made.config.carry_bytes
 
 
 @pytest.mark.parametrize("target", [H200, OLDER, CONSUMER], ids=["h200", "sm_80", "sm_86"])

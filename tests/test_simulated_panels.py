@@ -202,6 +202,20 @@ def test_chunks_of_several_tiles_and_stacks(
             assert_same(got, one)
 
 
+def test_operators_combine_states_alone() -> None:
+    """The last stack of a panel lacks units, and the operator divides by zero unless its operands are residues."""
+    combine = "(earlier + later) % 6 / int((unsigned(earlier) < 6) & (unsigned(later) < 6))"
+    op = cuscan.Operator("residue", combine, 0, numpy=lambda earlier, later: (earlier + later) % 6)
+    rng = np.random.default_rng(5)
+    value = rng.integers(0, 6, (1600, 37), np.int32)
+    mask = rng.random(value.shape) < 0.8
+    with mock.patch.multiple("cuscan.planning.panel_shapes", CHUNK_BYTES=96 * 1024, **LARGEST_CHUNKS):
+        simulation = prepare(value, op, axis=0, mask=mask, dtype="int32", target=Target(90, 4, cluster=0))
+    assert simulation.plan.config.family == "panels" and simulation.plan.config.grid
+    for seed in range(6):
+        assert_same(simulation.run(seed), cuscan.scan(value, op, axis=0, mask=mask, dtype="int32"))
+
+
 # Sizes and SMs with which blocks have panels of their own, whole or in parts, or share them.
 TURNED = {
     "whole": ((37, 21, 40), 8),

@@ -41,11 +41,14 @@ SHAPES = {
     "tiles-few": ((3, 1500), -1, 4),
     "panels": ((2, 700, 9), 1, 4),
     "panels-kept": ((12, 700, 9), 1, 1),
+    "panels-shared": ((2, 2700, 9), 1, 4),
     "strips": ((2, 700, 12), 1, 4),
     "strips-own": ((300, 128), 0, 1),
     "whole-rows": ((3, 700, 37), 1, 4),
 }
-OFTEN = ("tiles", "panels")  # the default run has these, too
+# Blocks share these scans, and take tickets.
+SHARED = ("tiles", "tiles-few", "panels-shared", "strips", "whole-rows")
+OFTEN = ("tiles", "panels", "panels-shared")  # the default run has these, too
 
 
 def integers(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -120,6 +123,7 @@ def check_overlapping(family: str, code: DeviceCode, seeds: int, epoch: int = 0)
     axis = SHAPES[family][1]
     values = [value_of(family, seed) for seed in range(3)]
     simulations = [planned(family, value) for value in values]
+    assert simulations[0].plan.config.grid == (family in SHARED)
     for seed in range(seeds):
         workspace = new_workspace(simulations[0].plan.workspace_bytes, epoch=epoch)
         launched = run_overlapping(simulations, seed, workspace=workspace, code=code, resident=24)
@@ -143,6 +147,7 @@ def test_tags_wrap_while_launches_overlap() -> None:
     [
         ("rows", "kernels/rows.cuh"),
         pytest.param("panels", "kernels/panels.cuh", marks=pytest.mark.full),
+        pytest.param("panels-shared", "kernels/panels.cuh", marks=pytest.mark.full),
         pytest.param("whole-rows", "kernels/whole_rows.cuh", marks=pytest.mark.full),
     ],
 )
@@ -168,6 +173,12 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
             *("tiles", "workspace.cuh", "ticket.number + 1 != tickets ||", "ticket.number != 0 ||"),
             marks=pytest.mark.full,
         ),
+        (
+            "panels-shared",
+            "kernels/panels.cuh",
+            "if constexpr (!Config::kGrid) target::allow_next_kernel();",
+            "target::allow_next_kernel();",
+        ),
         pytest.param(
             *(
                 "tiles",
@@ -178,7 +189,12 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
             marks=pytest.mark.full,
         ),
     ],
-    ids=["admitted-before-tickets-are-taken", "renewed-with-the-first-ticket", "admitted-while-tags-wrap"],
+    ids=[
+        "admitted-before-tickets-are-taken",
+        "renewed-with-the-first-ticket",
+        "admitted-after-the-first-ticket",
+        "admitted-while-tags-wrap",
+    ],
 )
 def test_tickets_of_two_launches_mixed(family: str, header: str, old: str, new: str) -> None:
     with pytest.raises(AssertionError):

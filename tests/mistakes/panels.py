@@ -104,8 +104,8 @@ WAITS = (
         Kind.WAIT,
         "panels",
         KERNEL,
-        "target::sync_block();\n        if (!finds && turns[0].turn.exists) load(turns[0]);",
-        "if (!finds && turns[0].turn.exists) load(turns[0]);",
+        "target::sync_block();\n        target::wait_for_previous_kernel();",
+        "target::wait_for_previous_kernel();",
     ),
     Mistake(
         "a-turn-found-while-it-is-taken",
@@ -495,8 +495,8 @@ CARRIES = (
         Kind.PLACE,
         "panels-stacks",
         KERNEL,
-        "sought.before(column, (stack << levels) + unit)",
-        "sought.before(column, unit)",
+        "number = (stack << levels) + unit;",
+        "number = unit;",
     ),
     Mistake(
         "the-total-of-a-stack-in-the-place-of-a-unit",

@@ -202,8 +202,8 @@ struct Panels {
     }
     // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
     // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads in their units, and
-    // its units. Until then before() holds the totals of units, and behind those of a chunk the totals of stacks, if
-    // these have several units. The caller synchronises before it reads what this writes.
+    // its units. Until then before() holds the totals of units; behind all units of the chunk it holds the totals of
+    // stacks, if these have several units. The caller synchronises before it reads what this writes.
     CUSCAN_DEVICE void scan_chunk(const Turn& now, const Place& place) {
         const int all = rows_before(now.unit) + rows_of(now.unit), most = int(geometry.stack_rows),
                   stacks = (all + most - 1) / most;
@@ -211,12 +211,14 @@ struct Panels {
         const int behind = units > 1 ? units << int(geometry.chunk_levels) : 0;
         const uint32 first = first_stack(now.unit);
         const bool is_last = now.unit + 1 == geometry.tiles;
+        const bool has_results = Element::kStores || is_last;
         const Sought sought(carry(), table());
         sync_workers();
         each_stack(columns, all, [&](const Stack& stack, int number, bool is_first) {
+            if (is_first) sought.before(stack.column, behind + number) = stack.units.total;
+            if (!has_results) return;
             if (units > 1 && stack.count > 0 && stack.part == 0)
                 sought.before(stack.column, number * units + stack.unit) = convert<Carry>(stack.parts.total);
-            if (is_first) sought.before(stack.column, behind + number) = stack.units.total;
             stack.spread(*this, false, State{});
         });
         seek(now, place, !is_last);
@@ -231,7 +233,7 @@ struct Panels {
                         sought.publish(first + i, chain(now) + column, column, total);
                 }
             });
-            if (!Element::kStores) return;
+            if (!has_results) return;
             sync_workers();
             seek(now, place, false);
             sync_workers();
@@ -246,22 +248,25 @@ struct Panels {
         });
         if (units == 1) return;
         sync_workers();
-        scan_units(sought, now, columns, stacks, behind);
+        scan_units(sought, now, columns, all, behind);
     }
-    // Replaces the totals of a chunk's units by what precedes them, after what precedes their stacks, which lies from
-    // `behind` on. Each lane takes a unit; neighbouring lanes have those of a stack.
-    CUSCAN_DEVICE void scan_units(const Sought& sought, const Turn& now, int columns, int stacks, int behind) const {
-        const int levels = int(geometry.unit_levels), exist = columns * stacks << levels;
+    // Replaces the totals of units of a chunk with `all` rows of threads by what precedes them, after what precedes
+    // their stacks, which lies from `behind` on. Each lane takes a unit; neighbouring lanes have those of a stack, of
+    // which the last may lack some.
+    CUSCAN_DEVICE void scan_units(const Sought& sought, const Turn& now, int columns, int all, int behind) const {
+        const int levels = int(geometry.unit_levels), most = int(geometry.stack_rows);
+        const int lanes = columns * ((all + most - 1) / most) << levels;
         CUSCAN_NO_UNROLL
-        for (int at = target::thread_index(); at < round_up(exist, target::kWarp); at += kThreads) {
-            const bool exists = at < exist;
-            const int index = exists ? at >> levels : 0, unit = at & ((1 << levels) - 1);
-            const int stack = index / columns, column = index - stack * columns;
-            Carry& own = sought.before(column, (stack << levels) + unit);
+        for (int at = target::thread_index(); at < round_up(lanes, target::kWarp); at += kThreads) {
+            const int index = at >> levels, unit = at & ((1 << levels) - 1);
+            const int stack = index / columns, column = index - stack * columns, number = (stack << levels) + unit;
+            const bool exists = at < lanes && number * kUnitRows < all;
+            Carry own{};
+            if (exists) own = sought.before(column, number);
             const PairedLanes<CarryOp, target::kWarp / kLanes, Carry> units(own, unit, 1 << levels);
             if (exists)
-                own = units.left.before(unit, sought.has_before(first_stack(now.unit) + stack),
-                                        sought.before(column, behind + stack));
+                sought.before(column, number) = units.left.before(
+                    unit, sought.has_before(first_stack(now.unit) + stack), sought.before(column, behind + stack));
         }
     }
     template <class Visit>
@@ -535,8 +540,8 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     };
     Kernel kernel(target::shared_memory<Shared>().bytes, geometry, initial, workspace);
     auto& shared = kernel.shared;
-    const bool is_first = target::thread_index() == Kernel::kThreads;  // the first lane of the last warp
-    if (is_first) {
+    const bool takes_turns = target::thread_index() == Kernel::kThreads;  // the first lane of the last warp
+    if (takes_turns) {
         shared.origin = origin;
         shared.arrived.init(2 * Kernel::kThreads);
         target::fence_after_init();
@@ -544,7 +549,7 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     if constexpr (Config::kGrid) {
         const uint32 tiles = uint32(geometry.tiles), size = uint32(geometry.chunk_tiles);
         SharedStrips chunks(workspace, geometry.number, (tiles - 1) / size + 1, geometry.workspace_words, true);
-        if (is_first) {
+        if (takes_turns) {
             chunks.open();
             shared.epoch = chunks.epoch();
         }
