@@ -146,13 +146,18 @@ def test_tags_wrap_while_launches_overlap() -> None:
     ("family", "header"),
     [
         ("rows", "kernels/rows.cuh"),
+        pytest.param("cluster", "kernels/cluster.cuh", marks=pytest.mark.full),
         pytest.param("panels", "kernels/panels.cuh", marks=pytest.mark.full),
         pytest.param("panels-shared", "kernels/panels.cuh", marks=pytest.mark.full),
         pytest.param("whole-rows", "kernels/whole_rows.cuh", marks=pytest.mark.full),
     ],
 )
 def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
-    broken = CODE.broken(header, "target::wait_for_previous_kernel();", "")
+    old = {
+        "panels": "{\n            target::wait_for_previous_kernel();",
+        "panels-shared": "if constexpr (Config::kGrid) target::wait_for_previous_kernel();",
+    }.get(family, "target::wait_for_previous_kernel();")
+    broken = CODE.broken(header, old, old.replace("target::wait_for_previous_kernel();", ";"))
     with pytest.raises(AssertionError):
         for seed in range(6):
             simulation = planned(family)
@@ -176,8 +181,9 @@ def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
         (
             "panels-shared",
             "kernels/panels.cuh",
-            "if constexpr (!Config::kGrid) target::allow_next_kernel();",
-            "target::allow_next_kernel();",
+            "        if constexpr (!Config::kGrid) {\n            target::wait",
+            "        if constexpr (Config::kGrid) target::allow_next_kernel();\n"
+            "        if constexpr (!Config::kGrid) {\n            target::wait",
         ),
         pytest.param(
             *(

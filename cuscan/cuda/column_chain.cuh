@@ -75,8 +75,7 @@ struct SharedStrips {
         if (!abreast) workspace->renew_after(ticket, target::block_count(), words_used);
     }
     CUSCAN_DEVICE uint32 epoch() const { return ticket.epoch; }
-    // Successive pieces, until turn.exists is false; called after wait_for_previous_kernel. Where strips are abreast,
-    // first() may be called before it.
+    // Successive pieces, until turn.exists is false; called after wait_for_previous_kernel.
     CUSCAN_DEVICE Turn first() {
         if (abreast) return of_ticket();
         begin();

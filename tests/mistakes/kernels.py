@@ -218,7 +218,7 @@ MISTAKES = (
         Kind.WAIT,
         "cluster",
         "kernels/cluster.cuh",
-        "if (kCluster > 1) target::cluster_arrive();",
+        "if (kSends && kCluster > 1) target::cluster_arrive();",
         "",
     ),
     Mistake(

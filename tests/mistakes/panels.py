@@ -104,8 +104,8 @@ WAITS = (
         Kind.WAIT,
         "panels",
         KERNEL,
-        "target::sync_block();\n        target::wait_for_previous_kernel();",
-        "target::wait_for_previous_kernel();",
+        "target::sync_block();\n        if constexpr (!Config::kGrid) {",
+        "if constexpr (!Config::kGrid) {",
     ),
     Mistake(
         "a-turn-found-while-it-is-taken",

@@ -36,28 +36,28 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send
     static_assert(sizeof(Shared) <= Config::kSharedBytes, "planning/cluster.py must request more shared memory");
     static_assert(Shared::kRowUnits <= target::kWarp, "one lane per unit");
     auto& shared = target::shared_memory<Shared>();
+
+    // ---- the barrier, while the previous kernel ends
+    if (kSends && target::thread_index() == 0) {
+        const int block = int(target::block_index() % kCluster);
+        shared.totals.init();
+        target::fence_after_init();
+        shared.totals.expect((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));
+    }
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
+
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
     const int block = int(target::block_index() % kCluster), warp_in_unit = warp % kWarps;
     const int unit = block * kUnits + warp / kWarps, units = int(geometry.units);
     if (kCluster > 1 && block * kUnits >= units) return;  // no block sends to blocks beyond the end of the row
 
-    // ---- what needs no memory, while the previous kernel ends
+    // ---- load: values first, because all else waits for them
     const auto row = origin.at(geometry, target::block_index() / kCluster);
     const int64 first = int64(unit * kWarps + warp_in_unit) * Tile::kElements;
-    if (kSends) {
-        if (target::thread_index() == 0) {
-            shared.totals.init();
-            target::fence_after_init();
-            shared.totals.expect((block * kUnits + kUnits - 1) * sizeof(target::Words<State>));
-        }
-        if (kCluster > 1) target::cluster_arrive();
-    }
-    target::wait_for_previous_kernel();
-    target::allow_next_kernel();
-
-    // ---- load: values first, because all else waits for them
     Tile tile;
     tile.load_values(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
+    if (kSends && kCluster > 1) target::cluster_arrive();
     tile.find_segments(row, geometry, first, lane, initial);
     tile.load_flags(FromMemory{origin}, row, geometry, geometry.elements(), first, lane);
     Carry carry = Element::start(geometry, row, initial);

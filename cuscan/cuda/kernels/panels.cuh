@@ -327,20 +327,23 @@ struct Panels {
     }
 
     // Works through tiles in the order of `schedule`. The last warp computes where they lie, two tiles ahead, and
-    // synchronises with the other warps once per tile. It locates the first one while the previous kernel ends, and the
-    // second one while the first loads.
+    // synchronises with the other warps once per tile. It locates the first one while the previous kernel ends, unless
+    // that takes tickets, and the second one while the first loads.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
         auto& turns = shared.turns;
+        if constexpr (Config::kGrid) target::wait_for_previous_kernel();  // tickets may renew the workspace
         if (finds) {
             if (target::thread_index() == kThreads) schedule.first(turns[0]);
             target::sync_warp();
             if (turns[0].turn.exists) locate(turns[0]);
         }
         target::sync_block();
-        target::wait_for_previous_kernel();
-        if constexpr (!Config::kGrid) target::allow_next_kernel();
+        if constexpr (!Config::kGrid) {
+            target::wait_for_previous_kernel();
+            target::allow_next_kernel();
+        }
         if (finds)
             find_after(turns[0], turns[1], schedule);
         else if (turns[0].turn.exists)
