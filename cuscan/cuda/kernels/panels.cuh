@@ -18,7 +18,7 @@ namespace cuscan {
 
 template <class Config>
 struct PanelShared {
-    static constexpr int kTurns = 3;  // the present tile, the next one, which is loading, and the one after it
+    static constexpr int kTurns = 3;  // the tile before, the present one, and the next one, which loads
     target::Barrier arrived;
     uint32 epoch;        // epoch of the launch, where blocks share panels
     Row<Config> origin;  // a lane indexes it at run time, which registers do not allow
@@ -326,9 +326,9 @@ struct Panels {
         if constexpr (Element::kStores) share.store(slot, has_before, before, has_left, left);
     }
 
-    // Works through tiles in the order of `schedule`. The last warp computes where they lie, two tiles ahead, and
-    // synchronises with the other warps once per tile. It locates the first one while the previous kernel ends, unless
-    // that takes tickets, and the second one while the first loads.
+    // Works through tiles in the order of `schedule`. The last warp computes where they lie, each while the one
+    // before it loads, and synchronises with the other warps once per tile. It locates the first one while the previous
+    // kernel ends, unless blocks take tickets.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
@@ -344,20 +344,17 @@ struct Panels {
             target::wait_for_previous_kernel();
             target::allow_next_kernel();
         }
-        if (finds)
-            find_after(turns[0], turns[1], schedule);
-        else if (turns[0].turn.exists)
-            load(turns[0]);
+        if (!finds && turns[0].turn.exists) load(turns[0]);
         constexpr uint32 kTurns = PanelShared<Config>::kTurns;
         for (uint32 k = 0, loads = 0;; ++k) {
-            const auto &now = turns[k % kTurns], &next = turns[(k + 1) % kTurns];
-            auto& after = turns[(k + 2) % kTurns];  // until find_after, the turn before
+            const auto &now = turns[k % kTurns], &before = turns[(k + 2) % kTurns];
+            auto& next = turns[(k + 1) % kTurns];
             if constexpr (Config::kGrid)
-                if (!finds && k > 0 && after.sums && ends_chunk(after.turn)) scan_chunk(after.turn, after.place);
+                if (!finds && k > 0 && before.sums && ends_chunk(before.turn)) scan_chunk(before.turn, before.place);
             if (!now.turn.exists) break;
             if (finds) {
+                find_after(now, next, schedule);
                 target::sync_block();
-                find_after(next, after, schedule);
             } else {
                 take(now, next, loads);
             }
