@@ -153,6 +153,7 @@ def test_tags_wrap_while_launches_overlap() -> None:
     ],
 )
 def test_no_wait_for_the_launch_before(family: str, header: str) -> None:
+    """The launch before ends at turn 3000, long after a block that does not wait has read its first values."""
     old = {
         "panels": "{\n            target::wait_for_previous_kernel();",
         "panels-shared": "if constexpr (Config::kGrid) target::wait_for_previous_kernel();",
