@@ -31,11 +31,11 @@ CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
 def beside(made):
     """The geometry words of panels: for the tile, and for each of its arrays."""
     arrays = len(made.config.operands) - 2 - len(made.config.carry_in) - len(made.config.carry_out)
-    words = made.geometry[-(17 + 9 * arrays) :]
+    words = made.geometry[-(18 + 9 * arrays) :]
     columns, outers, panels, blocks, abreast, rows, stack, exchange, kept, levels = words[:10]
     tile = dict(columns=columns, outers=outers, panels=panels, blocks=blocks, abreast=abreast, rows=rows, stack=stack)
     tile |= dict(zip(("parts", "units", "chunk_levels", "chunk_tiles"), words[10:14], strict=True))
-    return tile, (exchange, kept, levels), [words[i : i + 6] for i in range(17, len(words), 9)]
+    return tile, (exchange, kept, levels), [words[i : i + 6] for i in range(18, len(words), 9)]
 
 
 def of_number(dtype: str = "float32") -> ArrayView:
@@ -85,7 +85,7 @@ def test_short_axes_take_short_runs_of_many_columns():
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():
-    """Items below a word share registers, unless states take more; a number takes none."""
+    """Items below a word share registers, unless states take more; a number takes none. Bytes are four to a word."""
 
     def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
         values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
@@ -94,7 +94,7 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
         return math.prod(constants(made, "Slots", "Runs", "Steps"))
 
     sums = {dtype: elements(dtype) for dtype in ("uint8", "bfloat16", "float32", "float64")}
-    assert sums == {"uint8": 128, "bfloat16": 64, "float32": 32, "float64": 16}
+    assert sums == {"uint8": 32, "bfloat16": 64, "float32": 32, "float64": 16}
     masked = {"dtype": "bfloat16", "mask": view((3000, 101), "bool")}
     assert elements("bfloat16", shape=(3000, 101), **masked) == 64
     recurrences = [elements(dtype, dtype, **RECURRENCE) for dtype in ("bfloat16", "float32", "float64")]
@@ -124,7 +124,7 @@ def test_tiles_get_smaller_until_nothing_is_left(pack, sector):
     for columns, outers, lines, wide in itertools.product((4, 20, 400), (3, 20, 900), (64, 576), (4, 8, 50)):
         column, batch = Dimension(columns, (4,)), (Dimension(outers, (8,)),)
         sides = Sides(columns, outers, lines, min(wide, columns), sector)
-        scan = PanelScan(1000, column, batch, share, lines, sides)
+        scan = PanelScan(1000, column, batch, share, lines, sides, 0)
         shape, count = share.tile(4, *sides.of(lines, pack)), math.inf
         while shape[:3] != (1, pack, 1):
             assert shape.rows * shape.width < count
@@ -385,12 +385,12 @@ def test_segments_go_along_the_axis_with_the_smallest_gaps():
 def test_segments_are_counted_with_their_gaps(step, row, outer, segments):
     """As many threads move them as are needed."""
     extents, strides = (256, 32, 2), (4 * step * row, 4 * step, 4 * step * outer)
-    *_, segment, found, _ = _array(4, strides, extents, extents, 0, 1, 8, True)
+    *_, segment, found, _ = _array(4, strides, extents, extents, 0, 1, 8, 0, gaps=True)
     assert found == segments and segment * segments == 4 * step * 32 * 256 * 2
 
 
 def test_segments_of_thread_rows_are_counted():
-    *_, segment, found, _ = _array(1, (8, 1, 10**6), (32, 8, 1), (32, 8, 1), 64, 4, 8, True)
+    *_, segment, found, _ = _array(1, (8, 1, 10**6), (32, 8, 1), (32, 8, 1), 64, 4, 8, 0, gaps=True)
     assert (segment, found) == (64, 4)
 
 

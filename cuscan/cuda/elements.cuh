@@ -1,6 +1,7 @@
 // Converts elements in memory to states and back, for one Config: the one place for type conversion, mask, NaN
 // skipping, and segments.
 #pragma once
+#include "on_words.cuh"
 #include "scans.cuh"
 #include "segments.cuh"
 #include "vectors.cuh"

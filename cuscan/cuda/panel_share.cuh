@@ -139,6 +139,10 @@ private:
         Stride step, column, outer;
 
         CUSCAN_DEVICE char* of(const Within& at) const { return first + at.outer * outer + at.column * column; }
+        // Whether all elements are aligned to so many bytes, if columns are.
+        CUSCAN_DEVICE bool is_aligned(int bytes) const {
+            return (uint32(reinterpret_cast<uint64>(first)) | uint32(step) | uint32(outer)) % bytes == 0;
+        }
     };
     CUSCAN_DEVICE Strided<int> in_tile(int array) const {
         const PanelArray& of_array = tile.geometry.tile[array];
@@ -168,7 +172,9 @@ private:
     template <int kArray, class Operand, class Take>
     CUSCAN_DEVICE void read_each(Operand, Take take) const {
         using T = typename Operand::Type;
-        if constexpr (Operand::kAccess == Access::kBroadcast) {  // a number
+        if constexpr (kIsWord<T>) {
+            read_words<T>(in_tile(kArray), take);
+        } else if constexpr (Operand::kAccess == Access::kBroadcast) {  // a number
             Vector<T, kPack> pack;
             CUSCAN_UNROLL
             for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)place.first.array[kArray];
@@ -210,6 +216,51 @@ private:
                 take(s, i, pack);
             }
         });
+    }
+    // A word at any address in shared memory, whose next bytes may be read, too.
+    static CUSCAN_DEVICE uint32 word_at(const char* from) {
+        const uint32 beyond = uint32(reinterpret_cast<uint64>(from));
+        const auto* const words = (const uint32*)(from - beyond % 4);
+        return target::word_between(words[0], words[1], 8 * beyond);
+    }
+    // Words, step by step.
+    template <class T, class Take>
+    CUSCAN_DEVICE void read_words(const Strided<int>& from, Take take) const {
+        if (from.is_aligned(4)) return read_tile<T, 1>(from, take);
+        if (!exists(0)) return;
+        const char* at[kSlots];
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; ++i) at[i] = from.of(within(exists(i) ? i : 0));
+        each_step<kLong>(steps, [&](int s) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; ++i) {
+                take(s, i, Vector<T, 1>{word_at(at[i])});
+                at[i] += from.step;
+            }
+        });
+    }
+    // Stores `count` steps of words, from `begin` on, without the bytes that the last column lacks.
+    template <class T>
+    CUSCAN_DEVICE void store_words(const Strided<int>& to, int slot, int begin, int count,
+                                   const Vector<T, 1> (&steps)[kSteps]) const {
+        const Within here = within(slot);
+        const int bytes = 4 - (here.column + 1 == place.columns ? place.lacking : 0);
+        char* at = to.of(here) + begin * to.step;
+        if (bytes == 4 && to.is_aligned(4)) {
+            each_step<kSteps>(count, [&](int s) {
+                *(uint32*)at = steps[s].item[0].bits;
+                at += to.step;
+            });
+        } else {
+            each_step<kSteps>(count, [&](int s) {
+                const uint32 bits = steps[s].item[0].bits;
+                at[0] = char(bits);
+                if (bytes > 1) at[1] = char(bits >> 8);
+                if (bytes > 2) at[2] = char(bits >> 16);
+                if (bytes > 3) at[3] = char(bits >> 24);
+                at += to.step;
+            });
+        }
     }
     // From global memory, pack by pack, so that a thread goes along what lies along the steps.
     template <class T, class Take>
@@ -332,7 +383,9 @@ private:
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
-            if (lies_together<T>(kArray)) {
+            if constexpr (kIsWord<T>) {
+                store_words<T>(in_tile(kArray), slot, begin, count, steps);
+            } else if (lies_together<T>(kArray)) {
                 const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
                 char* at = output.at(k).first + begin * pitch;
                 each_step<kSteps>(count, [&](int s) {

@@ -48,6 +48,7 @@ struct PanelGeometry : Geometry<Config> {
     int64 chunk_tiles;      // and the tiles of so many, of which the last one may have fewer rows of threads
     int64 lanes;            // 2^lanes lanes combine the totals of a column of a stack
     uint64 number, tiles;   // number of panels; number of tiles of a panel
+    int64 lacking;          // bytes that the last word of a row lacks, if columns are words
     PanelArray tile[Arrays<Config>::kInitial];
 };
 
@@ -61,6 +62,7 @@ struct PanelPlace {
     int columns, outers;
     int steps, results;  // number of its steps that have elements; that have results
     uint32 reciprocal;   // of `columns`
+    int lacking;         // bytes that its last column lacks, if columns are words; otherwise 0
 
     CUSCAN_DEVICE int width() const { return columns * outers; }
     // The row of the batch in which a column lies, of all columns of the tile.
@@ -189,6 +191,8 @@ struct PanelTile {
     static constexpr bool kBulk = target::kHasBulkCopy;                // whether long segments move in bulk
     static constexpr int kLong = Config::kRuns * Config::kSteps;       // steps of a thread
     using Numbers = Arrays<Config>;
+    // Whether a column is a word of small items.
+    static constexpr bool kWords = kIsWord<typename OperandOf<0, typename Config::Values>::Is::Type>;
 
     const PanelGeometry<Config>& geometry;
     const Row<Config>& origin;
@@ -234,6 +238,7 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);  // including the gaps between values that move together
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
+        if constexpr (kWords) all.bytes -= place.lacking;
         all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);
@@ -258,7 +263,7 @@ struct PanelTile {
     // expects as many bytes as this returns.
     template <int kArray, class Operand>
     CUSCAN_DEVICE uint32 load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
-        using T = typename Operand::Type;
+        using T = typename Single<typename Operand::Type>::Type;
         if (!is_staged(kArray)) return 0;
         const Pieces& pieces = turn.pieces[kArray];
         const PanelArray& array = geometry.tile[kArray];
@@ -282,7 +287,7 @@ struct PanelTile {
     // the edges of the tile. Bulk copies read the tile until wait_for_bulk_stores().
     template <int kArray, class Operand>
     CUSCAN_DEVICE void store(Operand, const PanelTurn<Config>& turn) const {
-        using T = typename Operand::Type;
+        using T = typename Single<typename Operand::Type>::Type;
         if (!is_staged(kArray)) return;
         const Pieces& pieces = turn.pieces[kArray];
         const PanelArray& array = geometry.tile[kArray];

@@ -427,6 +427,18 @@ CUSCAN_DEVICE uint32 pick_bytes(uint32 low, uint32 high) {
     return bytes;
 }
 
+// The word that begins `bits` modulo 32 bits behind the beginning of `low`, which `high` follows.
+CUSCAN_DEVICE uint32 word_between(uint32 low, uint32 high, uint32 bits) { return __funnelshift_r(low, high, bits); }
+// The larger, or smaller, of 16-bit integers, two to a word.
+template <bool kSigned>
+CUSCAN_DEVICE uint32 larger_halves(uint32 a, uint32 b) {
+    return kSigned ? __vmaxs2(a, b) : __vmaxu2(a, b);
+}
+template <bool kSigned>
+CUSCAN_DEVICE uint32 smaller_halves(uint32 a, uint32 b) {
+    return kSigned ? __vmins2(a, b) : __vminu2(a, b);
+}
+
 CUSCAN_DEVICE float32 half_to_float(uint16 bits) {
     float32 value;
     asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "h"(bits));

@@ -22,6 +22,24 @@ struct alignas(2 * sizeof(Part)) complex {
 };
 using complex64 = complex<float32>;
 using complex128 = complex<float64>;
+// The bytes of four neighbouring columns, the first in the lowest bits (on_words.cuh). Memory may hold it anywhere.
+template <class Item>
+struct word {
+    uint32 bits;
+};
+template <class T>
+constexpr bool kIsWord = false;
+template <class Item>
+constexpr bool kIsWord<word<Item>> = true;
+// The type of the items in memory.
+template <class T>
+struct Single {
+    using Type = T;
+};
+template <class Item>
+struct Single<word<Item>> {
+    using Type = Item;
+};
 
 // ---- widening to an arithmetic type ----
 template <class T>
@@ -29,6 +47,14 @@ CUSCAN_DEVICE T arithmetic(T value) {
     return value;
 }
 CUSCAN_DEVICE uint32 arithmetic(boolean value) { return value.bits != 0; }
+template <class Item>
+CUSCAN_DEVICE uint32 arithmetic(word<Item> value) {
+    return value.bits;
+}
+// Bools that are 0 or 1: the sum carries into the top bit of each byte that has a lower bit.
+CUSCAN_DEVICE uint32 arithmetic(word<boolean> value) {
+    return (((value.bits & 0x7f7f7f7fu) + 0x7f7f7f7fu) | value.bits) >> 7 & 0x01010101u;
+}
 CUSCAN_DEVICE float32 arithmetic(float16 value) { return target::half_to_float(value.bits); }
 CUSCAN_DEVICE float32 arithmetic(bfloat16 value) { return target::bits_to_float(uint32(value.bits) << 16); }
 
@@ -140,6 +166,11 @@ struct Narrow<complex<Part>> {
     static CUSCAN_DEVICE complex<Part> from(complex<Other> value) {
         return {Part(value.real), Part(value.imag)};
     }
+};
+
+template <class Item>
+struct Narrow<word<Item>> {
+    static CUSCAN_DEVICE word<Item> from(uint32 value) { return {value}; }
 };
 
 template <class To, class From>

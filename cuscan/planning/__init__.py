@@ -7,6 +7,7 @@ from cuscan.planning.assemble import MAX_TICKETS
 from cuscan.planning.cluster import plan_cluster
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
+from cuscan.planning.on_words import on_words
 from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
@@ -44,9 +45,10 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
 
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Plan a scan along a non-contiguous axis, with the fastest family that supports it."""
-    if layout.contiguous:
-        return plan_panels(request, layout, target)
-    if target.arch < BULK_ARCH:
+    words = on_words(request, layout)
+    if words and words.aligned:
+        request, layout, *_ = words
+    if layout.contiguous or target.arch < BULK_ARCH:
         return plan_panels(request, layout, target)
     room, dense = target.shared_bytes - SHARED_RESERVED, dense_columns(layout, request.kind.sizes)
     whole = whole_rows_of(request, layout, dense, room, target.sm_count) if dense else None
@@ -58,6 +60,8 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         return plan_panels(request, layout, target)
     looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
+    if strips and words and not words.aligned:  # panels of words are faster than strips of single bytes
+        return plan_panels(request, layout, target)
     if strips:
         return plan_strips(request, layout, target, strips)
     if whole:

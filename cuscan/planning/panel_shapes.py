@@ -106,7 +106,7 @@ def _crossing_shape(scan: PanelScan, sides: Sides, lines: int, blocks: int) -> S
 
 def _own_columns(scan: PanelScan, blocks: int) -> int:
     """Return the most columns of a tile that leave enough panels for all blocks."""
-    _, (size, _), batch, share, most, _ = scan
+    _, (size, _), batch, share, most, *_ = scan
     outer = product(batch)
     # Enough panels to fill the last wave of blocks, too.
     waves = -(-(-(-size // most) * outer) // blocks)
@@ -119,7 +119,7 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
 
     It is lower, with more batch rows, if that leaves fewer threads idle.
     """
-    _, (size, _), batch, share, most, sides = scan
+    _, (size, _), batch, share, most, sides, _ = scan
     blocks = target.sm_count * share.per_sm
     if sides:
         return _crossing_shape(scan, sides, most, blocks)
@@ -161,7 +161,7 @@ def _capacity(scan: PanelScan, shape: Shape, target: Target) -> int:
 
 def run_shape(scan: PanelScan, target: Target, rows: int) -> Shape:
     """Return the widest tile of so many thread rows that leaves enough panels for all blocks."""
-    _, (size, _), batch, share, most, _ = scan
+    _, (size, _), batch, share, most, *_ = scan
     blocks = target.sm_count * share.per_sm
     columns = _own_columns(scan, blocks)
     outers = min(most // columns, batch[0].size, -(-product(batch) // blocks)) if columns == size else 1
@@ -174,7 +174,7 @@ def shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: Pan
     It is lower if there would be fewer than `TILES` tiles per block, but not lower than a unit. It has whole rows, or
     several batch rows, where these are faster.
     """
-    length, (size, _), batch, share, most, sides = scan
+    length, (size, _), batch, share, most, sides, _ = scan
     if sides:
         return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)  # a sector by two
     columns = min(size, most)

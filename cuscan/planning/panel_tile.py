@@ -69,6 +69,7 @@ class PanelScan(NamedTuple):
     share: Share
     most: int  # columns of a tile, at most
     sides: Sides | None  # if tiles span batch rows wherever these lie in memory
+    lacking: int  # bytes that the last column lacks, if columns are words (on_words.py)
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
@@ -137,7 +138,17 @@ def tile_words(
         if key != alike or (is_result and gapped):
             extents = (taken, columns, outers)
             split_rows, of_thread = rows if split else 1, scan.share.height
-            array = _array(size, key[1:4], (length, *sizes), extents, in_bulk, split_rows, of_thread, not is_result)
+            array = _array(
+                size,
+                key[1:4],
+                (length, *sizes),
+                extents,
+                in_bulk,
+                split_rows,
+                of_thread,
+                scan.lacking,
+                gaps=not is_result,
+            )
             alike, gapped = key, array is not None and array[-1]
         if array is None:
             words += _DIRECT
@@ -191,14 +202,16 @@ def _array(
     in_bulk: int,
     rows: int,
     steps_of_thread: int,
+    lacking: int,
+    *,
     gaps: bool,
 ) -> tuple[list[int], int, int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
-    A tile has `extents` of its `sizes`. A segment is what the tile has of the array's fastest axis, and of the next
-    axes as long as they follow without gaps or, with `gaps`, with small ones. Where these are the columns and then the
-    steps, and there are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between
-    them.
+    A tile has `extents` of its `sizes`; the last column lacks some bytes. A segment is what the tile has of the array's
+    fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with small ones. Where these
+    are the columns and then the steps, and there are several of `rows` thread rows, a segment is what one of these
+    reads, and there are gaps between them.
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
@@ -206,7 +219,7 @@ def _array(
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
-    if steps[COLUMN] != item or extents[COLUMN] == 1:
+    if steps[COLUMN] != item or (extents[COLUMN] == 1 and not lacking):
         most = _reach(item, gaps)
         near = [a for a in (STEP, OUTER, COLUMN) if extents[a] > 1 and item <= steps[a] <= most]
         if near:
@@ -239,6 +252,8 @@ def _array(
         elif follows:
             pitches[a] = steps[a]
             segment += (extents[a] - 1) * steps[a]
+            if a == COLUMN and extents[a] == sizes[a]:
+                segment -= lacking
             end = segment + gap
             dense, whole = dense + 1, extents[a] == sizes[a]
         else:

@@ -11,6 +11,7 @@ from cuscan.planning.assemble import assemble, batch_of, check_tickets, index_dt
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import tile_axes
 from cuscan.planning.hardware import BULK_ARCH
+from cuscan.planning.on_words import are_words, on_words
 from cuscan.planning.panel_shapes import (
     chunk_of,
     filled_shape,
@@ -83,8 +84,11 @@ class Panels(NamedTuple):
 
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
-    """Return the plan for columns of any alignment."""
-    panels = _panels_of(request, layout, target)
+    """Return the plan for columns of any alignment, on words if that is possible."""
+    words, lacking = on_words(request, layout), 0
+    if words:
+        request, layout, lacking, _ = words
+    panels = _panels_of(request, layout, target, lacking)
     batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
     turns = number * chunks if shared else number
@@ -112,20 +116,25 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     )
 
 
-def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
-    """Return panels for a scan along an axis that is not the contiguous one of the results or of the values."""
-    kind, index, length = request.kind, index_dtype(request), layout.axis.size
+def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: int) -> Panels:
+    """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
+
+    `lacking`: bytes that the last word of a row lacks, if columns are words.
+    """
+    kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
     elements, _ = _elements_of(kind, numbers, index, longest)
     column, others, sides, steps = tile_axes(request, layout, LARGE.threads * elements)
+    if words and column is not layout.others[0]:
+        column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
-    aligned = 1 if counts else aligned_columns(request, layout, column, batch)
+    aligned = 1 if counts or words else aligned_columns(request, layout, column, batch)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
-        return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides))
+        return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking))
 
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
@@ -138,7 +147,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target) -> Panels:
     if tiles > 1 and tiles * shape.height >= WASTE * length and rows <= MOST_ROWS and not (sides or steps):
         share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
         most = max(share.beside(rows) // share.pack, 1) * share.pack
-        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides))
+        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
         panels = _panels(request, layout, target, whole, run_shape(whole, target, rows))
         if not panels.constants["Kept"]:  # otherwise the tile does not fit in shared memory
             return panels
@@ -239,7 +248,7 @@ def _with_tile(
     scan: PanelScan, tile: Shape, chunk: int, number: int, room: int, words: tuple[tuple[int, ...], list[int], int]
 ) -> Panels:
     """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
-    length, column, batch, share, *_ = scan
+    length, column, batch, share, _, _, lacking = scan
     (rows, columns, outers, height, width), (places, arrays, _) = tile, words
     keeps = not chunk and keeps_carries(scan, tile)
     assert width <= share.beside(rows) and columns % share.pack == 0
@@ -267,7 +276,22 @@ def _with_tile(
         batch,
         column,
         constants,
-        (columns, outers, panels, row_blocks, abreast, rows, *places, levels, of_chunk, turns, number, tiles, *arrays),
+        (
+            columns,
+            outers,
+            panels,
+            row_blocks,
+            abreast,
+            rows,
+            *places,
+            levels,
+            of_chunk,
+            turns,
+            number,
+            tiles,
+            lacking,
+            *arrays,
+        ),
         share.threads + FINDERS,
         share.per_sm,
         room,

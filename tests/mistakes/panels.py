@@ -241,7 +241,14 @@ PLACES = (
     Mistake("slots-beyond-the-tile", Kind.BOUND, "panels-turned", SHARE, "exists(slot) ? slot : slot % kPack", "slot"),
     Mistake("every-step-is-read-first", Kind.PLACE, "panels-kept", SHARE, "from_here += from.step;", ""),
     Mistake("packs-stored-in-one-step", Kind.PLACE, "panels-packed", SHARE, "at += pitch;", ""),
-    Mistake("results-stored-in-one-step", Kind.PLACE, "panels-pairs-along", SHARE, "at += to.step;", ""),
+    Mistake(
+        "results-stored-in-one-step",
+        Kind.PLACE,
+        "panels-pairs-along",
+        SHARE,
+        "*(T*)at = steps[s].item[j];\n                at += to.step;",
+        "*(T*)at = steps[s].item[j];",
+    ),
     Mistake(
         "columns-beyond-the-last",
         Kind.BOUND,

@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "runtime.hpp"
 
@@ -303,6 +304,23 @@ uint32 pick_bytes(uint32 low, uint32 high) {
         bytes |= (digit & 8 ? (byte >> 7) * 0xff : byte) << 8 * i;
     }
     return bytes;
+}
+
+inline uint32 word_between(uint32 low, uint32 high, uint32 bits) {
+    return uint32((uint64(high) << 32 | low) >> bits % 32);
+}
+template <bool kSigned, class Choose>
+uint32 each_half(uint32 a, uint32 b, Choose choose) {
+    using Half = std::conditional_t<kSigned, int16, uint16>;
+    return uint32(uint16(choose(Half(a >> 16), Half(b >> 16)))) << 16 | uint16(choose(Half(a), Half(b)));
+}
+template <bool kSigned>
+uint32 larger_halves(uint32 a, uint32 b) {
+    return each_half<kSigned>(a, b, [](auto x, auto y) { return x > y ? x : y; });
+}
+template <bool kSigned>
+uint32 smaller_halves(uint32 a, uint32 b) {
+    return each_half<kSigned>(a, b, [](auto x, auto y) { return x < y ? x : y; });
 }
 
 inline float32 bits_to_float(uint32 bits) {

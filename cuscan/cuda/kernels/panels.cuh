@@ -454,6 +454,8 @@ struct Panels {
             found.place.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
             found.place.steps = clamp(geometry.elements() - position, int(end - position));
             found.place.results = clamp(geometry.axis.size - position, int(end - position));
+            const bool is_last = at + geometry.columns >= geometry.column.size;
+            found.place.lacking = PanelTile<Config>::kWords && is_last ? int(geometry.lacking) : 0;
         }
         target::sync_warp();
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)

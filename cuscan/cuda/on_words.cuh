@@ -1,0 +1,78 @@
+// Operators on words: the bytes of four neighbouring columns combine at once. So a byte takes a quarter of the
+// instructions. The operators are exact on integers, so that results are those of single bytes.
+#pragma once
+#include "operators.cuh"
+
+namespace cuscan {
+
+template <class Item>
+constexpr bool kIsSigned = false;
+template <>
+constexpr bool kIsSigned<int8> = true;
+
+// combine(earlier, later) for words of Item, by the operator Op on numbers. In general byte by byte.
+template <class Op, class Item>
+struct EachByte {
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        using Number = typename Op::State;
+        uint32 all = 0;
+        CUSCAN_UNROLL
+        for (int at = 0; at < 32; at += 8) {
+            const Number number = Op::combine(Number(Item(earlier >> at)), Number(Item(later >> at)));
+            all |= uint32(uint8(number)) << at;
+        }
+        return all;
+    }
+};
+template <class T, class Item>
+struct EachByte<And<T>, Item> : And<uint32> {};
+template <class T, class Item>
+struct EachByte<Or<T>, Item> : Or<uint32> {};
+template <class T, class Item>
+struct EachByte<Xor<T>, Item> : Xor<uint32> {};
+template <class T, class Item>
+struct EachByte<Add<T>, Item> {
+    // The top bits are added apart, so that nothing carries to the next byte.
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        constexpr uint32 kTop = 0x80808080u;
+        return ((earlier & ~kTop) + (later & ~kTop)) ^ ((earlier ^ later) & kTop);
+    }
+};
+// Halves compare in one instruction. The upper one of their two bytes decides; then the lower one, shifted up.
+template <class OfHalves>
+CUSCAN_DEVICE uint32 by_halves(uint32 earlier, uint32 later, OfHalves of_halves) {
+    return target::pick_bytes<0x7351>(of_halves(earlier << 8, later << 8), of_halves(earlier, later));
+}
+template <class T, class Item>
+struct EachByte<Min<T>, Item> {
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        return by_halves(earlier, later, target::smaller_halves<kIsSigned<Item>>);
+    }
+};
+template <class T, class Item>
+struct EachByte<Max<T>, Item> {
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        return by_halves(earlier, later, target::larger_halves<kIsSigned<Item>>);
+    }
+};
+
+template <class Op, class Item>
+struct OnWords : EachByte<Op, Item> {
+    using State = uint32;
+    using Initial = typename Op::Initial;
+
+    template <class Result>
+    static CUSCAN_DEVICE uint32 lift(word<Item> items) {
+        return arithmetic(items);
+    }
+    template <class Result>
+    static CUSCAN_DEVICE uint32 identity() {
+        return start(Op::template identity<Item>());
+    }
+    static CUSCAN_DEVICE uint32 start(Initial initial) {
+        return uint32(uint8(arithmetic(convert<Item>(initial)))) * 0x01010101u;
+    }
+    static CUSCAN_DEVICE uint32 lower(uint32 state, Number<0>) { return state; }
+};
+
+}  // namespace cuscan
