@@ -82,7 +82,8 @@ def test_words_are_aligned_if_all_rows_are():
         ((2**24, 8), "strips", True),
         ((2**18, 128), "whole_rows", True),
         ((2**18, 129), "whole_rows", False),  # single bytes: words would be panels, which are slower there
-        ((2**24, 9), "panels", True),
+        ((2**24, 9), "strips", False),
+        ((2**24, 17), "panels", True),
         ((32768, 32767), "panels", True),
         ((2**18, 641), "panels", True),
         ((5, 2**20), "panels", True),

@@ -45,6 +45,22 @@ def test_blocks_stay_in_long_strips() -> None:
     assert (counters % 2**32 >= 202).all()  # all pieces of both strips were taken
 
 
+@pytest.mark.parametrize(
+    ("dtype", "columns"),
+    [("float32", 7), ("float64", 5), ("float16", 15), ("complex64", 5), ("uint8", 60), ("uint8", 29)],
+)
+@pytest.mark.parametrize(("batch", "length"), [(3, 1301), (2, 5001)])
+def test_whole_rows_of_few_columns(dtype: str, columns: int, batch: int, length: int) -> None:
+    """Rows of the batch begin anywhere, so that strips cannot take them."""
+    value = np.random.default_rng(1).integers(0, 9, (batch, length, columns)).astype(dtype)
+    simulation = prepare(value, "add", axis=1, dtype=dtype, target=Target(90, 5, cluster=0))
+    constants = dict(simulation.plan.config.constants)
+    assert simulation.plan.config.family == "whole_rows" and constants["Ahead"] < constants["Stages"]
+    assert constants["Columns"] == (15 if columns == 60 else columns)  # words of aligned bytes
+    for seed in (1, 2):
+        assert_same(simulation.run(seed), cuscan.scan(value, axis=1, dtype=dtype))
+
+
 # ---- addresses beyond 2^32 -----------------------------------------------------------------------
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -16,8 +16,8 @@ STRIP_BYTES_OF_TWO = (512, 256, 128)  # for several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
 
-# Whole rows: the number of columns (a block has two warps per 32 columns), and bytes of a tile, at most.
-WHOLE_COLUMNS = range(16, 321)
+# Whole rows: columns (a block has two warps per 32 columns), and bytes of a tile, at most.
+WHOLE_COLUMNS = 320
 WHOLE_TILE_BYTES = 33 * 1024
 
 # Threads per SM, which share its 65,536 registers: by kernel family and by the widest item size, in bytes, of values

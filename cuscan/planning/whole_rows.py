@@ -33,6 +33,8 @@ PART_LOOKS = (4, 16)  # most looks at totals of parts: with one window of groups
 ENTRIES = 2  # lanes of a column that look at groups if there are several windows, of at most ENTRY_COLUMNS columns
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
+QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips
+LEAST_BYTES = 28  # least bytes of a row of fewer columns: tiles have few rows
 QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
 _REST = 256  # most bytes of a block beside its stages
@@ -56,14 +58,16 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
 
     `column`: the columns, which are dense.
     """
-    if column.size not in WHOLE_COLUMNS or layout.axis.size < LEAST_UNITS * COLUMNS.unit:
+    row_bytes = column.size * request.result.dtype.itemsize
+    if column.size > WHOLE_COLUMNS or (column.size < QUICK_COLUMNS and row_bytes < LEAST_BYTES):
+        return None
+    if layout.axis.size < LEAST_UNITS * COLUMNS.unit:
         return None
     if not _is_one_to_one(request):
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     if not _alike(layout, batch):
         return None
-    row_bytes = column.size * request.result.dtype.itemsize
     rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
     taken = BATCH if strips * tiles >= BATCH * slots else 1
@@ -74,7 +78,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    quick = 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    quick = column.size >= QUICK_COLUMNS and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, quick, strips * parts, words, *made)
 
 
