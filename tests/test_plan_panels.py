@@ -436,6 +436,12 @@ def test_a_large_block_for_short_axes_where_it_leaves_fewer_threads_idle():
     assert constants(made, "Threads", "Kept") == (320, 0)
 
 
+def test_blocks_share_panels_that_leave_nearly_all_threads_idle():
+    """There are enough panels for 0.6 of the blocks, with two bytes per step, or three floats."""
+    assert planned(view((91, 847_747, 2), "uint8"), axis=1, dtype="uint8").config.grid
+    assert not planned(view((100, 400_001, 3)), axis=1).config.grid
+
+
 def test_blocks_share_no_panels_of_one_chunk():
     """Few panels, along an axis that is shorter than a chunk, whose values and results lie in different orders."""
     x, out = view((200, 80, 21), "uint8", (2960, 37, 1)), view((200, 80, 21), "uint8", (1, 200, 16000))

@@ -28,6 +28,7 @@ FEWEST = 1  # chunks per block; fewer save no time
 CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
 WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
 LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
+SPARSE = 3  # blocks share panels if all threads could hold so many times the elements
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 
 
@@ -150,6 +151,12 @@ def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, targ
         return False
     capacity, other = _capacity(scan, shape, target), own_shape(large, target)
     return scan.length <= other.height and LARGER * _capacity(large, other, target) < capacity
+
+
+def is_sparse(scan: PanelScan, shape: Shape, target: Target) -> bool:
+    """Return whether nearly all threads stay idle, so that two passes take less time."""
+    elements = scan.length * scan.column.size * product(scan.batch)
+    return SPARSE * elements < _capacity(scan, shape, target)
 
 
 def _capacity(scan: PanelScan, shape: Shape, target: Target) -> int:

@@ -15,6 +15,7 @@ from cuscan.planning.on_words import are_words, on_words
 from cuscan.planning.panel_shapes import (
     chunk_of,
     filled_shape,
+    is_sparse,
     is_worth_a_large_block,
     most_columns,
     own_shape,
@@ -85,9 +86,9 @@ class Panels(NamedTuple):
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Return the plan for columns of any alignment, on words if that is possible."""
-    words, lacking = on_words(request, layout), 0
-    if words:
-        request, layout, lacking, _ = words
+    bytes_on_words, lacking = on_words(request, layout), 0
+    if bytes_on_words:
+        request, layout, lacking, _ = bytes_on_words
     panels = _panels_of(request, layout, target, lacking)
     batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
@@ -153,7 +154,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
             return panels
     row = shape.columns * scan.share.widest
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
-    few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm
+    few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm or is_sparse(scan, shape, target)
     if length > shape.height and (few or narrow):
         of_narrow_rows = column.size * scan.share.widest <= NARROW_BYTES and not sides
         is_wide = state_bytes(kind, index)[0] > WIDE_STATE

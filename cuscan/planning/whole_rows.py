@@ -33,7 +33,9 @@ PART_LOOKS = (4, 16)  # most looks at totals of parts: with one window of groups
 ENTRIES = 2  # lanes of a column that look at groups if there are several windows, of at most ENTRY_COLUMNS columns
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
-QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips
+QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips,
+WIDE_COLUMNS = 6  # or if carries are wider than WIDE_CARRY bytes: then strips spill
+WIDE_CARRY = 8
 LEAST_BYTES = 28  # least bytes of a row of fewer columns: tiles have few rows
 QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
@@ -78,7 +80,8 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    quick = column.size >= QUICK_COLUMNS and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    least = WIDE_COLUMNS if state_bytes(request.kind)[1] > WIDE_CARRY else QUICK_COLUMNS
+    quick = column.size >= least and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, quick, strips * parts, words, *made)
 
 
