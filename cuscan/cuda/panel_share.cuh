@@ -29,6 +29,7 @@ struct PanelShare {
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
     Items<Config, kLong, kSlots> items{};
+    State sums[kSlots][kRuns];  // of all runs but the last one
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
@@ -71,14 +72,18 @@ struct PanelShare {
                 each(pack, [&](int j, boolean kept) { items.keep.set(s * kSlots + i + j, kept.bits != 0); });
             });
         read_segments();
+        CUSCAN_UNROLL
+        for (int slot = 0; slot < kSlots; ++slot) {
+            CUSCAN_UNROLL
+            for (int run = 0; run + 1 < kRuns; ++run) sums[slot][run] = of_run(slot, run);
+        }
     }
     // The total of the steps of a slot.
     CUSCAN_DEVICE State total(int slot) const {
         Runs runs;
-        State all;
         CUSCAN_UNROLL
-        for (int run = 0; run < kRuns; ++run) all = runs.push(run, of_run(slot, run));
-        return all;
+        for (int run = 0; run + 1 < kRuns; ++run) runs.push(run, sums[slot][run]);
+        return runs.push(kRuns - 1, of_run(slot, kRuns - 1));
     }
     // Stores the results of the slots from `slot` on that are side by side. `left`, if has_left, is the total of the
     // runs of the unit before the thread's; `before`, if has_before, precedes these.
@@ -99,7 +104,7 @@ struct PanelShare {
                 const State inner = runs[j].before(run, has_left, left[j]);
                 running[j].present = has_before || has_left || run > 0;
                 running[j].value = has_left || run > 0 ? join<Op>(has_before, before[j], inner) : before[j];
-                if (run + 1 < kRuns) runs[j].push(run, of_run(slot + j, run));
+                if (run + 1 < kRuns) runs[j].push(run, sums[slot + j][run]);
             }
             store_run(slot, run, running, output);
         }
@@ -120,7 +125,7 @@ struct PanelShare {
                     if (s <= last) sum = join<Op>(has_left || s > 0, sum, items.get(s, slot, s));
                 at_end(sum);
             }
-            if (run + 1 < kRuns) runs.push(run, of_run(slot, run));
+            if (run + 1 < kRuns) runs.push(run, sums[slot][run]);
         }
     }
 
