@@ -418,7 +418,7 @@ WAYS = {
     "tiles-shared rows": lambda order, columns: Way((40, 4 * order.unit + 48), 1),
     "panels one": lambda order, columns: Way((4, columns.unit // 5, 9), 1),
     "panels wide": lambda order, columns: Way((4, columns.unit // 5, 64), 1),
-    "panels-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 13), 1),
+    "panels-shared": lambda order, columns: Way((2, 3 * columns.unit + 5, 331), 1),
     "panels-shared few": lambda order, columns: Way((2, 40 * columns.unit + 5, 3), 1),
     "panels-kept": lambda order, columns: Way((2 * H200.sm_count, columns.unit + 3, 3), 1),
     "strips-shared": lambda order, columns: Way((3, 9 * columns.unit + 8, 4), 1),

@@ -93,6 +93,16 @@ def test_conversions_compile(dtype, result):
         resources(plan(layout, dtype, op, result=result, mask=True, initial=True).config, 90)
 
 
+@pytest.mark.parametrize("arch", [75, 90])
+@pytest.mark.parametrize("op", ["add", "min", "max", "xor", pytest.param("mul", marks=pytest.mark.full)])
+def test_operators_on_words_compile(op, arch):
+    dtype = "int8" if op in ("min", "max", "mul") else "bool" if op == "xor" else "uint8"
+    config = plan("panels-block", dtype, op, result=dtype, strides=(32769, 1), target=Target(arch, 132)).config
+    assert config.values[0].type.startswith("word<")
+    spilled = resources(config, arch)[1]
+    assert op == "mul" or spilled == 0
+
+
 # Bytes of registers that kernels may spill, by item size; the others must not spill any.
 SPILLS = {
     ("tiles-block", 8): 32,  # exclusive, as in the next line

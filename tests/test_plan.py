@@ -857,10 +857,23 @@ def test_groups_of_whole_rows_are_small_while_one_window_has_them_all(rows, part
     assert (made.config.family, dict(made.config.constants)["GroupParts"]) == ("whole_rows", parts)
 
 
+def test_whole_rows_load_fewer_tiles_ahead_than_there_are_stages():
+    """Otherwise a block would wait for a stage that it fills itself."""
+    found = 0
+    for kib, columns, dtype in itertools.product((48, 64, 100, 228), range(3, 321), ("uint8", "float32", "complex64")):
+        target = Target(90, 132, shared_bytes=kib * 1024)
+        made = planned(view((19, 5001, columns), dtype), axis=1, dtype=dtype, target=target)
+        if made.config.family == "whole_rows":
+            ahead, stages = constants(made, "Ahead", "Stages")
+            assert 2 <= ahead < stages
+            found += 1
+    assert found > 1500
+
+
 def test_whole_rows_fit_their_block():
     seen = set()
     for columns, rows, dtype in itertools.product(
-        (16, 17, 21, 31, 33, 64, 65, 100, 129, 161, 255, 257, 319, 320),
+        (7, 9, 13, 15, 16, 17, 21, 31, 33, 64, 65, 100, 129, 161, 255, 257, 319, 320),
         (600, 5000, 2**20),
         ("uint8", "float16", "float32", "float64"),
     ):

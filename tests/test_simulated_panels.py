@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -11,8 +11,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import simulator
+from draws import draws
 from selection import covering, each, pairs
-from simulator import LARGEST_CHUNKS, assert_same, misaligned, prepare
+from simulator import LARGEST_CHUNKS, assert_same, misaligned, panels_of_few_columns, prepare
 
 import cuscan
 from cuscan.planning.assemble import round_up
@@ -23,6 +24,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def panels() -> Iterator[None]:
+    """Few columns are panels."""
+    with panels_of_few_columns():
+        yield
+
 
 # Shape, axis and SMs for each way: tiles with all steps, of one row of the batch or of many; few and many rows of
 # threads; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns in vectors.
@@ -157,6 +166,21 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
     for got, expected in zip(*(arrays_of(it) for it in (simulation.run(1), cuscan.scan(value, "max", **keywords)))):  # noqa: B905
         assert_same(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "float16", "float32", "int64", "bool"])
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
+def test_masked_values(op: str, dtype: str) -> None:
+    """Those of most dtypes are replaced by neutral ones when they are read."""
+    rng = np.random.default_rng(4)
+    (value,) = draws(dtype, nan=0.02)(rng, (300, 131), 0)
+    mask = rng.random(value.shape) < 0.4
+    mask[:40, :9] = False  # nothing precedes the first elements
+    for flags in ({}, {"exclusive": True}, {"reset": rng.random(value.shape) < 0.05}):
+        keywords: dict[str, Any] = {"axis": 0, "mask": mask, **flags}
+        simulation = prepare(value, op, target=Target(90, 1, cluster=0), **keywords)
+        assert simulation.plan.config.family == "panels"
+        assert_same(simulation.run(1), cuscan.scan(value, op, **keywords))
 
 
 @pytest.mark.parametrize("reverse", [False, True])

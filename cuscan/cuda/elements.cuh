@@ -39,6 +39,12 @@ struct Elements {
 
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 
+    // The neutral value lifts to the identity. Bytes are not replaced: their kernels would spill.
+    using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
+    static constexpr bool kReplaces =
+        Config::Values::kCount == 1 && sizeof(Value) > 1 && kHasNeutral<Inner, Value, Result>;
+    static CUSCAN_DEVICE Value neutral() { return convert<Value>(identity()); }
+
     // The state that a row starts from, and the state that a segment within it starts from.
     static CUSCAN_DEVICE Carry start(const Geometry<Config>& geometry, const Row<Config>& row, const Initial& initial) {
         if constexpr (kCarriesIn) {
@@ -164,8 +170,9 @@ struct Bits {
     }
 };
 
-// kVectors vectors of kItems elements in a thread's registers, with one mask bit and one segment bit per element.
-template <class Config, int kVectors, int kItems>
+// kVectors vectors of kItems elements in a thread's registers, with one mask bit and one segment bit per element. With
+// kReplaces there are no mask bits: the caller replaces masked values by the neutral one.
+template <class Config, int kVectors, int kItems, bool kReplaces = false>
 struct Items : Elements<Config> {
     using Base = Elements<Config>;
     using typename Base::Index;
@@ -177,7 +184,7 @@ struct Items : Elements<Config> {
         Vector<typename Operand::Type, kItems> vector[kVectors];
     };
     Pack<Raw, typename Config::Values> raw;
-    Bits<Base::kMasked ? kVectors * kItems : 1> keep;
+    Bits<Base::kMasked && !kReplaces ? kVectors * kItems : 1> keep;
     Bits<Base::kSegmented ? kVectors * kItems : 1> restarts;
     Index index;                 // position of the thread's first element along the axis
     InnerState segment_started;  // the state that a segment starts from
@@ -193,7 +200,7 @@ struct Items : Elements<Config> {
     CUSCAN_DEVICE State get(int vector, int i, int along) const {
         const int bit = vector * kItems + i;
         InnerState value = lifted(vector, i, along);
-        if constexpr (Base::kMasked)
+        if constexpr (Base::kMasked && !kReplaces)
             if (!keep.get(bit)) value = Base::identity();
         if constexpr (Config::kSkipsNan)
             if (any_nan(vector, i)) value = Base::identity();

@@ -1,5 +1,5 @@
-// Operators on words: the bytes of four neighbouring columns combine at once. So a byte takes a quarter of the
-// instructions. The operators are exact on integers, so that results are those of single bytes.
+// Operators on words: the bytes of four neighbouring columns combine at once, mostly in fewer instructions. They are
+// exact on integers, so that results are those of single bytes.
 #pragma once
 #include "operators.cuh"
 
@@ -10,9 +10,9 @@ constexpr bool kIsSigned = false;
 template <>
 constexpr bool kIsSigned<int8> = true;
 
-// combine(earlier, later) for words of Item, by the operator Op on numbers. In general byte by byte.
+// combine(earlier, later) for words of Item, by the operator Op on numbers. Without a specialisation, byte by byte.
 template <class Op, class Item>
-struct EachByte {
+struct Bytes {
     static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
         using Number = typename Op::State;
         uint32 all = 0;
@@ -25,13 +25,13 @@ struct EachByte {
     }
 };
 template <class T, class Item>
-struct EachByte<And<T>, Item> : And<uint32> {};
+struct Bytes<And<T>, Item> : And<uint32> {};
 template <class T, class Item>
-struct EachByte<Or<T>, Item> : Or<uint32> {};
+struct Bytes<Or<T>, Item> : Or<uint32> {};
 template <class T, class Item>
-struct EachByte<Xor<T>, Item> : Xor<uint32> {};
+struct Bytes<Xor<T>, Item> : Xor<uint32> {};
 template <class T, class Item>
-struct EachByte<Add<T>, Item> {
+struct Bytes<Add<T>, Item> {
     // The top bits are added apart, so that nothing carries to the next byte.
     static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
         constexpr uint32 kTop = 0x80808080u;
@@ -44,20 +44,20 @@ CUSCAN_DEVICE uint32 by_halves(uint32 earlier, uint32 later, OfHalves of_halves)
     return target::pick_bytes<0x7351>(of_halves(earlier << 8, later << 8), of_halves(earlier, later));
 }
 template <class T, class Item>
-struct EachByte<Min<T>, Item> {
+struct Bytes<Min<T>, Item> {
     static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
         return by_halves(earlier, later, target::smaller_halves<kIsSigned<Item>>);
     }
 };
 template <class T, class Item>
-struct EachByte<Max<T>, Item> {
+struct Bytes<Max<T>, Item> {
     static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
         return by_halves(earlier, later, target::larger_halves<kIsSigned<Item>>);
     }
 };
 
 template <class Op, class Item>
-struct OnWords : EachByte<Op, Item> {
+struct OnWords : Bytes<Op, Item> {
     using State = uint32;
     using Initial = typename Op::Initial;
 

@@ -154,6 +154,18 @@ template <>
 struct Quick<Max<float32>> : QuickOfNumbers {
     static CUSCAN_DEVICE float32 combine(float32 a, float32 b) { return target::larger_or_nan(a, b); }
 };
+// Whether a neutral value exists: one that lifts to the identity, so that it can take the place of a masked one.
+template <class Op, class Value, class Result>
+constexpr bool kHasNeutral = false;
+template <class T, class Value, class Result>
+constexpr bool kHasNeutral<Add<T>, Value, Result> = kIsFloat<T> || kIsInteger<T>;
+template <class T, class Value, class Result>
+constexpr bool kHasNeutral<Mul<T>, Value, Result> = kIsFloat<T> || kIsInteger<T>;
+template <class T, class Value>
+constexpr bool kHasNeutral<Min<T>, Value, Value> = true;
+template <class T, class Value>
+constexpr bool kHasNeutral<Max<T>, Value, Value> = true;
+
 template <class T>
 struct And : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) { return earlier & later; }

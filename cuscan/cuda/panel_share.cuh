@@ -28,8 +28,8 @@ struct PanelShare {
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
-    Items<Config, kLong, kSlots> items{};
-    State sums[kSlots][kRuns];  // of all runs but the last one
+    Items<Config, kLong, kSlots, Element::kReplaces> items{};
+    State sums[kSlots][kRuns];  // of each run but the last one
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
@@ -69,7 +69,14 @@ struct PanelShare {
         });
         if constexpr (Element::kMasked)
             read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, const auto& pack) {
-                each(pack, [&](int j, boolean kept) { items.keep.set(s * kSlots + i + j, kept.bits != 0); });
+                each(pack, [&](int j, boolean kept) {
+                    if constexpr (Element::kReplaces) {
+                        auto& item = items.raw.first.vector[s].item[i + j];
+                        if (kept.bits == 0) item = Element::neutral();
+                    } else {
+                        items.keep.set(s * kSlots + i + j, kept.bits != 0);
+                    }
+                });
             });
         read_segments();
         CUSCAN_UNROLL
@@ -222,7 +229,7 @@ private:
             }
         });
     }
-    // A word at any address in shared memory, whose next bytes may be read, too.
+    // A word at any address in shared memory. Up to seven bytes behind a multiple of four below it are read, too.
     static CUSCAN_DEVICE uint32 word_at(const char* from) {
         const uint32 beyond = uint32(reinterpret_cast<uint64>(from));
         const auto* const words = (const uint32*)(from - beyond % 4);

@@ -192,7 +192,7 @@ struct PanelTile {
     static constexpr int kLong = Config::kRuns * Config::kSteps;       // steps of a thread
     using Numbers = Arrays<Config>;
     // Whether a column is a word of small items.
-    static constexpr bool kWords = kIsWord<typename OperandOf<0, typename Config::Values>::Is::Type>;
+    static constexpr bool kOnWords = kIsWord<typename OperandOf<0, typename Config::Values>::Is::Type>;
 
     const PanelGeometry<Config>& geometry;
     const Row<Config>& origin;
@@ -238,7 +238,7 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);  // including the gaps between values that move together
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
-        if constexpr (kWords) all.bytes -= place.lacking;
+        if constexpr (kOnWords) all.bytes -= place.lacking;
         all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);

@@ -19,7 +19,7 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
 
 QUARTER = 4  # one warp scans rows that fill up to a quarter of a unit: tiles would leave warps idle
-WORDS = 4  # of a row that is not aligned, from which on panels of words are faster than strips of single bytes
+LEAST_WORDS = 4  # of a row that is not aligned, with which panels of words are faster than strips of single bytes
 LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; half as many on others
 
 
@@ -61,7 +61,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         return plan_panels(request, layout, target)
     looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    if strips and words and not words.aligned and words.layout.others[0].size >= WORDS:
+    if strips and words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS:
         return plan_panels(request, layout, target)
     if strips:
         return plan_strips(request, layout, target, strips)

@@ -33,8 +33,9 @@ class OnWords(NamedTuple):
 def on_words(request: ScanRequest, layout: Layout) -> OnWords | None:
     """Return a scan across lines as one of words, or None.
 
-    Values and results are bools or integers of one byte, of one dtype, and contiguous along the same axis. The values
-    change from step to step, and no other axis goes backward in memory.
+    There is no mask, segment or carry. Values and results are bools or integers of one byte, of one dtype, and
+    contiguous along the same axis, of `LEAST` words or more. The values change from step to step, and no other axis
+    goes backward in memory.
     """
     kind = _kind_on_words(request.kind)
     if kind is None or request.mask or request.segments or request.row_initial or request.last or request.carry_in:

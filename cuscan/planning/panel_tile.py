@@ -219,7 +219,7 @@ def _array(
     """
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
-    if steps[COLUMN] != item or (extents[COLUMN] == 1 and not lacking):
+    if steps[COLUMN] != item or extents[COLUMN] == 1:
         most = _reach(item, gaps)
         near = [a for a in (STEP, OUTER, COLUMN) if extents[a] > 1 and item <= steps[a] <= most]
         if near:

@@ -86,9 +86,8 @@ class Panels(NamedTuple):
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Return the plan for columns of any alignment, on words if that is possible."""
-    bytes_on_words, lacking = on_words(request, layout), 0
-    if bytes_on_words:
-        request, layout, lacking, _ = bytes_on_words
+    on = on_words(request, layout)
+    request, layout, lacking = on[:3] if on else (request, layout, 0)
     panels = _panels_of(request, layout, target, lacking)
     batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0

@@ -33,10 +33,9 @@ PART_LOOKS = (4, 16)  # most looks at totals of parts: with one window of groups
 ENTRIES = 2  # lanes of a column that look at groups if there are several windows, of at most ENTRY_COLUMNS columns
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
-QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips,
-WIDE_COLUMNS = 6  # or if carries are wider than WIDE_CARRY bytes: then strips spill
-WIDE_CARRY = 8
-LEAST_BYTES = 28  # least bytes of a row of fewer columns: tiles have few rows
+QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips
+WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the same with wider carries, in bytes, as strips then spill
+LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than QUICK_COLUMNS columns: tiles have few rows
 QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
 _REST = 256  # most bytes of a block beside its stages
@@ -61,7 +60,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
     `column`: the columns, which are dense.
     """
     row_bytes = column.size * request.result.dtype.itemsize
-    if column.size > WHOLE_COLUMNS or (column.size < QUICK_COLUMNS and row_bytes < LEAST_BYTES):
+    if column.size > WHOLE_COLUMNS or (column.size < QUICK_COLUMNS and row_bytes < LEAST_ROW_BYTES):
         return None
     if layout.axis.size < LEAST_UNITS * COLUMNS.unit:
         return None
@@ -122,7 +121,7 @@ def _block(
         "Entries": chain.entries,
         "Each": chain.each,
         "Stages": stages,
-        "Ahead": max(AHEAD[0], AHEAD[1] // (rows * row_bytes)),
+        "Ahead": min(max(AHEAD[0], AHEAD[1] // (rows * row_bytes)), stages - 1),
         "Back": int(back),
     }
     return constants, warps * LANES, shared_bytes[stages]

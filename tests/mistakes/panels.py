@@ -929,7 +929,7 @@ PIECES = (
         Kind.LOST,
         "panels-sums",
         SHARE,
-        "if (run + 1 < kRuns) runs[j].push(run, of_run(slot + j, run));",
+        "if (run + 1 < kRuns) runs[j].push(run, sums[slot + j][run]);",
         "",
     ),
     Mistake(
@@ -977,8 +977,8 @@ PIECES = (
         Kind.PLACE,
         "panels-packed",
         SHARE,
-        "runs[j].push(run, of_run(slot + j, run));",
-        "runs[j].push(run, of_run(slot, run));",
+        "runs[j].push(run, sums[slot + j][run]);",
+        "runs[j].push(run, sums[slot][run]);",
     ),
     Mistake(
         "elements-of-the-first-column",
@@ -993,8 +993,16 @@ PIECES = (
         Kind.PLACE,
         "panels-packed",
         SHARE,
-        "items.keep.set(s * kSlots + i + j, kept.bits != 0)",
-        "items.keep.set(s * kSlots + i, kept.bits != 0)",
+        "items.raw.first.vector[s].item[i + j];",
+        "items.raw.first.vector[s].item[i];",
+    ),
+    Mistake(
+        "masked-values-stay",
+        Kind.LOST,
+        "panels-kept",
+        SHARE,
+        "if (kept.bits == 0) item = Element::neutral();",
+        "(void)item;",
     ),
     Mistake(
         "what-precedes-the-first-column",

@@ -75,7 +75,7 @@ MISTAKES = (
         "here.column + 1 == place.columns ? place",
         "here.column + 2 == place.columns ? place",
     ),
-    Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kWords && is_last ?", "kWords ?"),
+    Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kOnWords && is_last ?", "kOnWords ?"),
     Mistake("segments-with-the-lacking-bytes", Kind.BOUND, "words-shared", TILE, "all.bytes -= place.lacking;", ";"),
 )
 

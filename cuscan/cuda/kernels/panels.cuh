@@ -455,7 +455,7 @@ struct Panels {
             found.place.steps = clamp(geometry.elements() - position, int(end - position));
             found.place.results = clamp(geometry.axis.size - position, int(end - position));
             const bool is_last = at + geometry.columns >= geometry.column.size;
-            found.place.lacking = PanelTile<Config>::kWords && is_last ? int(geometry.lacking) : 0;
+            found.place.lacking = PanelTile<Config>::kOnWords && is_last ? int(geometry.lacking) : 0;
         }
         target::sync_warp();
         for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
