@@ -999,7 +999,7 @@ PIECES = (
     Mistake(
         "masked-values-stay",
         Kind.LOST,
-        "panels-kept",
+        "panels-backwards",
         SHARE,
         "if (kept.bits == 0) item = Element::neutral();",
         "(void)item;",

@@ -76,7 +76,7 @@ MISTAKES = (
         "here.column + 2 == place.columns ? place",
     ),
     Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kOnWords && is_last ?", "kOnWords ?"),
-    Mistake("segments-with-the-lacking-bytes", Kind.BOUND, "words-shared", TILE, "all.bytes -= place.lacking;", ";"),
+    Mistake("segments-with-the-lacking-bytes", Kind.BOUND, "words-kept", TILE, "all.bytes -= place.lacking;", ";"),
 )
 
 CASES = {name: replace(case, seeds=2).check for name, case in CALLS.items()}
