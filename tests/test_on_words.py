@@ -11,6 +11,7 @@ import pytest
 import simulator
 from draws import draws
 from plans import dimensions, planned, request
+from selection import covering, each
 from simulator import assert_same, misaligned, prepare
 from views import view
 
@@ -161,9 +162,7 @@ def drawn(dtype: str, shape: tuple[int, ...], seed: int) -> Any:
 
 
 @simulated
-@pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("way", "place", "arch"), covering(itertools.product(WAYS, PLACES, (80, 90)), each))
 def test_places(way: str, place: str, arch: int) -> None:
     shape, axis, sms = WAYS[way]
     value = PLACES[place](drawn("uint8", shape, 1))
@@ -178,9 +177,9 @@ def test_places(way: str, place: str, arch: int) -> None:
 
 
 @simulated
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
-@pytest.mark.parametrize("op", OPERATORS)
-@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize(
+    ("op", "dtype", "flag"), covering(itertools.product(OPERATORS, ("uint8", "int8", "bool"), FLAGS), each)
+)
 def test_operators(op: str, dtype: str, flag: str) -> None:
     value = drawn(dtype, (70, 1031), 2)
     keywords: dict[str, Any] = {"axis": 0, "dtype": dtype, **FLAGS[flag]}

@@ -168,8 +168,13 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
         assert_same(got, expected)
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint8", "float16", "float32", "int64", "bool"])
-@pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    covering(
+        itertools.product(("add", "mul", "min", "max"), ("int16", "uint8", "float16", "float32", "int64", "bool")),
+        each,
+    ),
+)
 def test_masked_values(op: str, dtype: str) -> None:
     """Those of most dtypes are replaced by neutral ones when they are read."""
     rng = np.random.default_rng(4)
