@@ -23,7 +23,6 @@ from cuscan.request.layout import layout_of
 
 OLDER = Target(80, 132)
 SHAPE = (50, 300, 37)
-ROW = (50, 37)
 OPERATORS = ("add", "mul", "min", "max", "and", "or", "xor")
 
 

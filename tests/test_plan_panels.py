@@ -436,7 +436,7 @@ def test_a_large_block_for_short_axes_where_it_leaves_fewer_threads_idle():
     assert constants(made, "Threads", "Kept") == (320, 0)
 
 
-def test_blocks_share_panels_that_leave_nearly_all_threads_idle():
+def test_blocks_share_panels_that_leave_two_thirds_of_the_threads_idle():
     """There are enough panels for 0.6 of the blocks, with two bytes per step, or three floats."""
     assert planned(view((91, 847_747, 2), "uint8"), axis=1, dtype="uint8").config.grid
     assert not planned(view((100, 400_001, 3)), axis=1).config.grid

@@ -164,8 +164,9 @@ def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
         simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
     constants = dict(simulation.plan.config.constants)
     assert constants["Pack"] == (8 if way == "whole-packed" else 4) and constants["Slots"] % constants["Pack"] == 0
-    for got, expected in zip(*(arrays_of(it) for it in (simulation.run(1), cuscan.scan(value, "max", **keywords)))):  # noqa: B905
-        assert_same(got, expected)
+    found, expected = arrays_of(simulation.run(1)), arrays_of(cuscan.scan(value, "max", **keywords))
+    for got, one in zip(found, expected, strict=True):
+        assert_same(got, one)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, targ
 
 
 def is_sparse(scan: PanelScan, shape: Shape, target: Target) -> bool:
-    """Return whether nearly all threads stay idle, so that two passes take less time."""
+    """Return whether two thirds of the threads stay idle, or more: then two passes by all blocks take less time."""
     elements = scan.length * scan.column.size * product(scan.batch)
     return SPARSE * elements < _capacity(scan, shape, target)
 

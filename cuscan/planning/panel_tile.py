@@ -208,10 +208,10 @@ def _array(
 ) -> tuple[list[int], int, int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
-    A tile has `extents` of its `sizes`; the last column lacks some bytes. A segment is what the tile has of the array's
-    fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with small ones. Where these
-    are the columns and then the steps, and there are several of `rows` thread rows, a segment is what one of these
-    reads, and there are gaps between them.
+    A tile has `extents` of its `sizes`, and the last column of a row lacks `lacking` bytes. A segment is what the tile
+    has of the array's fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with
+    small ones. Where these are the columns and then the steps, and there are several of `rows` thread rows, a segment
+    is what one of these reads, and there are gaps between them.
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and

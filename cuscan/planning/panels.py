@@ -272,26 +272,12 @@ def _with_tile(
     steps, of_chunk = (chunk * share.height, -(-chunk // rows)) if chunk else (length, 1)
     chunks = -(-length // steps)
     tiles = (chunks - 1) * of_chunk + -(-(length - (chunks - 1) * steps) // height)
+    of_tile = columns, outers, panels, row_blocks, abreast, rows
     return Panels(
         batch,
         column,
         constants,
-        (
-            columns,
-            outers,
-            panels,
-            row_blocks,
-            abreast,
-            rows,
-            *places,
-            levels,
-            of_chunk,
-            turns,
-            number,
-            tiles,
-            lacking,
-            *arrays,
-        ),
+        (*of_tile, *places, levels, of_chunk, turns, number, tiles, lacking, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,

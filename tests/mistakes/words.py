@@ -15,14 +15,11 @@ CALLS: dict[str, Case] = {
     "words-whole": of_family("panels", "words", "add", shape=(4, 5, 1031), **BYTES),
     "words-kept": of_family("panels-kept", "words", "add", shape=(1, 300, 4099), sms=1, **BYTES),
     "words-shared": of_family("panels-shared", "words", "add", shape=(2, 9003, 9), sms=16, **BYTES),
-    "words-aligned": of_family("panels", "words", "add", shape=(4, 5, 1032), **BYTES),
     "words-max": of_family("panels", "words", "max", shape=(4, 5, 1031), draw=draws("uint8")),
     "words-signed": of_family("panels", "words", "min", shape=(4, 5, 1031), draw=draws("int8")),
     "words-mul": of_family("panels", "words", "mul", shape=(4, 5, 1031), **BYTES),
     "words-bool": of_family("panels", "words", "xor", shape=(4, 5, 1031), draw=draws("bool")),
-    "words-initial": of_family(
-        "panels", "words", "add", shape=(4, 5, 1031), initial=3, draw=draws("uint8"), call={"dtype": "uint8"}
-    ),
+    "words-initial": of_family("panels", "words", "add", shape=(4, 5, 1031), initial=3, **BYTES),
 }
 
 WORDS, TYPES, TILE, SHARE = "on_words.cuh", "types.cuh", "panel_tile.cuh", "panel_share.cuh"
