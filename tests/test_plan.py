@@ -716,7 +716,7 @@ def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, row
     assert constants["Stages"] % constants["Producers"] == constants["Groups"] % constants["Producers"] == 0
 
 
-def test_strips_are_columns_that_move_16_bytes_at_a_time():
+def test_strips_are_columns_that_move_16_or_4_bytes_at_a_time():
     rows = 2**16
     families = {
         name: planned(x, axis=0).config.family
@@ -731,17 +731,49 @@ def test_strips_are_columns_that_move_16_bytes_at_a_time():
             "padded by 16 bytes": view((rows, 64), strides=(68, 1)),
             "swapped": view((rows, 2), strides=(2, -1)),
             "misaligned": view((rows, 64), pointer=4),
+            "misaligned pairs": view((rows, 2), pointer=4),
+            "wide": view((rows, 321)),
+            "padded by 4 bytes": view((rows, 64), strides=(65, 1)),
             "short": view((4095, 2)),
             "whole": view((4096, 2)),
             "short strips": view((255, 64)),
         }.items()
     }
-    strips = ["pairs", "merged", "15", "padded by 16 bytes", "whole"]
+    strips = ["pairs", "merged", "15", "padded by 16 bytes", "misaligned", "misaligned pairs", "wide"]
+    strips += ["padded by 4 bytes", "whole"]
     assert [name for name, family in families.items() if family == "strips"] == strips
     assert [name for name, family in families.items() if family == "whole_rows"] == ["16", "33", "36"]
     assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "panels"
     assert planned(view((rows, 2)), axis=0, mask=view((2,), "bool")).config.family == "panels"
     assert planned(view((rows, 2)), axis=0, include_initial=True).config.family == "strips"
+
+
+def test_few_strips_move_4_bytes_at_a_time():
+    """Panels are faster where there is about one for each block, and for carries of 16 bytes."""
+
+    def moves(shape, axis=0, dtype="float32", **others):
+        made = planned(view(shape, dtype), axis=axis, dtype=dtype, **others)
+        return constants(made, "Move", "Columns", "Rows") if made.config.family == "strips" else made.config.family
+
+    assert moves((2**16, 512)) == (16, 32, 256) and moves((2**16, 513)) == (4, 32, 256)
+    assert moves((2**16, 2051)) == (4, 32, 256) and moves((2**16, 3203)) == "panels"
+    assert moves((2**16, 515), dtype="float64") == (4, 32, 128)
+    assert moves((2**16, 514), dtype="int16") == (4, 64, 256) and moves((2**16, 515), dtype="int16") == "panels"
+    assert moves((2**16, 515), dtype="complex64") == "panels"
+
+
+def test_strips_of_8_byte_items_are_parts_of_units():
+    """A block takes one unit at a time, or two if there are many."""
+    found = []
+    for rows, dtype in [(2**13, "int64"), (2**16, "int64"), (2**16, "float32"), (2**18, "complex64")]:
+        made = planned(view((rows, 256), dtype), axis=0, dtype=dtype)
+        found.append((made.config.family, *constants(made, "Columns", "Rows", "Batch")))
+    assert found == [
+        ("strips", 32, 128, 2),
+        ("strips", 32, 128, 4),
+        ("strips", 32, 256, 2),
+        ("strips", 16, 256, 2),  # carries of 16 bytes
+    ]
 
 
 def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
@@ -816,15 +848,18 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
             "slabs": (view((29, 4099, 257)), 1),
             "short slabs": (view((29, 511, 257)), 1),
             "padded rows": (view((2**16, 65), strides=(66, 1)), 0),
+            "wider, odd bytes": (view((2**16, 321), "uint8"), 0),
         }.items()
     }
     whole = ["narrow", "narrower", "few tiles, odd", "wide, odd", "bytes", "bytes, odd", "slabs"]
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
-    strips = ("a few", "few tiles, narrower", "few tiles", "wide")
+    strips = ("a few", "few tiles, narrower", "few tiles", "wide", "wider, odd", "padded rows")
     assert {families[name] for name in strips} == {"strips"}
     assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "panels"
-    beside = {"mask": view((101,), "bool")}, {"include_initial": True}, {"dtype": "float64"}
-    assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "panels" for call in beside)
+    assert planned(view((2**16, 101)), axis=0, mask=view((101,), "bool")).config.family == "panels"
+    beside = {"include_initial": True}, {"dtype": "float64"}
+    assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "strips" for call in beside)
+    assert planned(view((2**16, 101), "float64"), op="logaddexp", axis=0, dtype="float64").config.family == "panels"
 
 
 def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
@@ -907,7 +942,9 @@ def test_whole_rows_fit_their_block():
         ((19, 5001, 13), "float32", "whole_rows"),  # rows of the batch begin anywhere
         ((20, 5000, 13), "float32", "strips"),
         ((19, 5001, 7), "float32", "whole_rows"),
-        ((19, 5001, 6), "float32", "panels"),
+        ((19, 5001, 6), "float32", "strips"),
+        ((19, 5001, 6), "int16", "strips"),
+        ((19, 5001, 5), "int16", "panels"),
         ((1, 2**16, 9), "complex64", "whole_rows"),  # strips spill
         ((1, 2**16, 5), "complex64", "strips"),
     ],

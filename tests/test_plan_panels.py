@@ -20,9 +20,9 @@ from cuscan.interop.view import ArrayView, Device, number_like
 from cuscan.order import COLUMNS
 from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
-from cuscan.planning.crossing import Sides
+from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.panel_tile import PanelScan, Share, _array, _split_row, smaller, tile_words
-from cuscan.request.layout import Dimension, order_of
+from cuscan.request.layout import Dimension, layout_of, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
 CONSUMER = Target(86, 84, shared_bytes=100 * 1024)
@@ -113,9 +113,27 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
 
 def test_tiles_of_two_axes_divide_few_lines_evenly():
-    assert Sides(39, 7, 256, 16, 8).of(256) == (20, 7) and Sides(21266, 9, 1024, 32, 8).of(1024) == (113, 9)
-    assert Sides(1000, 100, 256, 16, 8).of(256) == (16, 15)  # in place of 16, 16, ... and 4
-    assert Sides(1000, 100, 1024, 60, 8).of(256) == (32, 8) and Sides(39, 1000, 576, 39, 8).of(300) == (39, 7)
+    assert Sides(39, 7, 256, 16, 8, 1).of(256) == (20, 7) and Sides(21266, 9, 1024, 32, 8, 1).of(1024) == (113, 9)
+    assert Sides(1000, 100, 256, 16, 8, 1).of(256) == (16, 15)  # in place of 16, 16, ... and 4
+    assert Sides(1000, 100, 1024, 60, 8, 1).of(256) == (32, 8) and Sides(39, 1000, 576, 39, 8, 1).of(300) == (39, 7)
+
+
+def test_tiles_of_two_axes_have_a_vector_of_each_array():
+    """Otherwise threads read it one by one."""
+    fewer = Sides(36, 74, 288, 36, 8, 4)  # rows of the batch are four bytes apart
+    assert fewer.of(288) == (36, 8) and fewer.of(128) == (32, 4) and fewer.of(70) == (16, 4)
+    assert fewer.of(31) == (31, 1)  # fewer columns than a sector has would cost more
+
+
+def test_tiles_span_the_axis_along_which_values_are_closest():
+    """Gaps of up to three times an item move with the values."""
+    shape = (4, 2724, 44855)
+    out = turned(shape, (0, 2, 1), "uint8")
+    for step in (3, 5):
+        x = view(shape, "uint8", strides=(shape[1] * shape[2] * step, shape[2] * step, step))
+        wanted = request(x, axis=0, out=out, dtype="uint8")
+        axes = tile_axes(wanted, layout_of(wanted), 2**15)
+        assert (axes.batch[0].strides[0] == step and axes.sides is not None) == (step == 3)
 
 
 @pytest.mark.parametrize("pack, sector", [(1, 8), (2, 4), (4, 32)])
@@ -123,7 +141,7 @@ def test_tiles_get_smaller_until_nothing_is_left(pack, sector):
     share = Share(4, 4, 4, pack, 8, 1, 1, 8, 576, 32, 4, 1, 576)
     for columns, outers, lines, wide in itertools.product((4, 20, 400), (3, 20, 900), (64, 576), (4, 8, 50)):
         column, batch = Dimension(columns, (4,)), (Dimension(outers, (8,)),)
-        sides = Sides(columns, outers, lines, min(wide, columns), sector)
+        sides = Sides(columns, outers, lines, min(wide, columns), sector, min(4, outers))
         scan = PanelScan(1000, column, batch, share, lines, sides, 0)
         shape, count = share.tile(4, *sides.of(lines, pack)), math.inf
         while shape[:3] != (1, pack, 1):
@@ -439,7 +457,7 @@ def test_a_large_block_for_short_axes_where_it_leaves_fewer_threads_idle():
 def test_blocks_share_panels_that_leave_two_thirds_of_the_threads_idle():
     """There are enough panels for 0.6 of the blocks, with two bytes per step, or three floats."""
     assert planned(view((91, 847_747, 2), "uint8"), axis=1, dtype="uint8").config.grid
-    assert not planned(view((100, 400_001, 3)), axis=1).config.grid
+    assert not planned(view((100, 400_001, 3)), axis=1, mask=view((100, 400_001, 3), "bool")).config.grid
 
 
 def test_blocks_share_no_panels_of_one_chunk():
@@ -494,7 +512,8 @@ def draw(rng):
 def test_a_chunk_has_room_for_carries_of_its_units_and_stacks(columns, several):
     """PanelCarry: before the chunk, a level of the tree each, before each unit and, if these have several, stack."""
     with mock.patch("cuscan.planning.panels.tile_words", wraps=tile_words) as made_words:
-        made = planned(view((2**20, columns), strides=(columns + 1, 1)), axis=0)
+        x, mask = view((2**20, columns), strides=(columns + 1, 1)), view((2**20, columns), "bool")
+        made = planned(x, axis=0, mask=mask)
     tile, (_, kept, levels), _ = beside(made)
     assert made.config.grid and (tile["units"] > 0) == several
     stacks, width = 1 << tile["chunk_levels"], tile["columns"] * tile["outers"]
@@ -613,10 +632,8 @@ def test_few_columns_lie_in_different_banks(dtype, reverse):
 
     size, conflicts = view((1,), dtype).dtype.itemsize, []
     for columns in range(2, 25 // size + 1):
-        made = planned(view((2**22 + 3, columns), dtype, pointer=size), axis=0, dtype=dtype, reverse=reverse)
-        if made.config.family != "panels":
-            assert columns >= 16  # whole rows
-            continue
+        x, mask = view((2**22 + 3, columns), dtype, pointer=size), view((2**22 + 3, columns), "bool")
+        made = planned(x, axis=0, dtype=dtype, reverse=reverse, mask=mask)
         tile, _, (value, result, *_) = beside(made)
         threads, pack = constants(made, "Threads", "Pack")
         places = [divmod(lane, (threads - 32) // tile["rows"]) for lane in range(32)]

@@ -13,7 +13,7 @@ import pytest
 import simulator
 from draws import draws
 from selection import covering, each, pairs
-from simulator import LARGEST_CHUNKS, assert_same, misaligned, panels_of_few_columns, prepare
+from simulator import LARGEST_CHUNKS, assert_same, misaligned, panels_of_unaligned_rows, prepare
 
 import cuscan
 from cuscan.planning.assemble import round_up
@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture(autouse=True)
 def panels() -> Iterator[None]:
     """Few columns are panels."""
-    with panels_of_few_columns():
+    with panels_of_unaligned_rows():
         yield
 
 

@@ -22,6 +22,8 @@ struct StripLayout {
     static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // units of a tile
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
     static constexpr int kPartRuns = kRuns / kUnits;                          // runs of a unit in one tile
+    // Units of a batch, where blocks share strips.
+    static constexpr int kBatchUnits = Config::kBatch < kParts ? 1 : Config::kBatch * kUnits / kParts;
     static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, with a lane for each unit
     static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp &&
                       (kUnits == 1 || kSlice == kColumns),
@@ -47,8 +49,6 @@ struct StripLayout {
 
 template <class T, int kElements>
 struct StripBuffer {
-    static constexpr int kItems = 16 / int(sizeof(T));
-    using Vector = cuscan::Vector<T, kItems>;
     alignas(16) T item[kElements];
 };
 template <class Operand>
@@ -93,7 +93,9 @@ struct StripTile : Elements<Config> {
         return Config::kIncludesInitial ? clamp(geometry.elements() - position, kRows) : rows;
     }
     // Whether each array of the tile, of which `rows` rows exist, is whole and one stretch of memory.
-    static CUSCAN_DEVICE bool lies_together(int rows) { return Config::kFlat && target::kHasBulkCopy && rows == kRows; }
+    static CUSCAN_DEVICE bool lies_together(int rows) {
+        return Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
+    }
     // Called by one thread: loads all values of such a tile.
     CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
         target::fence_before_copies();
@@ -256,15 +258,15 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
-    // Visits the 16-byte vectors of this thread, in kCount rows (counted as they lie in the tile) and kBreadth columns
-    // of the tile. Calls whole(vector in the tile, the same vector in memory) where all of a vector exists; where only
-    // a part exists, calls single(item in the tile, the same item in memory) for each item of that part. `rows` rows of
-    // the array exist.
+    // Visits the vectors of this thread, of kMove bytes each, in kCount rows (counted as they lie in the tile) and
+    // kBreadth columns of the tile. Calls whole(vector in the tile, the same vector in memory) where all of a vector
+    // exists; where only a part exists, calls single(item in the tile, the same item in memory) for each item of that
+    // part. `rows` rows of the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
     CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int left, int thread, T* tile, Whole whole,
                                    Single single) const {
-        using Vector = typename StripBuffer<T, 1>::Vector;
-        constexpr int kItems = StripBuffer<T, 1>::kItems;
+        constexpr int kItems = Config::kMove > int(sizeof(T)) ? Config::kMove / int(sizeof(T)) : 1;
+        using Vector = cuscan::Vector<T, kItems>;
         T* const memory = (T*)at.array[array];
         if constexpr (Config::kFlat) {
             constexpr int kVectors = kCount * kBreadth / kItems;
@@ -289,6 +291,7 @@ private:
         } else {
             constexpr int kOfRow = kBreadth / kItems,
                           kStep = kThreads / kOfRow;  // rows at a time; some threads may have none
+            static_assert(kStep > 0, "planning/strips.py makes rows of at most 32 vectors");
             const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
             if (row >= kStep || column >= width) return;
             const int last = rows - first_row < kCount ? rows - first_row : kCount;

@@ -14,6 +14,7 @@ from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
 from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of
 from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
 from cuscan.planning.tiles import plan_tiles
+from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
@@ -63,7 +64,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips and words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS:
         return plan_panels(request, layout, target)
-    if strips:
+    if strips and not (whole and strips.move < VECTOR_BYTES):
         return plan_strips(request, layout, target, strips)
     if whole:
         return plan_whole_rows(request, layout, target, whole)

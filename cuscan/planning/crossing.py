@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from cuscan.order import SECTOR
 from cuscan.planning.assemble import even_part, power_of_two, round_up
+from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
 
@@ -16,6 +17,8 @@ STEPS = 32  # steps of a tile, if the axis has so many
 MOST_ROWS = 128  # rows of threads in a tile
 NARROWEST = 8  # columns of a tile, at least, unless there are fewer
 READ, WRITTEN = 3, 8  # cost of a partly used sector, in sectors: the cache reads a partly written one from memory first
+SINGLE = 4  # cost of what threads read one by one, as a multiple, since less than a piece of it lies together
+GAPS = 4  # distance of neighbouring values that move together, at most, as a multiple of their size
 READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, at least, if an array is contiguous along them
 READ_STEPS = 64  # steps that READ_BYTES ask for, at most
 
@@ -28,14 +31,15 @@ class Sides(NamedTuple):
     most: int
     wide: int
     sector: int  # columns in a memory sector
+    least: int  # batch rows with which threads read no array one by one
 
     def of(self, lines: int, pack: int = 1) -> tuple[int, int]:
         """Return the columns, a multiple of `pack`, and the batch rows of a tile with at most `lines` lines.
 
         It takes all batch rows if there are only few, and columns are more. Otherwise columns are whole sectors, or
-        all if these are hardly more. `lines` are at least `pack`.
+        all if these are hardly more, or fewer, for the least batch rows. `lines` are at least `pack`.
         """
-        columns, outers, most, wide, sector = self
+        columns, outers, most, wide, sector, least = self
         if wide < columns and outers * wide <= most:
             wide = even_part(columns, max(lines // outers, 1))
         else:
@@ -45,7 +49,10 @@ class Sides(NamedTuple):
                 wide = columns
             wide = min(round_up(even_part(columns, wide), sector), columns, lines)
         wide = max(wide // pack, 1) * pack
-        return wide, even_part(outers, max(lines // wide, 1))
+        rows = even_part(outers, max(lines // wide, 1))
+        if rows < least and lines >= least * max(sector, pack):
+            return lines // least // sector * sector // pack * pack or pack, least
+        return wide, rows
 
 
 class Axes(NamedTuple):
@@ -62,12 +69,16 @@ class Axes(NamedTuple):
 
 
 class _Array(NamedTuple):
-    """An array that moves as a whole: its number, item size, fastest axis, and cost of a sector that is partly used."""
+    """An array that moves as a whole: its number, item size, fastest axis, and cost of a sector that is partly used.
+
+    `gaps`: whether gaps may move, too.
+    """
 
     number: int
     item: int
     fastest: Dimension | None
     partly: int
+    gaps: bool
 
 
 def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
@@ -92,9 +103,9 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     sector = max(SECTOR // max(request.kind.sizes[len(request.values) :]), 1)
 
     def waste(column: Dimension, outer: Dimension | None, wide: int) -> float:
-        columns, outers = Sides(column.size, outer.size, lines, wide, sector).of(lines) if outer else (wide, 1)
+        columns, outers = Sides(column.size, outer.size, lines, wide, sector, 1).of(lines) if outer else (wide, 1)
         taken, extents = ((axis, column, outer) if outer else (axis, column)), (steps, columns, outers)
-        moved = sum([a.item * (1 + a.partly * SECTOR / _segment(taken, extents, a.number, a.item)) for a in arrays])
+        moved = sum([a.item * _cost(*_segment(taken, extents, a), a) for a in arrays])
         return moved * max(lines / 2 / (columns * outers * rows), 1)  # idle threads, from half on, cost time
 
     # Of two axes, columns run along the one with the smaller stride in the results.
@@ -104,7 +115,8 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
     rest = tuple([d for d in others if d is not column and d is not outer])
     if outer is None:
         return Axes(column, rest, None, least)
-    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector), least)
+    fewest = _least_rows((axis, column, outer), (steps, min(wide, column.size)), arrays)
+    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector, fewest), least)
 
 
 def _fastest_axes(request: ScanRequest, layout: Layout) -> dict[int, Dimension | None]:
@@ -115,7 +127,7 @@ def _fastest_axes(request: ScanRequest, layout: Layout) -> dict[int, Dimension |
         if spec is None or (request.kind.only_carry and first <= number < behind):
             continue
         if axis.strides[number] and all([other.strides[number] for other in others]):
-            found[number] = _fastest(axis, others, number, spec.dtype.itemsize)
+            found[number] = _fastest(axis, others, number, spec.dtype.itemsize, gaps=not first <= number < behind)
     return found
 
 
@@ -133,17 +145,24 @@ def _arrays(request: ScanRequest, layout: Layout, fastest_axes: dict[int, Dimens
         for dimension in (axis, *others):
             whole |= 0 if dimension is fastest else dimension.strides[number]
         partly = WRITTEN if is_result and whole % SECTOR else READ
-        arrays.append(_Array(number, spec.dtype.itemsize, fastest, partly))
+        arrays.append(_Array(number, spec.dtype.itemsize, fastest, partly, not is_result))
     return arrays
 
 
-def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: int) -> Dimension | None:
-    """Return the axis along which an array is contiguous, the scanned one first; None if there is none."""
+def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: int, *, gaps: bool) -> Dimension | None:
+    """Return the axis along which an array is contiguous, the scanned one first; None if there is none.
+
+    With `gaps`, it is the axis along which neighbours are closest, if gaps move with them.
+    """
     if abs(axis.strides[number]) == item and axis.size > 1:
         return axis
     for other in others:
         if abs(other.strides[number]) == item:
             return other
+    if gaps:
+        closest = min((axis, *others), key=lambda dim: abs(dim.strides[number]))
+        if abs(closest.strides[number]) <= GAPS * item:
+            return closest
     return None
 
 
@@ -165,16 +184,38 @@ def _widths(size: int, lines: int) -> Iterator[int]:
         wide //= 2
 
 
-def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], number: int, item: int) -> int:
-    """Return the bytes of an array that are contiguous in memory within a tile of the given extents."""
-    steps = [abs(axis.strides[number]) for axis in axes]
-    segment = item
-    if item not in steps:
-        return segment
-    for a in sorted(range(len(axes)), key=steps.__getitem__):
-        if extents[a] > 1 and steps[a] != segment:
+def _least_rows(axes: tuple[Dimension, ...], extents: tuple[int, int], arrays: list[_Array]) -> int:
+    """Return the fewest batch rows of a tile with which as many arrays as possible have a vector or more together."""
+    size = axes[-1].size
+
+    def apart(rows: int) -> int:
+        return sum([_segment(axes, (*extents, rows), array)[1] < VECTOR_BYTES for array in arrays])
+
+    fewest = apart(min(size, VECTOR_BYTES))
+    return next(rows for rows in range(1, VECTOR_BYTES + 1) if apart(min(rows, size)) == fewest)
+
+
+def _cost(segment: int, span: int, array: _Array) -> float:
+    """Return what moves for each byte of an array, whose segments have so many bytes and span so many in memory."""
+    cost = (span + array.partly * SECTOR) / segment
+    return cost if span >= VECTOR_BYTES else SINGLE * cost
+
+
+def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], array: _Array) -> tuple[int, int]:
+    """Return the bytes of an array that lie together within a tile of the given extents, and what they span.
+
+    There may be gaps between values that lie at most `GAPS` times as far apart as without.
+    """
+    steps, segment = [abs(axis.strides[array.number]) for axis in axes], array.item
+    order = [a for a in sorted(range(len(axes)), key=steps.__getitem__) if extents[a] > 1]
+    if not order or steps[order[0]] > array.item * (GAPS if array.gaps else 1):
+        return segment, segment
+    span = steps[order[0]]
+    for a in order:
+        if steps[a] != span:
             break
+        span *= extents[a]
         segment *= extents[a]
         if extents[a] < axes[a].size:
             break
-    return segment
+    return segment, span

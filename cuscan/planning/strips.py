@@ -1,4 +1,4 @@
-"""Plans of the strips family: tiles of columns that move 16 bytes at a time (strips.cuh)."""
+"""Plans of the strips family: tiles of columns that move 16 or 4 bytes at a time (strips.cuh)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
+MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
 PRODUCERS = 4  # producer warps; one where a tile is one stretch of memory
@@ -34,11 +35,16 @@ LOOK_BACK_WARPS = 8  # most look-back warps for the same columns
 FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of them, with twice the looks
 LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
-BATCH = 2  # tiles per ticket if there are enough for all blocks
+BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
+BATCH_OF_PARTS = 12  # units of several tiles per block that are enough
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
+MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
+NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
+LIGHT_CARRY = 8  # most bytes of a carry for all moves, and for tiles that are parts of a unit: others take longer walks
+FEW_STRIPS = 0.75  # most strips for each block if 4 bytes move at once: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -51,6 +57,7 @@ class Strips(NamedTuple):
     column: Dimension
     batch: tuple[Dimension, ...]
     accesses: tuple[Access, ...]
+    move: int  # bytes that move at once
     own: bool
     columns: int  # per tile
     rows: int  # per tile
@@ -64,16 +71,18 @@ class Strips(NamedTuple):
 def strips_of(
     request: ScanRequest, layout: Layout, dense: Dimension | None, room: int, slots: int, looks: int
 ) -> Strips | None:
-    """Return the strips of a scan of aligned columns without mask and segments, or None."""
+    """Return the strips of a scan of columns without mask and segments, or None."""
     counts = request.kind.op.indexed and request.carry_in  # positions from another number on in each column
     if request.mask or request.segments or counts:
         return None
     kind, narrow = request.kind, dense is not None and dense.size <= LANES
-    spills = state_bytes(kind)[0] > kind.sizes[0] >= WIDE_VALUE
+    state, carry = state_bytes(kind)
+    spills = state > kind.sizes[0] >= WIDE_VALUE
     if narrow and spills:
         return None
-    flat = _flat(request, layout, dense, kind.sizes, room, slots, looks) if dense and narrow else None
-    return flat or _wide(request, layout, kind.sizes, room, slots, looks, shares=not spills)
+    light = carry <= LIGHT_CARRY
+    flat = _flat(request, layout, dense, room, slots, looks, light=light) if dense and narrow else None
+    return flat or _wide(request, layout, room, slots, looks, light=light, shares=not spills)
 
 
 def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
@@ -86,53 +95,73 @@ def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: i
 
 
 def _wide(
-    request: ScanRequest, layout: Layout, sizes: tuple[int, ...], room: int, slots: int, looks: int, *, shares: bool
+    request: ScanRequest, layout: Layout, room: int, slots: int, looks: int, *, light: bool, shares: bool
 ) -> Strips | None:
-    """Return strips of some columns, or None. `shares`: whether blocks may share strips."""
-    column, arrays = layout.others[0], len(sizes)
-    if column.size * min(sizes) % VECTOR_BYTES:
-        return None
+    """Return strips of some columns, or None.
+
+    `light`: whether carries are. `shares`: whether blocks may share strips.
+    """
+    column, sizes = layout.others[0], request.kind.sizes
     batch = batch_of(layout, layout.others[1:])
-    accesses = accesses_of(layout, column, [layout.axis, *batch], 1, VECTOR_BYTES)
-    if set(accesses[:arrays]) != {Access.VECTOR}:
+    for move in _moves(light):
+        accesses = accesses_of(layout, column, [layout.axis, *batch], 1, move)
+        if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) == {Access.VECTOR}:
+            break
+    else:
         return None
-    rows_of = product(batch)
-    for width in STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO:
+    rows_of, widths = product(batch), STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO
+    for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = rows_of * -(-column.size // columns)
         own = not idles(count, slots)
-        if not own:  # strips of equal width, each for as many blocks
-            columns = _alike(column.size, columns, min(sizes))
-        if layout.axis.size < rows or columns > 2 * column.size or not (own or rows == COLUMNS.unit):
-            continue
-        if columns * min(sizes) % VECTOR_BYTES:
-            continue
-        if not (own or shares):
+        if not (own or shares) or (move < VECTOR_BYTES and count > FEW_STRIPS * slots):
             return None
-        made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, own=own)
-        if made:
-            return made
+        if not own:  # strips of equal width, each for as many blocks
+            if columns > LANES and width > widths[-1]:
+                continue
+            columns = _alike(column.size, columns, min(sizes))
+        if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
+            continue
+        if move < VECTOR_BYTES and columns * max(sizes) < NARROW_BYTES:
+            continue
+        least = rows if own else COLUMNS.unit // (MOST_PARTS if light else 1)
+        while rows >= least:
+            made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, move, own=own)
+            if made:
+                return made
+            rows //= 2
     return None
+
+
+def _moves(light: bool) -> tuple[int, ...]:
+    """Return how many bytes may move at once, the most first."""
+    return MOVES if light else MOVES[:1]
 
 
 def _flat(
     request: ScanRequest,
     layout: Layout,
     column: Dimension,
-    sizes: tuple[int, ...],
     room: int,
     slots: int,
     looks: int,
+    *,
+    light: bool,
 ) -> Strips | None:
     """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
+    sizes = request.kind.sizes
     rows = _flat_rows(column, sizes)
     if layout.axis.size < rows:
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
-    accesses = _flat_accesses(layout, column, batch, len(sizes))
-    if accesses is None:
-        return None
-    return _make(request, layout, room, slots, looks, column, batch, accesses, column.size, rows, own=False, flat=True)
+    for move in _moves(light):
+        accesses = _flat_accesses(layout, column, batch, len(sizes), move)
+        if accesses:
+            columns = column.size
+            return _make(
+                request, layout, room, slots, looks, column, batch, accesses, columns, rows, move, own=False, flat=True
+            )
+    return None
 
 
 def _flat_rows(column: Dimension, sizes: tuple[int, ...]) -> int:
@@ -154,19 +183,22 @@ def _make(
     accesses: tuple[Access, ...],
     columns: int,
     rows: int,
+    move: int,
     *,
     own: bool,
     flat: bool = False,
 ) -> Strips | None:
     strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
-    taken = BATCH if not own and strips * tiles >= BATCH * slots else 1
-    in_bulk = flat and strips * tiles >= BULK_TILES * slots
+    parts = max(COLUMNS.unit // rows, 1)
+    least = BATCH if parts == 1 else BATCH_OF_PARTS
+    taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
+    in_bulk = flat and move == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and layout.axis.strides[0] < 0
-    made = _block(request.kind, room, looks, columns, rows, taken, ahead, own, flat, in_bulk, back)
+    made = _block(request.kind, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
     if made is None:
         return None
-    return Strips(column, batch, accesses, own, columns, rows, strips, 1 if own else -(-tiles // taken), *made)
+    return Strips(column, batch, accesses, move, own, columns, rows, strips, 1 if own else -(-tiles // taken), *made)
 
 
 @functools.lru_cache(MOST)
@@ -176,6 +208,7 @@ def _block(
     looks: int,
     columns: int,
     rows: int,
+    move: int,
     taken: int,
     ahead: int,
     own: bool,
@@ -188,10 +221,11 @@ def _block(
     state, carry = state_bytes(kind)
     in_place = len(values) == len(results) == 1 and kind.values == kind.results
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
+    together = flat and move == VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own)
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if flat else FEW_REDUCE_WARPS
-    producers = 1 if flat else PRODUCERS
+    scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
+    producers = 1 if together else PRODUCERS
     totals += scan_warps * LANES
     look_back_warps = (
         1 if own else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2)
@@ -203,7 +237,7 @@ def _block(
     stage = round_up(elements * sum(values) + totals * state + prefix + behind + _STAGE_REST, aligned)
     rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
-    if stages < (2 if own else 3):
+    if stages < (2 if own else max(taken, 3)):
         return None
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
@@ -211,6 +245,7 @@ def _block(
     constants = {
         "Columns": columns,
         "Rows": rows,
+        "Move": move,
         "Steps": COLUMNS.items,
         "Depth": depth,
         "Across": across,
@@ -260,7 +295,7 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
 
 
 def _flat_accesses(
-    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int
+    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int, move: int
 ) -> tuple[Access, ...] | None:
     """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned."""
     steps, back = column.strides, layout.axis.strides[0] < 0
@@ -271,7 +306,7 @@ def _flat_accesses(
         flat = Layout(layout.arrays, layout.axis, layout.others, tuple(starts), layout.contiguous)
     else:
         flat = layout
-    found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, VECTOR_BYTES)
+    found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, move)
     if set(found[:arrays]) != {Access.REVERSED if back else Access.VECTOR}:
         return None
     return (Access.VECTOR,) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]

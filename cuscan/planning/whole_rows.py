@@ -64,7 +64,9 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     if layout.axis.size < LEAST_UNITS * COLUMNS.unit:
         return None
-    if not _is_one_to_one(request):
+    carry = state_bytes(request.kind)[1]
+    # Blocks combine many totals of others: exponentials of float64 would take longer than all else.
+    if not _is_one_to_one(request) or (not request.kind.op.exact and carry > WIDE_CARRY):
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     if not _alike(layout, batch):
@@ -79,7 +81,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    least = WIDE_COLUMNS if state_bytes(request.kind)[1] > WIDE_CARRY else QUICK_COLUMNS
+    least = WIDE_COLUMNS if carry > WIDE_CARRY else QUICK_COLUMNS
     quick = column.size >= least and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, quick, strips * parts, words, *made)
 

@@ -735,8 +735,8 @@ MISTAKES = (
         Kind.LOST,
         "strips",
         "kernels/strips.cuh",
-        "tiles.push(part, units.total);",
-        "",
+        "stage.prefixed.arrive();\n            tiles.push(of_batch(now), units.total);",
+        "stage.prefixed.arrive();",
     ),
     Mistake(
         "a-ticket-for-one-tile",

@@ -629,16 +629,21 @@ def assert_same(result: Array, expected: Array) -> None:
 LARGEST_CHUNKS = {"TILES": 0, "FEWEST": 0, "CHUNK_TIME": 100, "END_TIME": 0}  # of planning/panel_shapes.py
 
 
-def panels_of_few_columns() -> Any:
-    """A context in which few columns are panels, wherever rows of the batch begin; otherwise they are whole rows."""
-    return mock.patch("cuscan.planning.whole_rows.LEAST_ROW_BYTES", 1 << 20)
+@contextlib.contextmanager
+def panels_of_unaligned_rows() -> Iterator[None]:
+    """Rows that are not aligned are panels, of few columns, too; otherwise they are strips or whole rows."""
+    with (
+        mock.patch("cuscan.planning.strips.MOVES", (16,)),
+        mock.patch("cuscan.planning.whole_rows.LEAST_ROW_BYTES", 1 << 20),
+    ):
+        yield
 
 
 @contextlib.contextmanager
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, so that few elements make a long chain, and larger chunks of panels.
 
-    Few columns are panels, wherever rows of the batch begin. Calls that the NumPy backend has recorded use other units;
+    Unaligned rows are panels. Calls that the NumPy backend has recorded use other units;
     they are set aside.
     """
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
@@ -646,7 +651,7 @@ def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
         mock.patch.dict(CONTIGUOUS, smaller),
         mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
         mock.patch.multiple("cuscan.planning.panel_shapes", **LARGEST_CHUNKS),
-        panels_of_few_columns(),
+        panels_of_unaligned_rows(),
         mock.patch("cuscan.backends.repeats.calls", Table()),
     ):
         yield

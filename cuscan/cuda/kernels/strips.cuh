@@ -28,7 +28,7 @@ struct StripsShared {
     using Carry = typename Tile::Carry;
     using Layout = StripLayout<Config>;
     static constexpr bool kGrid = Config::kGrid;  // blocks share strips
-    using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Config::kBatch * Layout::kUnits,
+    using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Layout::kBatchUnits,
                            Config::kLookBackWarps, Config::kLooks, Config::kHasInitial>;
 
     // Its base holds what precedes the unit with a column's last element, where a carry goes out.
@@ -276,11 +276,15 @@ struct Strips {
     // ---- shared strips ---------------------------------------------------------------------------------------------
 
     using Units = PairedLanes<CarryOp, kUnits, Carry, kSlice>;
-    using Tiles = PairedFold<CarryOp, levels_of(kBatch), Carry>;
+    // The tiles of a batch; or its units, if these have parts: each part then replaces what the one before it has
+    // pushed.
+    using Tiles = PairedFold<CarryOp, levels_of(kBatch / kParts), Carry>;
 
     // A walk begins anew at each batch if strips are abreast: in long strips that takes longer than neighbours save.
     CUSCAN_DEVICE bool abreast() const { return strips() == 1 || batches() <= kShort; }
     CUSCAN_DEVICE uint32 batches() const { return (tiles() + kBatch - 1) / kBatch; }
+    // The number of a tile, or of its unit, in its batch.
+    static CUSCAN_DEVICE uint32 of_batch(const Turn& turn) { return turn.unit % kBatch / kParts; }
     CUSCAN_DEVICE uint64 chain(const Turn& turn, int column) const { return turn.strip * Layout::kColumns + column; }
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         const uint64 strips = this->strips();
@@ -307,18 +311,21 @@ struct Strips {
     CUSCAN_DEVICE void run_scan(int scan_warp) {
         const Place place = this->place(scan_warp);
         const TotalsTable<Carry> table = this->table();
+        PairedFold<Op, 2, State> parts;  // earlier parts of the unit
         Tiles tiles;
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
             const Turn now = stage.turn;
             if (!now.exists) return;
-            const State of_unit = total(of_runs(stage, scan_warp, place));
+            const uint32 part = now.unit % kParts;
+            const State before = parts.before(part, false, State{});
+            const State of_unit = parts.push(part, total(of_runs(stage, scan_warp, place)));
             const Units units(convert<Carry>(of_unit), place.unit);
-            const Carry total = tiles.push(now.unit % kBatch, units.total);
+            const Carry total = tiles.push(of_batch(now), units.total);
             if (now.unit % kBatch == kBatch - 1 && place.exists && place.unit == 0)
                 table.publish(now.unit / kBatch, chain(now, place.column), total);
-            put_before_runs(stage, scan_warp, place, false, State{});  // while the total travels to other blocks
+            put_before_runs(stage, scan_warp, place, part > 0, before);  // while the total travels to other blocks
             of_lane(stage, scan_warp) = of_unit;
             target::sync_warp();
             stage.summed.arrive();
@@ -347,7 +354,7 @@ struct Strips {
         const Place place = this->place(scan_warp);
         const int column = place.exists ? place.column : 0;
         Carry prefix;  // what precedes the batch
-        Tiles tiles;   // earlier tiles of the batch
+        Tiles tiles;   // earlier ones of the batch
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
@@ -356,17 +363,16 @@ struct Strips {
             stage.summed.wait(phase(k));
             State& unit = of_lane(stage, scan_warp);
             const Units units(convert<Carry>(unit), place.unit);
-            const uint32 part = now.unit % kBatch;
             stage.sought.wait(phase(k));
-            if (part == 0) prefix = stage.prefix[column];
-            const Carry before = tiles.before(part, Config::kHasInitial || now.unit >= kBatch, prefix);
-            const Carry before_unit = units.left.before(place.unit, Config::kHasInitial || now.unit > 0, before);
+            if (now.unit % kBatch == 0) prefix = stage.prefix[column];
+            const Carry before = tiles.before(of_batch(now), Config::kHasInitial || now.unit >= kBatch, prefix);
+            const Carry before_unit = units.left.before(place.unit, Config::kHasInitial || now.unit >= kParts, before);
             unit = convert<State>(before_unit);
             if constexpr (Element::kCarriesOut)
                 if (place.exists && ends_in(now) && place.unit == last_row(now) / (Layout::kRows / kUnits))
                     stage.behind[column] = before_unit;
             stage.prefixed.arrive();
-            tiles.push(part, units.total);
+            tiles.push(of_batch(now), units.total);
         }
     }
 

@@ -1,0 +1,63 @@
+"""Mistakes in strips whose rows move 4 bytes at a time, and whose tiles are parts of units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from draws import draws
+from feature_cases import Case
+
+from mistakes import Kind, Mistake
+
+CALLS = (
+    Case(
+        "strips-of-parts",
+        "add",
+        (19 * 256 + 70, 40),
+        0,
+        3,
+        draw=draws("float32"),
+        units=None,
+        call={"dtype": "float64"},
+    ),
+    Case("strips-of-words", "add", (2, 5 * 256 + 70, 70), 1, draw=draws("int16"), sms=16, units=None),
+)
+
+KERNEL, TILE = "kernels/strips.cuh", "strip_tile.cuh"
+MISTAKES = (
+    Mistake(
+        "earlier-parts-of-the-unit-left-out",
+        Kind.LOST,
+        "strips-of-parts",
+        KERNEL,
+        "place, part > 0, before)",
+        "place, false, before)",
+    ),
+    Mistake(
+        "a-unit-of-its-last-part",
+        Kind.LOST,
+        "strips-of-parts",
+        KERNEL,
+        "parts.push(part, total(",
+        "parts.push(0, total(",
+    ),
+    Mistake(
+        "tiles-counted-for-units",
+        Kind.PLACE,
+        "strips-of-parts",
+        KERNEL,
+        "turn.unit % kBatch / kParts",
+        "turn.unit % kBatch",
+    ),
+    Mistake(
+        "moves-beyond-the-row",
+        Kind.BOUND,
+        "strips-of-words",
+        TILE,
+        "row >= kStep || column >= width",
+        "row >= kStep",
+    ),
+    Mistake("moves-that-lie-apart", Kind.PLACE, "strips-of-words", TILE, "thread % kOfRow * kItems", "thread % kOfRow"),
+)
+
+CASES = {case.name: replace(case, seeds=3).check for case in CALLS}
