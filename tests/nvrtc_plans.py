@@ -45,6 +45,7 @@ LAYOUTS = {
     "panels-grid": ((2**18, 641), 0),
     "strips-own": ((32768, 32768), 0),
     "strips-shared": ((65536, 256), 0),
+    "strips-unaligned": ((2**18, 641), 0),
     "strips-two": ((2**22, 2), 0),
     "strips-three": ((7, 2**20, 3), 1),
     "strips-fifteen": ((2**22, 15), 0),
@@ -73,6 +74,8 @@ def plan(
 ) -> ScanPlan:
     """The plan of a call in a layout."""
     shape, axis = LAYOUTS[layout]
+    if layout == "panels-grid" and strides is None:
+        strides = (2 * shape[1], 2)  # every second column, since strips take neighbours
     if layout == "cluster-pairs":
         shape = (shape[0] * CONTIGUOUS[DTYPES[dtype].itemsize].unit,)
     arrays = operands(view(shape, dtype, strides, pointer), view(shape, "bool") if mask else None)

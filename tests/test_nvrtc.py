@@ -144,6 +144,7 @@ HOT = itertools.product(
         "panels-grid",
         "strips-own",
         "strips-shared",
+        "strips-unaligned",
         "strips-two",
         "strips-three",
         "strips-fifteen",

@@ -218,7 +218,7 @@ CARRIES = {
         ("tiles", (2**28,), 0, "shared"),
         ("panels", (1000, 7, 64), 1, "none"),
         ("panels", (32768, 32767), 0, "kept"),
-        ("panels", (2**18, 641), 0, "shared"),
+        ("strips", (2**18, 641), 0, "shared"),
         ("strips", (4096, 4096), 0, "kept"),
         ("strips", (2**20, 8), 0, "shared"),
         ("whole_rows", (2**20, 100), 0, "shared"),
