@@ -42,11 +42,25 @@ def test_bytes_across_lines_go_on_words():
     assert byte(reverse=True, exclusive=True, has_initial=True) and byte(include_initial=True)
 
 
+def test_masks_are_words_unless_they_hold_for_all_columns():
+    def types(mask=None, segments=None):
+        config = planned(view(SHAPE, "uint8"), axis=1, dtype="uint8", mask=mask, segments=segments).config
+        return config.values[0].type, config.mask.type if mask else config.segment_operand.type
+
+    assert types(view(SHAPE, "bool")) == ("word<uint8>", "word<boolean>")
+    assert types(view(SHAPE, "bool", (0, 37, 1))) == ("word<uint8>", "word<boolean>")
+    assert types(view(SHAPE, "bool", (300, 1, 0))) == ("word<uint8>", "boolean")
+    assert types(segments=("offsets", view((3,), "int64"))) == ("word<uint8>", "uint32")
+    assert types(segments=("keys", view(SHAPE, "int16", (0, 1, 0)))) == ("word<uint8>", "int16")
+    assert types(segments=("reset", view(SHAPE, "bool", (300, 1, 0)))) == ("word<uint8>", "boolean")
+
+
 OTHERS: dict[str, dict[str, Any]] = {
     "wider": {"shape": SHAPE, "dtype": "int16"},
-    "mask": {"mask": view(SHAPE, "bool")},
+    "mask with gaps": {"mask": view(SHAPE, "bool", (300 * 74, 74, 2))},
+    "mask for all steps": {"mask": view(SHAPE, "bool", (37, 0, 1))},
+    "mask backward": {"mask": view(SHAPE, "bool", (-300 * 37, 37, 1))},
     "reset": {"segments": ("reset", view(SHAPE, "bool"))},
-    "offsets": {"segments": ("offsets", view((3,), "int64"))},
     "carry": {"return_carry": True},
     "narrow": {"shape": (300, 7), "axis": 0},  # two words, of which one is not full, at least
     "columns apart": {"strides": (300 * 74, 74, 2)},
@@ -187,3 +201,36 @@ def test_operators(op: str, dtype: str, flag: str) -> None:
     simulation = prepare(value, op, target=Target(90, 1, cluster=0), **keywords)
     assert simulation.plan.config.values[0].type.startswith("word<") and simulation.plan.config.family == "panels"
     assert_same(simulation.run(1), cuscan.scan(value, op, **keywords))
+
+
+def beside(name: str, shape: tuple[int, ...], axis: int) -> dict[str, Any]:
+    """A mask or segments; for all columns alike, unless `name` says otherwise."""
+    rng = np.random.default_rng(3)
+    thin = tuple(size if a == axis else 1 for a, size in enumerate(shape))
+    n = shape[axis]
+    return {
+        "mask": lambda: {"mask": draws("bool")(rng, shape, axis)[0]},
+        "mask of rows": lambda: {"mask": rng.random(thin) < 0.5},
+        "offsets": lambda: {"offsets": np.sort(np.r_[0, rng.integers(0, n, n // 9), n])},
+        "keys": lambda: {"keys": np.cumsum(rng.random(n) < 0.1)},
+        "reset and mask": lambda: {"reset": rng.random(thin) < 0.1, "mask": rng.random(shape) < 0.7},
+    }[name]()
+
+
+BESIDE = ("mask", "mask of rows", "offsets", "keys", "reset and mask")
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("name", "way", "op", "flag"), covering(itertools.product(BESIDE, WAYS, ("add", "max", "and"), FLAGS), each, each)
+)
+def test_masks_and_segments(name: str, way: str, op: str, flag: str) -> None:
+    shape, axis, sms = WAYS[way]
+    value = drawn("uint8", shape, 4)
+    keywords: dict[str, Any] = {"axis": axis, **beside(name, shape, axis), **FLAGS[flag]}
+    if op == "add":
+        keywords["dtype"] = "uint8"
+    simulation = prepare(value, op, target=Target(90, sms, cluster=0), **keywords)
+    assert simulation.plan.config.values[0].type == "word<uint8>"
+    for seed in (1, 2):
+        assert_same(simulation.run(seed), cuscan.scan(value, op, **keywords))

@@ -39,7 +39,7 @@ struct Elements {
 
     static CUSCAN_DEVICE InnerState identity() { return Inner::template identity<Result>(); }
 
-    // The neutral value lifts to the identity. Bytes are not replaced: their kernels would spill.
+    // The neutral value lifts to the identity. Single bytes are not replaced: their kernels would spill.
     using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
     static constexpr bool kReplaces =
         Config::Values::kCount == 1 && sizeof(Value) > 1 && kHasNeutral<Inner, Value, Result>;

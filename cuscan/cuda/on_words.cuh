@@ -1,5 +1,5 @@
 // Operators on words: the bytes of four neighbouring columns combine at once, mostly in fewer instructions. They are
-// exact on integers, so that results are those of single bytes.
+// exact on integers, so that results are those of single bytes. Masks are words, too, unless they hold for all columns.
 #pragma once
 #include "operators.cuh"
 
@@ -74,5 +74,19 @@ struct OnWords : Bytes<Op, Item> {
     }
     static CUSCAN_DEVICE uint32 lower(uint32 state, Number<0>) { return state; }
 };
+
+template <class Op, class Item>
+constexpr bool kHasNeutral<OnWords<Op, Item>, word<Item>, word<Item>> = true;
+
+// Replaces the bytes of a word that are masked.
+template <class Item>
+CUSCAN_DEVICE word<Item> masked(word<Item> items, word<boolean> kept, word<Item> neutral) {
+    const uint32 bytes = arithmetic(kept) * 0xffu;
+    return {(items.bits & bytes) | (neutral.bits & ~bytes)};
+}
+template <class T>
+CUSCAN_DEVICE T masked(T item, boolean kept, T neutral) {
+    return kept.bits != 0 ? item : neutral;
+}
 
 }  // namespace cuscan

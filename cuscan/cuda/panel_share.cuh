@@ -69,10 +69,10 @@ struct PanelShare {
         });
         if constexpr (Element::kMasked)
             read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, const auto& pack) {
-                each(pack, [&](int j, boolean kept) {
+                each(pack, [&](int j, auto kept) {
                     if constexpr (Element::kReplaces) {
                         auto& item = items.raw.first.vector[s].item[i + j];
-                        if (kept.bits == 0) item = Element::neutral();
+                        item = masked(item, kept, Element::neutral());
                     } else {
                         items.keep.set(s * kSlots + i + j, kept.bits != 0);
                     }

@@ -238,7 +238,7 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);  // including the gaps between values that move together
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
-        if constexpr (kOnWords) all.bytes -= place.lacking;
+        if (kOnWords && stride(kColumn) != 0) all.bytes -= place.lacking;  // flags may hold for all columns
         all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);

@@ -33,25 +33,33 @@ class OnWords(NamedTuple):
 def on_words(request: ScanRequest, layout: Layout) -> OnWords | None:
     """Return a scan across lines as one of words, or None.
 
-    There is no mask, segment or carry. Values and results are bools or integers of one byte, of one dtype, and
-    contiguous along the same axis, of `LEAST` words or more. The values change from step to step, and no other axis
-    goes backward in memory.
+    There is no carry. Values and results are bools or integers of one byte, of one dtype, and contiguous along the same
+    axis, of `LEAST` words or more; so is a mask, unless it holds for all columns, as segments do. What is contiguous
+    changes from step to step, and along no other axis goes backward in memory.
     """
-    kind = _kind_on_words(request.kind)
-    if kind is None or request.mask or request.segments or request.row_initial or request.last or request.carry_in:
+    if not _kind_on_words(request.kind, False) or request.row_initial or request.last or request.carry_in:
         return None
-    value, result = layout.arrays[:2]
+    value, result, mask, flags = layout.arrays[:4]
     assert value and result
     column, *rest = layout.others
-    if column.strides[:2] != (1, 1) or column.size < LEAST * WORD or not (layout.axis.strides[0] and _ahead(rest)):
+    across = 3 if mask and column.strides[2] else 2  # arrays of words
+    if column.strides[:across] != (1,) * across or column.size < LEAST * WORD or (flags and column.strides[3]):
         return None
+    stands_still = not (layout.axis.strides[0] and (across == 2 or layout.axis.strides[2]))
+    if stands_still or not _ahead(rest, across):
+        return None
+    kind = _kind_on_words(request.kind, across > 2)
+    assert kind
     lacking = -column.size % WORD
     places = lacking | value.address + layout.offsets[0] | result.address + layout.offsets[1]
     for dim in (layout.axis, *rest):
         places |= dim.strides[0] | dim.strides[1]
     arrays = (value._replace(dtype=kind.values[0]), result._replace(dtype=kind.values[0]))
-    words = new_tuple(Dimension, (-(-column.size // WORD), (WORD, WORD, *column.strides[2:])))
-    others, behind = (words, *rest), layout.arrays[2:]
+    steps, behind = (WORD,) * across + column.strides[across:], layout.arrays[2:]
+    if across > 2:
+        assert mask
+        behind = (mask._replace(dtype=_word(DTYPES["bool"])), *behind[1:])
+    others = (new_tuple(Dimension, (-(-column.size // WORD), steps)), *rest)
     return OnWords(
         request._replace(kind=kind, values=arrays[:1], results=arrays[1:]),
         layout._replace(arrays=(*arrays, *behind), others=others),
@@ -65,13 +73,13 @@ def are_words(kind: CallKind) -> bool:
     return kind.values[0].name not in DTYPES
 
 
-def _ahead(dims: list[Dimension]) -> bool:
-    return all([dim.strides[0] >= 0 and dim.strides[1] >= 0 for dim in dims])
+def _ahead(dims: list[Dimension], arrays: int) -> bool:
+    return all([min(dim.strides[:arrays]) >= 0 for dim in dims])
 
 
 @functools.lru_cache(MOST)
-def _kind_on_words(kind: CallKind) -> CallKind | None:
-    """Return a kind of call with words in place of its items, or None."""
+def _kind_on_words(kind: CallKind, masked: bool) -> CallKind | None:
+    """Return a kind of call with words in place of its items, or None; kinds whose masks are words are others."""
     dtypes = {*kind.values, *kind.results}
     dtype = kind.values[0]
     simple = len(kind.values) == len(kind.results) == len(dtypes) == 1 and OPERATORS.get(kind.op.name) is kind.op

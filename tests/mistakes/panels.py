@@ -1001,7 +1001,7 @@ PIECES = (
         Kind.LOST,
         "panels-backwards",
         SHARE,
-        "if (kept.bits == 0) item = Element::neutral();",
+        "item = masked(item, kept, Element::neutral());",
         "(void)item;",
     ),
     Mistake(

@@ -19,6 +19,9 @@ CALLS: dict[str, Case] = {
     "words-signed": of_family("panels", "words", "min", shape=(4, 5, 1031), draw=draws("int8")),
     "words-mul": of_family("panels", "words", "mul", shape=(4, 5, 1031), **BYTES),
     "words-bool": of_family("panels", "words", "xor", shape=(4, 5, 1031), draw=draws("bool")),
+    "words-masked": of_family(
+        "panels-kept", "words", "max", shape=(1, 300, 4099), sms=1, masked=True, draw=draws("int8")
+    ),
     "words-initial": of_family("panels", "words", "add", shape=(4, 5, 1031), initial=3, **BYTES),
 }
 
@@ -73,7 +76,11 @@ MISTAKES = (
         "here.column + 2 == place.columns ? place",
     ),
     Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kOnWords && is_last ?", "kOnWords ?"),
-    Mistake("segments-with-the-lacking-bytes", Kind.BOUND, "words-kept", TILE, "all.bytes -= place.lacking;", ";"),
+    Mistake(
+        "the-first-of-four-masked", Kind.PLACE, "words-masked", WORDS, "arithmetic(kept) * 0xffu", "arithmetic(kept)"
+    ),
+    Mistake("masked-bytes-are-zero", Kind.MEANING, "words-masked", WORDS, "(neutral.bits & ~bytes)", "0u"),
+    Mistake("segments-with-the-lacking-bytes", Kind.BOUND, "words-kept", TILE, ") all.bytes -= place.lacking;", ");"),
 )
 
 CASES = {name: replace(case, seeds=2).check for name, case in CALLS.items()}
