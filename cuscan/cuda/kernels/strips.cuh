@@ -1,6 +1,6 @@
 // strips: scans an axis that is not the contiguous one, where the columns beside it lie so that 16 bytes of them move
-// at once. A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared
-// memory. Every warp has one task, and every stage has a barrier for each task:
+// at once, or 4 (kMove). A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages
+// in shared memory. Every warp has one task, and every stage has a barrier for each task:
 //
 // * producers load a tile as soon as its stage is free;
 // * reduce warps compute the totals of the tile's runs;
