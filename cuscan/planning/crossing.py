@@ -31,13 +31,14 @@ class Sides(NamedTuple):
     most: int
     wide: int
     sector: int  # columns in a memory sector
-    least: int  # batch rows with which threads read no array one by one
+    least: int  # batch rows, at least: with fewer, threads read the items of an array one by one
 
     def of(self, lines: int, pack: int = 1) -> tuple[int, int]:
         """Return the columns, a multiple of `pack`, and the batch rows of a tile with at most `lines` lines.
 
         It takes all batch rows if there are only few, and columns are more. Otherwise columns are whole sectors, or
-        all if these are hardly more, or fewer, for the least batch rows. `lines` are at least `pack`.
+        all if these are hardly more. If that leaves too few batch rows, there are fewer columns. `lines` are at least
+        `pack`.
         """
         columns, outers, most, wide, sector, least = self
         if wide < columns and outers * wide <= most:

@@ -34,8 +34,8 @@ def on_words(request: ScanRequest, layout: Layout) -> OnWords | None:
     """Return a scan across lines as one of words, or None.
 
     There is no carry. Values and results are bools or integers of one byte, of one dtype, and contiguous along the same
-    axis, of `LEAST` words or more; so is a mask, unless it holds for all columns, as segments do. What is contiguous
-    changes from step to step, and along no other axis goes backward in memory.
+    axis, of `LEAST` words or more; so is a mask, unless it holds for all columns, as segments do. These arrays change
+    from step to step, and go backward in memory along no other axis.
     """
     if not _kind_on_words(request.kind, False) or request.row_initial or request.last or request.carry_in:
         return None
@@ -79,7 +79,7 @@ def _ahead(dims: list[Dimension], arrays: int) -> bool:
 
 @functools.lru_cache(MOST)
 def _kind_on_words(kind: CallKind, masked: bool) -> CallKind | None:
-    """Return a kind of call with words in place of its items, or None; kinds whose masks are words are others."""
+    """Return a kind of call with words in place of its items, or None. It is another kind if masks are words, too."""
     dtypes = {*kind.values, *kind.results}
     dtype = kind.values[0]
     simple = len(kind.values) == len(kind.results) == len(dtypes) == 1 and OPERATORS.get(kind.op.name) is kind.op
