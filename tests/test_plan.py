@@ -776,6 +776,27 @@ def test_strips_of_8_byte_items_are_parts_of_units():
     ]
 
 
+def test_wide_states_have_strips_of_their_own_at_any_width():
+    """They cannot be shared, as their kernels would spill."""
+    for columns in (1920, 2048, 5760):
+        made = planned(view((2**14, columns), "float64"), op="logaddexp", axis=0, dtype="float64")
+        assert made.config.family == "strips" and not made.config.grid
+
+
+def test_warps_store_whole_vectors_of_a_strip():
+    """With little shared memory a tile has few rows, so that several warps share one, whose results may be narrow."""
+    little = Target(120, 170, shared_bytes=100 * 1024)
+    for columns, (dtype, result) in itertools.product(
+        range(16, 700, 16), [("float64", "int8"), ("int64", "int8"), ("float64", "float16"), ("float32", "uint8")]
+    ):
+        made = planned(view((2**13, columns), dtype), axis=0, dtype=result, target=little)
+        if made.config.family != "strips" or constants(made, "Flat") != (0,):
+            continue
+        taken, rows, warps, depth, move = constants(made, "Columns", "Rows", "Warps", "Depth", "Move")
+        abreast = max(warps * 8 * depth // rows, 1)
+        assert taken // abreast * DTYPES[result].itemsize % move == 0
+
+
 def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
     for columns, dtype in itertools.product(range(2, 33), ("int16", "float32", "float64")):
         made = planned(view((2, 2**13, columns), dtype), axis=1, dtype=dtype)

@@ -123,6 +123,7 @@ def test_tiles_of_two_axes_have_a_vector_of_each_array():
     fewer = Sides(36, 74, 288, 36, 8, 4)  # rows of the batch are four bytes apart
     assert fewer.of(288) == (36, 8) and fewer.of(128) == (32, 4) and fewer.of(70) == (16, 4)
     assert fewer.of(31) == (31, 1)  # fewer columns than a sector has would cost more
+    assert Sides(24, 14, 288, 24, 2, 9).of(278, 2) == (24, 9)  # as many lines fit
 
 
 def test_tiles_span_the_axis_along_which_values_are_closest():

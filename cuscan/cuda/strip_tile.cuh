@@ -22,7 +22,7 @@ struct StripLayout {
     static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // units of a tile
     static constexpr int kParts = kRuns < kUnitRuns ? kUnitRuns / kRuns : 1;  // tiles of a unit
     static constexpr int kPartRuns = kRuns / kUnits;                          // runs of a unit in one tile
-    // Units of a batch, where blocks share strips.
+    // Units of a batch, where blocks share strips; one, where they do not, and a tile may be a part of it.
     static constexpr int kBatchUnits = Config::kBatch < kParts ? 1 : Config::kBatch * kUnits / kParts;
     static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, with a lane for each unit
     static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp &&
@@ -289,9 +289,10 @@ private:
                 }
             }
         } else {
-            constexpr int kOfRow = kBreadth / kItems,
-                          kStep = kThreads / kOfRow;  // rows at a time; some threads may have none
-            static_assert(kStep > 0, "planning/strips.py makes rows of at most 32 vectors");
+            constexpr int kOfRow = kBreadth / kItems;
+            static_assert(kBreadth % kItems == 0 && kOfRow <= kThreads,
+                          "planning/strips.py makes rows of 1 to 32 vectors");
+            constexpr int kStep = kThreads / kOfRow;  // rows at a time; some threads may have none
             const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
             if (row >= kStep || column >= width) return;
             const int last = rows - first_row < kCount ? rows - first_row : kCount;

@@ -31,14 +31,14 @@ class Sides(NamedTuple):
     most: int
     wide: int
     sector: int  # columns in a memory sector
-    least: int  # batch rows, at least: with fewer, threads read the items of an array one by one
+    least: int  # batch rows, at least: with fewer, threads read the items of one more array one by one
 
     def of(self, lines: int, pack: int = 1) -> tuple[int, int]:
         """Return the columns, a multiple of `pack`, and the batch rows of a tile with at most `lines` lines.
 
         It takes all batch rows if there are only few, and columns are more. Otherwise columns are whole sectors, or
-        all if these are hardly more. If that leaves too few batch rows, there are fewer columns. `lines` are at least
-        `pack`.
+        all if these are hardly more. If that leaves too few batch rows, there are fewer columns, but a sector or more.
+        `lines` are at least `pack`.
         """
         columns, outers, most, wide, sector, least = self
         if wide < columns and outers * wide <= most:
@@ -51,9 +51,11 @@ class Sides(NamedTuple):
             wide = min(round_up(even_part(columns, wide), sector), columns, lines)
         wide = max(wide // pack, 1) * pack
         rows = even_part(outers, max(lines // wide, 1))
-        if rows < least and lines >= least * max(sector, pack):
-            return lines // least // sector * sector // pack * pack or pack, least
-        return wide, rows
+        if rows >= least or lines < least * max(sector, pack):
+            return wide, rows
+        if lines // wide < least:
+            wide = lines // least // sector * sector // pack * pack
+        return wide, least
 
 
 class Axes(NamedTuple):

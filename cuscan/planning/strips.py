@@ -43,8 +43,8 @@ FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
 NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
-LIGHT_CARRY = 8  # most bytes of a carry for all moves, and for tiles that are parts of a unit: others take longer walks
-FEW_STRIPS = 0.75  # most strips for each block if 4 bytes move at once: with more, panels are faster
+LIGHT_CARRY = 8  # most bytes of a carry for all moves, and for tiles that are parts of a unit; wider ones walk longer
+FEW_STRIPS = 0.75  # most strips per block if 4 bytes move at once: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -109,15 +109,15 @@ def _wide(
             break
     else:
         return None
-    rows_of, widths = product(batch), STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO
+    widths = STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
-        count = rows_of * -(-column.size // columns)
+        count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
-        if not (own or shares) or (move < VECTOR_BYTES and count > FEW_STRIPS * slots):
+        if move < VECTOR_BYTES and (own or count > FEW_STRIPS * slots):
             return None
         if not own:  # strips of equal width, each for as many blocks
-            if columns > LANES and width > widths[-1]:
+            if not shares or (columns > LANES and width > widths[-1]):
                 continue
             columns = _alike(column.size, columns, min(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
@@ -223,6 +223,9 @@ def _block(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together = flat and move == VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own)
+    abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
+    if not flat and columns // abreast * min(results) % move:
+        return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
     producers = 1 if together else PRODUCERS

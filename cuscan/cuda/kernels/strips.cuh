@@ -277,7 +277,7 @@ struct Strips {
 
     using Units = PairedLanes<CarryOp, kUnits, Carry, kSlice>;
     // The tiles of a batch; or its units, if these have parts: each part then replaces what the one before it has
-    // pushed.
+    // pushed, and that of the last part counts.
     using Tiles = PairedFold<CarryOp, levels_of(kBatch / kParts), Carry>;
 
     // A walk begins anew at each batch if strips are abreast: in long strips that takes longer than neighbours save.
