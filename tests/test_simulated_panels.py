@@ -152,14 +152,17 @@ def test_columns_with_small_gaps(way: str, dtype: str, step: int, arch: int) -> 
 
 
 @pytest.mark.parametrize("way", ["whole-packed", "kept-packed", "shared-packed"])
-@pytest.mark.parametrize("beside", ["carry", "mask", "reset"])
+@pytest.mark.parametrize("beside", ["carry", "reset", "reset mask"])
 def test_bytes_move_eight_at_a_time(way: str, beside: str) -> None:
-    """Results are as narrow as values, so that vectors of columns have the greatest length."""
+    """Results are as narrow as values, so that vectors of columns have the greatest length. None of them are words."""
     (*others, columns), axis, sms = WAYS[way]
     rng = np.random.default_rng(5)
     value = rng.integers(0, 100, (*others, round_up(columns, 8))).astype(np.uint8)
-    given = {"return_carry": True} if beside == "carry" else {beside: rng.random(value.shape) < 0.2}
-    keywords: dict[str, Any] = {"axis": axis, **given}
+    keywords: dict[str, Any] = {"axis": axis}
+    if beside == "carry":
+        keywords["return_carry"] = True
+    else:
+        keywords |= {name: rng.random(value.shape) < 0.2 for name in beside.split()}
     with mock.patch("cuscan.planning.panel_shapes.LARGER", 100):  # no large blocks, which move four at a time
         simulation = prepare(value, "max", target=Target(80, sms, cluster=0), **keywords)
     constants = dict(simulation.plan.config.constants)
