@@ -188,7 +188,7 @@ def test_rows_of_every_second_element_do_not_spill():
 
 @pytest.mark.parametrize("result", ["int8", "float16", "float64"])
 def test_strips_with_little_shared_memory_compile(result):
-    """Their tiles have few rows, so that several warps store one row, and units have four tiles."""
+    """Their tiles have few rows, so that several warps may store parts of one."""
     little = Target(120, 170, shared_bytes=100 * 1024)
     arrays = operands(view((8192, 256), "float64"))
     config = make_plan(make_request(Flags("add", 0, dtype=result), arrays, has_initial=False), little).config

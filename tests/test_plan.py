@@ -751,8 +751,8 @@ def test_strips_are_columns_that_move_16_or_4_bytes_at_a_time():
 def test_few_strips_move_4_bytes_at_a_time():
     """Panels are faster where there is about one for each block, and for carries of 16 bytes."""
 
-    def moves(shape, axis=0, dtype="float32", **others):
-        made = planned(view(shape, dtype), axis=axis, dtype=dtype, **others)
+    def moves(shape, dtype="float32"):
+        made = planned(view(shape, dtype), axis=0, dtype=dtype)
         return constants(made, "Move", "Columns", "Rows") if made.config.family == "strips" else made.config.family
 
     assert moves((2**16, 512)) == (16, 32, 256) and moves((2**16, 513)) == (4, 32, 256)
@@ -785,7 +785,7 @@ def test_wide_states_have_strips_of_their_own_at_any_width():
 
 def test_warps_store_whole_vectors_of_a_strip():
     """With little shared memory a tile has few rows, so that several warps share one, whose results may be narrow."""
-    little = Target(120, 170, shared_bytes=100 * 1024)
+    little, seen = Target(120, 170, shared_bytes=100 * 1024), set()
     for columns, (dtype, result) in itertools.product(
         range(16, 700, 16), [("float64", "int8"), ("int64", "int8"), ("float64", "float16"), ("float32", "uint8")]
     ):
@@ -793,8 +793,10 @@ def test_warps_store_whole_vectors_of_a_strip():
         if made.config.family != "strips" or constants(made, "Flat") != (0,):
             continue
         taken, rows, warps, depth, move = constants(made, "Columns", "Rows", "Warps", "Depth", "Move")
-        abreast = max(warps * 8 * depth // rows, 1)
+        abreast = max(warps * COLUMNS.items * depth // rows, 1)
+        seen.add(abreast)
         assert taken // abreast * DTYPES[result].itemsize % move == 0
+    assert max(seen) > 1
 
 
 def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():

@@ -18,9 +18,15 @@ MOST_ROWS = 128  # rows of threads in a tile
 NARROWEST = 8  # columns of a tile, at least, unless there are fewer
 READ, WRITTEN = 3, 8  # cost of a partly used sector, in sectors: the cache reads a partly written one from memory first
 SINGLE = 4  # cost of what threads read one by one, as a multiple, since less than a piece of it lies together
-GAPS = 4  # distance of neighbouring values that move together, at most, as a multiple of their size
+APART = 1.25  # values move with the gaps along an axis if they lie at most so many times as far apart as without,
+SPARSE = 4  # or, with gaps of at most a sector, which moves anyway, at most so many times
 READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, at least, if an array is contiguous along them
 READ_STEPS = 64  # steps that READ_BYTES ask for, at most
+
+
+def reach(segment: int, gaps: bool) -> float:
+    """Return how far from a segment's beginning the next one may begin to move together with it, in bytes."""
+    return max(APART * segment, min(SPARSE * segment, segment + SECTOR)) if gaps else segment
 
 
 class Sides(NamedTuple):
@@ -164,7 +170,7 @@ def _fastest(axis: Dimension, others: tuple[Dimension, ...], number: int, item: 
             return other
     if gaps:
         closest = min((axis, *others), key=lambda dim: abs(dim.strides[number]))
-        if abs(closest.strides[number]) <= GAPS * item:
+        if abs(closest.strides[number]) <= reach(item, gaps):
             return closest
     return None
 
@@ -207,11 +213,11 @@ def _cost(segment: int, span: int, array: _Array) -> float:
 def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], array: _Array) -> tuple[int, int]:
     """Return the bytes of an array that lie together within a tile of the given extents, and what they span.
 
-    There may be gaps between values that lie at most `GAPS` times as far apart as without.
+    There may be gaps along the fastest axis, where these move with the values.
     """
     steps, segment = [abs(axis.strides[array.number]) for axis in axes], array.item
     order = [a for a in sorted(range(len(axes)), key=steps.__getitem__) if extents[a] > 1]
-    if not order or steps[order[0]] > array.item * (GAPS if array.gaps else 1):
+    if not order or steps[order[0]] > reach(array.item, array.gaps):
         return segment, segment
     span = steps[order[0]]
     for a in order:

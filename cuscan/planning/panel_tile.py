@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
-from cuscan.planning.crossing import Sides
+from cuscan.planning.crossing import Sides, reach
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -18,8 +18,6 @@ PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
-APART = 1.25  # values move with the gaps along an axis if they lie at most so many times as far apart as without,
-SPARSE = 4  # or, with gaps of at most a sector, which moves anyway, at most so many times
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()  # levels of units in a section
@@ -220,7 +218,7 @@ def _array(
     steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
     fastest = COLUMN
     if steps[COLUMN] != item or extents[COLUMN] == 1:
-        most = _reach(item, gaps)
+        most = reach(item, gaps)
         near = [a for a in (STEP, OUTER, COLUMN) if extents[a] > 1 and item <= steps[a] <= most]
         if near:
             fastest = min(near, key=steps.__getitem__)
@@ -241,7 +239,7 @@ def _array(
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
-        follows = whole and segment <= steps[a] <= _reach(segment, gaps)
+        follows = whole and segment <= steps[a] <= reach(segment, gaps)
         gapped = gapped or (follows and steps[a] != segment)
         if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
             split = _split_row(steps[a], steps_of_thread)
@@ -275,11 +273,6 @@ def _array(
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment + gap, segments, gapped
-
-
-def _reach(segment: int, gaps: bool) -> float:
-    """Return how far from a segment's beginning the next one may begin to move together with it, in bytes."""
-    return max(APART * segment, min(SPARSE * segment, segment + SECTOR)) if gaps else segment
 
 
 def _split_row(step: int, steps: int) -> int:

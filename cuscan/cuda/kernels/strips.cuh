@@ -10,8 +10,8 @@
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
-// Blocks either have strips of their own (then a unit can be several tiles) or share strips, by batches of tiles
-// (batches.cuh). Where blocks share strips, three kinds of warps take the place of a scan warp:
+// Blocks either have strips of their own or share strips, by batches of tiles (batches.cuh). A unit is a part of a
+// tile, a tile, or several tiles. Where blocks share strips, three kinds of warps take the place of a scan warp:
 //
 // * a scan warp folds the totals of runs, and publishes the total of a batch;
 // * look-back warps compute what precedes the batch, once all of it is there;
