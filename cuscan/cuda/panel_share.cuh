@@ -229,12 +229,6 @@ private:
             }
         });
     }
-    // A word at any address in shared memory. Up to seven bytes behind a multiple of four below it are read, too.
-    static CUSCAN_DEVICE uint32 word_at(const char* from) {
-        const uint32 beyond = uint32(reinterpret_cast<uint64>(from));
-        const auto* const words = (const uint32*)(from - beyond % 4);
-        return target::word_between(words[0], words[1], 8 * beyond);
-    }
     // Words, step by step.
     template <class T, class Take>
     CUSCAN_DEVICE void read_words(const Strided<int>& from, Take take) const {

@@ -4,8 +4,8 @@
 // kAcross columns at a time. A store warp has some runs, or some columns of one run; no other store warp reads,
 // overwrites or stores them.
 #pragma once
-#include "elements.cuh"
 #include "flat_tile.cuh"
+#include "staged_flags.cuh"
 
 namespace cuscan {
 
@@ -70,9 +70,16 @@ struct StripTile : Elements<Config> {
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class Operand>
     struct Buffer : StripBuffer<typename Operand::Type, Layout::kElements> {};
-    using Values = Pack<Buffer, typename Config::Values>;
+    template <int kArray>
+    using Flags = StagedFlags<Config, kArray, kRows, kColumns, Config::kFlat, Config::kBack>;
+    using Mask = Flags<Numbers::kMask>;
+    using Starts = Flags<Numbers::kSegments>;
+    // The values of a tile, its mask and its segment starts.
+    struct Values : Pack<Buffer, typename Config::Values>, Mask::Buffer, Starts::Buffer {};
     using Results = Pack<Buffer, typename Config::Results>;
-    using Share = Items<Config, kRunRows, kAcross>;
+    template <int kWide>
+    using Columns = Items<Config, kRunRows, kWide, Base::kReplaces>;
+    using Share = Columns<kAcross>;
     using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // fold of the chunks of a run
 
     // With kHolds, a thread holds its share of a tile in registers until what precedes the tile is there.
@@ -84,6 +91,8 @@ struct StripTile : Elements<Config> {
     };
 
     const Geometry<Config>& geometry;
+    const Row<Config>& origin;
+    const typename Base::Initial& initial;
     Row<Config> at;   // addresses of row 0, column 0
     int64 position;   // position of row 0 along the axis
     int rows, width;  // rows and columns that have results
@@ -96,33 +105,30 @@ struct StripTile : Elements<Config> {
     static CUSCAN_DEVICE bool lies_together(int rows) {
         return Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
     }
-    // Called by one thread: loads all values of such a tile.
-    CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
-        target::fence_before_copies();
-        uint32 bytes = 0;
-        for_each_value<Config>(
-            [&](auto, auto operand) { bytes += Layout::kElements * sizeof(typename decltype(operand)::Type); });
-        arrived.expect(bytes);
-        for_each_value<Config>([&](auto k, auto operand) {
-            using T = typename decltype(operand)::Type;
-            const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
-            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
-        });
-    }
-    // Called by kThreads threads: loads this thread's part of the tile's values.
+    CUSCAN_DEVICE Mask mask() const { return flags<Numbers::kMask>(); }
+    CUSCAN_DEVICE Starts starts() const { return flags<Numbers::kSegments>(); }
+    // Called by kThreads threads: starts to load the tile. Then they arrive at `arrived`, once they have loaded.
     template <int kThreads>
-    CUSCAN_DEVICE void load_pieces(Values& values, target::Barrier& arrived, int thread) const {
-        for_each_value<Config>([&](auto k, auto operand) {
-            using T = typename decltype(operand)::Type;
-            constexpr int kArray = decltype(k)::value;
-            each_vector<T, kThreads, kRows, kColumns>(
-                kArray, value_rows(), 0, 0, thread, values.at(k).item,
-                [&](auto* shared, auto* global) { arrived.load(shared, global); },
-                [&](T& shared, T& global) {
-                    shared = global;
-                    target::fence();  // arrive_loaded waits for copies only
-                });
-        });
+    CUSCAN_DEVICE void load(Values& values, target::Barrier& arrived, int thread) const {
+        const bool together = lies_together(value_rows());
+        if (thread == 0) {
+            uint32 bytes = mask().bytes_in_bulk() + starts().bytes_in_bulk();
+            for_each_value<Config>([&](auto, auto operand) {
+                if (together) bytes += Layout::kElements * sizeof(typename decltype(operand)::Type);
+            });
+            if (bytes > 0) {
+                target::fence_before_copies();
+                arrived.expect(bytes);
+                if (together) load_in_bulk(values, arrived);
+                mask().load_in_bulk(values, arrived);
+                starts().load_in_bulk(values, arrived);
+            } else {
+                arrived.arrive();
+            }
+        }
+        if (!together) load_pieces<kThreads>(values, arrived, thread);
+        mask().template load_words<kThreads>(values, arrived, thread);
+        starts().template load_words<kThreads>(values, arrived, thread);
     }
     // Computes the totals of the warp's runs, column by column.
     CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {
@@ -155,7 +161,7 @@ struct StripTile : Elements<Config> {
             const bool has_before = row % kUnitRows != 0;  // in its unit
             CUSCAN_NO_UNROLL
             for (int c = column; c < column + kAcross && c < width; ++c) {  // one at a time, to save registers
-                Items<Config, kRunRows, 1> share;
+                Columns<1> share;
                 read(values, run, c, share);
                 Pairs pairs;
                 State sum;
@@ -258,6 +264,34 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
+    template <int kArray>
+    CUSCAN_DEVICE Flags<kArray> flags() const {
+        return Flags<kArray>::of(geometry, origin, at, position, value_rows(), width);
+    }
+    // Called by one thread: loads all values of a tile that is one stretch of memory.
+    CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
+        for_each_value<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
+            const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
+            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
+        });
+    }
+    // Called by kThreads threads: loads this thread's part of the tile's values.
+    template <int kThreads>
+    CUSCAN_DEVICE void load_pieces(Values& values, target::Barrier& arrived, int thread) const {
+        for_each_value<Config>([&](auto k, auto operand) {
+            using T = typename decltype(operand)::Type;
+            constexpr int kArray = decltype(k)::value;
+            each_vector<T, kThreads, kRows, kColumns>(
+                kArray, value_rows(), 0, 0, thread, values.at(k).item,
+                [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                [&](T& shared, T& global) {
+                    shared = global;
+                    target::fence();  // arrive_loaded waits for copies only
+                });
+        });
+    }
+
     // Visits the vectors of this thread, of kMove bytes each, in kCount rows (counted as they lie in the tile) and
     // kBreadth columns of the tile. Calls whole(vector in the tile, the same vector in memory) where all of a vector
     // exists; where only a part exists, calls single(item in the tile, the same item in memory) for each item of that
@@ -330,8 +364,9 @@ private:
         }
     }
     template <int kWide>
-    CUSCAN_DEVICE void read(const Values& values, int run, int column, Items<Config, kRunRows, kWide>& share) const {
-        share.clear(geometry, position + run * kRunRows, typename Base::Initial());
+    CUSCAN_DEVICE void read(const Values& values, int run, int column, Columns<kWide>& share) const {
+        const int row = run * kRunRows;
+        share.clear(geometry, position + row, initial);
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             T item[kRunRows][kWide];
@@ -340,9 +375,10 @@ private:
             for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
             for (int c = 0; c < kWide; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];
         });
+        read_flags<kRunRows, kWide>(share, mask(), starts(), values, row, column);
     }
     template <int kWide>
-    static CUSCAN_DEVICE State of_chunk(const Items<Config, kRunRows, kWide>& share, int chunk, int c) {
+    static CUSCAN_DEVICE State of_chunk(const Columns<kWide>& share, int chunk, int c) {
         State total = share.get(chunk * kSteps, c, chunk * kSteps);
         CUSCAN_UNROLL
         for (int s = chunk * kSteps + 1; s < (chunk + 1) * kSteps; ++s) total = Op::combine(total, share.get(s, c, s));

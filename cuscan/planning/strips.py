@@ -11,6 +11,7 @@ from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.tuning import (
     LINE_BYTES,
     STRIP_BYTES,
@@ -44,7 +45,7 @@ BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, the
 MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
 NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
 LIGHT_CARRY = 8  # most bytes of a carry for all moves, and for tiles that are parts of a unit; wider ones walk longer
-FEW_STRIPS = 0.75  # most strips per block if 4 bytes move at once: with more, panels are faster
+FEW_STRIPS = 0.75  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -71,14 +72,13 @@ class Strips(NamedTuple):
 def strips_of(
     request: ScanRequest, layout: Layout, dense: Dimension | None, room: int, slots: int, looks: int
 ) -> Strips | None:
-    """Return the strips of a scan of columns without mask and segments, or None."""
-    counts = request.kind.op.indexed and request.carry_in  # positions from another number on in each column
-    if request.mask or request.segments or counts:
+    """Return the strips of a scan of columns, or None."""
+    if request.kind.op.indexed and request.carry_in:  # positions from another number on in each column
         return None
     kind, narrow = request.kind, dense is not None and dense.size <= LANES
     state, carry = state_bytes(kind)
-    spills = state > kind.sizes[0] >= WIDE_VALUE
-    if narrow and spills:
+    spills = state > kind.sizes[0] >= WIDE_VALUE or (kind.segments is not None and state > WIDE_VALUE)
+    if dense and narrow and spills and dense.size > FEW_COLUMNS:
         return None
     light = carry <= LIGHT_CARRY
     flat = _flat(request, layout, dense, room, slots, looks, light=light) if dense and narrow else None
@@ -102,7 +102,9 @@ def _wide(
     `light`: whether carries are. `shares`: whether blocks may share strips.
     """
     column, sizes = layout.others[0], request.kind.sizes
-    batch = batch_of(layout, layout.others[1:])
+    batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
+    if flags is None:
+        return None
     for move in _moves(light):
         accesses = accesses_of(layout, column, [layout.axis, *batch], 1, move)
         if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) == {Access.VECTOR}:
@@ -114,7 +116,7 @@ def _wide(
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
-        if move < VECTOR_BYTES and (own or count > FEW_STRIPS * slots):
+        if (move < VECTOR_BYTES or flags != NO_FLAGS) and (own or count > FEW_STRIPS * slots):
             return None
         if not own:  # strips of equal width, each for as many blocks
             if not shares or (columns > LANES and width > widths[-1]):
@@ -122,11 +124,13 @@ def _wide(
             columns = _alike(column.size, columns, min(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
             continue
-        if move < VECTOR_BYTES and columns * max(sizes) < NARROW_BYTES:
+        if move < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue
         least = rows if own else COLUMNS.unit // (MOST_PARTS if light else 1)
         while rows >= least:
-            made = _make(request, layout, room, slots, looks, column, batch, accesses, columns, rows, move, own=own)
+            made = _make(
+                request, layout, room, slots, looks, column, batch, accesses, flags, columns, rows, move, own=own
+            )
             if made:
                 return made
             rows //= 2
@@ -154,13 +158,14 @@ def _flat(
     if layout.axis.size < rows:
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
+    flags = staged_flags(request, layout, column, flat=True)
+    if flags is None or (flags != NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
+        return None
     for move in _moves(light):
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
         if accesses:
-            columns = column.size
-            return _make(
-                request, layout, room, slots, looks, column, batch, accesses, columns, rows, move, own=False, flat=True
-            )
+            beside = column, batch, accesses, flags, column.size, rows, move
+            return _make(request, layout, room, slots, looks, *beside, own=False, flat=True)
     return None
 
 
@@ -181,6 +186,7 @@ def _make(
     column: Dimension,
     batch: tuple[Dimension, ...],
     accesses: tuple[Access, ...],
+    flags: tuple[Flags, Flags],
     columns: int,
     rows: int,
     move: int,
@@ -195,15 +201,17 @@ def _make(
     in_bulk = flat and move == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and layout.axis.strides[0] < 0
-    made = _block(request.kind, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
+    made = _block(request.kind, flags, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
     if made is None:
         return None
+    accesses = with_flags(accesses, len(request.kind.sizes), flags)
     return Strips(column, batch, accesses, move, own, columns, rows, strips, 1 if own else -(-tiles // taken), *made)
 
 
 @functools.lru_cache(MOST)
 def _block(
     kind: CallKind,
+    flags: tuple[Flags, Flags],
     room: int,
     looks: int,
     columns: int,
@@ -231,13 +239,16 @@ def _block(
     producers = 1 if together else PRODUCERS
     totals += scan_warps * LANES
     look_back_warps = (
-        1 if own else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2)
+        1
+        if own
+        else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2, carry)
     )
     exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
-    stage = round_up(elements * sum(values) + totals * state + prefix + behind + _STAGE_REST, aligned)
+    beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
+    stage = round_up(elements * sum(values) + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
     rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
@@ -270,9 +281,10 @@ def _block(
     return constants, warps * LANES, stages * stage + rest
 
 
-def _look_back_warps(columns: int, most: int) -> int:
+def _look_back_warps(columns: int, most: int, carry: int) -> int:
     """Return the number of look-back warps for the same columns: a power of two, at most `most`."""
-    most = max(min(most, LOOK_BACK_WARPS if columns <= FEW_COLUMNS else LOOK_BACK_WARPS // 2), 1)
+    many = columns <= FEW_COLUMNS and carry <= LIGHT_CARRY
+    most = max(min(most, LOOK_BACK_WARPS if many else LOOK_BACK_WARPS // 2), 1)
     return 1 << most.bit_length() - 1
 
 

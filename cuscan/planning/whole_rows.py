@@ -10,6 +10,7 @@ from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
 from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.strips import WORD_BYTES
 from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 from cuscan.request import ScanRequest
@@ -36,6 +37,7 @@ WINDOW_GROUP = 16  # windows of a section whose totals are stored together (Sect
 QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips
 WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the same with wider carries, in bytes, as strips then spill
 LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than QUICK_COLUMNS columns: tiles have few rows
+WASTE = 1.5  # rows of all parts, at most, as a multiple of the axis
 QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
 _REST = 256  # most bytes of a block beside its stages
@@ -46,6 +48,7 @@ class WholeRows(NamedTuple):
 
     column: Dimension
     batch: tuple[Dimension, ...]
+    flags: tuple[Flags, Flags]
     quick: bool  # whether this is faster than strips
     parts: int
     words: int  # of the totals of parts and of groups
@@ -69,26 +72,36 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
     if not _is_one_to_one(request) or (not request.kind.op.exact and carry > WIDE_CARRY):
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
-    if not _alike(layout, batch):
+    flags = staged_flags(request, layout, column, flat=True)
+    if flags is None or (flags != NO_FLAGS and column.size < QUICK_COLUMNS) or not _alike(layout, batch):
         return None
     rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
     taken = BATCH if strips * tiles >= BATCH * slots else 1
     parts = -(-tiles // taken)
+    if parts * taken * rows > WASTE * layout.axis.size:
+        return None
     chain = _chain(request.kind, column.size, parts, rows * taken)
-    made = _block(request.kind, room, column.size, rows, taken, chain, layout.axis.strides[0] < 0)
+    made = _block(request.kind, flags, room, column.size, rows, taken, chain, layout.axis.strides[0] < 0)
     if made is None:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
     least = WIDE_COLUMNS if carry > WIDE_CARRY else QUICK_COLUMNS
     quick = column.size >= least and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
-    return WholeRows(column, batch, quick, strips * parts, words, *made)
+    return WholeRows(column, batch, flags, quick, strips * parts, words, *made)
 
 
 @functools.lru_cache(MOST)
 def _block(
-    kind: CallKind, room: int, columns: int, rows: int, taken: int, chain: _Chain, back: bool
+    kind: CallKind,
+    flags: tuple[Flags, Flags],
+    room: int,
+    columns: int,
+    rows: int,
+    taken: int,
+    chain: _Chain,
+    back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little."""
     state, carry = state_bytes(kind)
@@ -102,7 +115,8 @@ def _block(
     warps = 2 + reduce_warps + store_warps + slices + look_back_warps
 
     totals = (1 + shares) * columns * state
-    stage = round_up(rows * row_bytes + totals + LINE_BYTES + _STAGE_REST, LINE_BYTES)
+    beside = round_up(sum([array.bytes_of(rows, columns, flat=True) for array in flags]), LINE_BYTES)
+    stage = round_up(rows * row_bytes + beside + totals + LINE_BYTES + _STAGE_REST, LINE_BYTES)
     nodes = columns * chain.node_levels * carry
     rest = _REST + (columns + 1 if chain.long else 1) * chain.place_values * carry
     shared_bytes = {n: n * stage + -(-n // taken) * nodes + rest for n in range(STAGES[0], STAGES[1] + 1)}
@@ -174,11 +188,9 @@ def _chain(kind: CallKind, columns: int, parts: int, part_rows: int) -> _Chain:
 
 
 def _is_one_to_one(request: ScanRequest) -> bool:
-    """Return whether a scan has one value, one result of its size, and no mask, segments and leading element."""
+    """Return whether a scan has one value, one result of its size, and no leading element."""
     kind = request.kind
-    if request.mask or request.segments or kind.include_initial:
-        return False
-    return len(kind.values) == len(kind.results) == 1 and kind.sizes[0] == kind.sizes[1]
+    return len(kind.values) == len(kind.results) == 1 and kind.sizes[0] == kind.sizes[1] and not kind.include_initial
 
 
 def _alike(layout: Layout, batch: tuple[Dimension, ...]) -> bool:
@@ -203,7 +215,7 @@ def plan_whole_rows(request: ScanRequest, layout: Layout, target: Target, whole:
         "whole_rows",
         batch=whole.batch,
         column=whole.column,
-        accesses=accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1),
+        accesses=with_flags(accesses_of(layout, whole.column, [layout.axis, *whole.batch], 1), 2, whole.flags),
         items=1,
         constants=whole.constants,
         block=whole.block,

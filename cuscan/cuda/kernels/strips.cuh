@@ -104,6 +104,8 @@ struct Strips {
         first.advance(geometry.axis, position);
         return {{},
                 geometry,
+                origin,
+                initial,
                 first,
                 position,
                 clamp(geometry.axis.size - position, Layout::kRows),
@@ -161,13 +163,10 @@ struct Strips {
                 now = own.turn(k);
                 if (thread == 0) stage.turn = now;
             }
-            if (now.exists && tile(now).lies_together(tile(now).value_rows())) {
-                if (thread == 0) tile(now).load_in_bulk(stage.values, stage.arrived);
-            } else {
-                if (thread == 0) stage.arrived.arrive();
-                if (now.exists)
-                    tile(now).template load_pieces<kProducers * target::kWarp>(stage.values, stage.arrived, thread);
-            }
+            if (now.exists)
+                tile(now).template load<kProducers * target::kWarp>(stage.values, stage.arrived, thread);
+            else if (thread == 0)
+                stage.arrived.arrive();
             stage.arrived.arrive_loaded();
             if (!now.exists) break;
         }

@@ -21,7 +21,7 @@
 // memory, and the total of a group waits for one.
 #pragma once
 #include "../column_chain.cuh"
-#include "../elements.cuh"
+#include "../staged_flags.cuh"
 
 namespace cuscan {
 
@@ -65,7 +65,12 @@ struct WholeRowsLayout {
         Nodes nodes;
         Carry last;
     };
-    struct Stage {
+    template <int kArray>
+    using Flags = StagedFlags<Config, kArray, kRows, kColumns, true, Config::kBack>;
+    using Mask = Flags<Arrays<Config>::kMask>;
+    using Starts = Flags<Arrays<Config>::kSegments>;
+    static constexpr bool kHasFlags = Mask::kThere || Starts::kThere;
+    struct Stage : Mask::Buffer, Starts::Buffer {
         // The tile lies as far beyond a multiple of a line as in global memory.
         alignas(target::kLine) char data[kColumns * kRows * sizeof(typename Plain<Config>::Value) + target::kLine];
         State column[kColumns];           // total of the tile; then what precedes its unit
@@ -293,12 +298,13 @@ struct WholeRows {
         return {at, position, clamp(geometry.axis.size - position, kRows)};
     }
     // Some rows of a column, and their total.
-    using Run = Items<Config, kSteps, 1>;
+    using Run = Items<Config, kSteps, 1, Element::kReplaces>;
     CUSCAN_DEVICE void read(Stage& stage, const Tile& tile, int row, int column, Run& run) const {
-        run.clear(geometry, tile.position + row, typename Element::Initial());
+        run.clear(geometry, tile.position + row, initial);
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s)
-            run.raw.at(Number<0>()).vector[s].item[0] = *tile.template item<Value>(stage, row + s, column);
+            run.raw.first.vector[s].item[0] = *tile.template item<Value>(stage, row + s, column);
+        read_flags<kSteps, 1>(run, mask(tile), starts(tile), stage, row, column);
     }
     static CUSCAN_DEVICE State total(const Run& run) {
         State total = run.get(0, 0, 0);
@@ -320,7 +326,7 @@ struct WholeRows {
         if (lane() != 0) return;
         for (int i = warp; i < kStages; i += kReduceWarps) {
             Stage& stage = shared.stages[i];
-            stage.arrived.init(target::kWarp);
+            stage.arrived.init(target::kWarp + 1);
             stage.folded.init(kReduceWarps * target::kWarp);
             stage.gathered.init(kSlices * target::kWarp);
             stage.sought.init(Layout::kLookBackWarps * target::kWarp);
@@ -353,8 +359,14 @@ struct WholeRows {
             const Tile tile = this->tile(now);
             // A block that stages tiles far ahead of its work would delay all other blocks.
             if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-            const bool in_bulk = now.exists && load_pieces(stage, tile);
-            if (!in_bulk) stage.arrived.arrive();
+            if (now.exists)
+                load(stage, tile);
+            else if (lane() == 0)
+                stage.arrived.arrive();
+            if constexpr (Layout::kHasFlags)
+                stage.arrived.arrive_loaded();
+            else
+                stage.arrived.arrive();
             if (!now.exists) break;
         }
         workspace->allow_next_kernel(shared.epoch);
@@ -368,21 +380,40 @@ struct WholeRows {
         const uint32 abreast = Config::kAbreast > 1 && left < Config::kAbreast ? left : Config::kAbreast;
         return {true, first + rest % abreast, rest / abreast * kBatch + tile};
     }
-    // Called by the whole warp. Loads a tile; returns true in a lane that has thereby arrived at the stage's barrier.
-    CUSCAN_DEVICE bool load_pieces(Stage& stage, const Tile& tile) const {
+    template <int kArray>
+    CUSCAN_DEVICE auto flags(const Tile& tile) const {
+        using Flags = typename Layout::template Flags<kArray>;
+        return Flags::of(geometry, origin, tile.at, tile.position, tile.rows, kColumns);
+    }
+    CUSCAN_DEVICE auto mask(const Tile& tile) const { return flags<Arrays<Config>::kMask>(tile); }
+    CUSCAN_DEVICE auto starts(const Tile& tile) const { return flags<Arrays<Config>::kSegments>(tile); }
+    // Called by the whole warp: starts to load a tile. The first lane arrives once more than the others.
+    CUSCAN_DEVICE void load(Stage& stage, const Tile& tile) const {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
         const int64 from = stretch.memory + begin - origin.array[0];
-        if (tile.rows > 0 && from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end) {
-            if (lane() != 0) return false;
-            target::fence_before_copies();
-            stage.arrived.expect(bytes);
-            stage.arrived.load(stage.data + begin, stretch.memory + begin, bytes);
-            return true;
+        const bool in_bulk =
+            tile.rows > 0 && from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end;
+        const auto mask = this->mask(tile);
+        const auto starts = this->starts(tile);
+        if (lane() == 0) {
+            const uint32 all = (in_bulk ? bytes : 0) + mask.bytes_in_bulk() + starts.bytes_in_bulk();
+            if (all > 0) {
+                target::fence_before_copies();
+                stage.arrived.expect(all);
+                if (in_bulk) stage.arrived.load(stage.data + begin, stretch.memory + begin, bytes);
+                mask.load_in_bulk(stage, stage.arrived);
+                starts.load_in_bulk(stage, stage.arrived);
+            } else {
+                stage.arrived.arrive();
+            }
         }
+        mask.template load_words<target::kWarp>(stage, stage.arrived, lane());
+        starts.template load_words<target::kWarp>(stage, stage.arrived, lane());
+        if (in_bulk) return;
         for (int i = stretch.begin + lane() * int(sizeof(Value)); i < stretch.end; i += target::kWarp * sizeof(Value))
             *reinterpret_cast<Value*>(stage.data + i) = *reinterpret_cast<const Value*>(stretch.memory + i);
-        return false;
+        if constexpr (Layout::kHasFlags) target::fence();  // arrive_loaded waits for copies only
     }
 
     // The share of a column that a lane takes, if it takes one.
