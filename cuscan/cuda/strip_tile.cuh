@@ -53,6 +53,9 @@ struct StripBuffer {
 };
 template <class Operand>
 struct NoBuffer {};
+// Values that do not vary along the axis are in no stage.
+template <class Operand>
+constexpr bool kStandsStill = Operand::kAccess == Access::kBroadcast;
 
 // One thread's view of a tile.
 template <class Config>
@@ -69,7 +72,8 @@ struct StripTile : Elements<Config> {
     template <class T, int kWide = kAcross>
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class Operand>
-    struct Buffer : StripBuffer<typename Operand::Type, Layout::kElements> {};
+    struct Buffer : Choose<kStandsStill<Operand>, NoBuffer<Operand>,
+                           StripBuffer<typename Operand::Type, Layout::kElements>>::Type {};
     template <int kArray>
     using Flags = StagedFlags<Config, kArray, kRows, kColumns, Config::kFlat, Config::kBack>;
     using Mask = Flags<Numbers::kMask>;
@@ -114,7 +118,8 @@ struct StripTile : Elements<Config> {
         if (thread == 0) {
             uint32 bytes = mask().bytes_in_bulk() + starts().bytes_in_bulk();
             for_each_value<Config>([&](auto, auto operand) {
-                if (together) bytes += Layout::kElements * sizeof(typename decltype(operand)::Type);
+                using Operand = decltype(operand);
+                if (together && !kStandsStill<Operand>) bytes += Layout::kElements * sizeof(typename Operand::Type);
             });
             if (bytes > 0) {
                 target::fence_before_copies();
@@ -272,8 +277,10 @@ private:
     CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
-            const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
-            arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
+            if constexpr (!kStandsStill<decltype(operand)>) {
+                const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
+                arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
+            }
         });
     }
     // Called by kThreads threads: loads this thread's part of the tile's values.
@@ -282,13 +289,14 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
-            each_vector<T, kThreads, kRows, kColumns>(
-                kArray, value_rows(), 0, 0, thread, values.at(k).item,
-                [&](auto* shared, auto* global) { arrived.load(shared, global); },
-                [&](T& shared, T& global) {
-                    shared = global;
-                    target::fence();  // arrive_loaded waits for copies only
-                });
+            if constexpr (!kStandsStill<decltype(operand)>)
+                each_vector<T, kThreads, kRows, kColumns>(
+                    kArray, value_rows(), 0, 0, thread, values.at(k).item,
+                    [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                    [&](T& shared, T& global) {
+                        shared = global;
+                        target::fence();  // arrive_loaded waits for copies only
+                    });
         });
     }
 
@@ -363,6 +371,11 @@ private:
                 use(first_run(warp) + i / kAbreast, first_column(warp) + i % kAbreast * kAcross, number);
         }
     }
+    // A value that does not vary along the axis. Columns that do not exist have the last one's.
+    template <class T>
+    CUSCAN_DEVICE T still(int array, int column) const {
+        return *(const T*)(at.array[array] + (column < width ? column : width - 1) * geometry.column.stride[array]);
+    }
     template <int kWide>
     CUSCAN_DEVICE void read(const Values& values, int run, int column, Columns<kWide>& share) const {
         const int row = run * kRunRows;
@@ -370,7 +383,16 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             T item[kRunRows][kWide];
-            Flat<T, kWide>::read(values.at(k).item, run, column, item);
+            if constexpr (kStandsStill<decltype(operand)>) {
+                CUSCAN_UNROLL
+                for (int c = 0; c < kWide; ++c) {
+                    const T one = still<T>(decltype(k)::value, column + c);
+                    CUSCAN_UNROLL
+                    for (int s = 0; s < kRunRows; ++s) item[s][c] = one;
+                }
+            } else {
+                Flat<T, kWide>::read(values.at(k).item, run, column, item);
+            }
             CUSCAN_UNROLL
             for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
             for (int c = 0; c < kWide; ++c) share.raw.at(k).vector[s].item[c] = item[s][c];

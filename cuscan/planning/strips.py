@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cuscan.kept import MOST
 from cuscan.order import COLUMNS, LANES
-from cuscan.planning.accesses import accesses_of
+from cuscan.planning.accesses import STILL, accesses_of
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
@@ -106,17 +106,20 @@ def _wide(
     if flags is None:
         return None
     for move in _moves(light):
-        accesses = accesses_of(layout, column, [layout.axis, *batch], 1, move)
-        if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) == {Access.VECTOR}:
+        accesses = _with_still(layout, accesses_of(layout, column, [layout.axis, *batch], 1, move), len(sizes))
+        if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) <= {Access.VECTOR, *STILL}:
             break
     else:
         return None
-    widths = STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO
+    staged = _staged(request.kind, accesses)
+    widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
         if (move < VECTOR_BYTES or flags != NO_FLAGS) and (own or count > FEW_STRIPS * slots):
+            return None
+        if own and not shares and len(staged) < len(request.values):
             return None
         if not own:  # strips of equal width, each for as many blocks
             if not shares or (columns > LANES and width > widths[-1]):
@@ -200,8 +203,9 @@ def _make(
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     in_bulk = flat and move == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
-    back = flat and layout.axis.strides[0] < 0
-    made = _block(request.kind, flags, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
+    back = flat and min(layout.axis.strides[: len(request.kind.sizes)]) < 0
+    staged = _staged(request.kind, accesses)
+    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
     if made is None:
         return None
     accesses = with_flags(accesses, len(request.kind.sizes), flags)
@@ -211,6 +215,7 @@ def _make(
 @functools.lru_cache(MOST)
 def _block(
     kind: CallKind,
+    staged: tuple[int, ...],
     flags: tuple[Flags, Flags],
     room: int,
     looks: int,
@@ -224,7 +229,10 @@ def _block(
     in_bulk: bool,
     back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
-    """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little."""
+    """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
+
+    `staged`: sizes of the values that vary along the axis.
+    """
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     in_place = len(values) == len(results) == 1 and kind.values == kind.results
@@ -248,7 +256,7 @@ def _block(
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    stage = round_up(elements * sum(values) + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
+    stage = round_up(elements * sum(staged) + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
     rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
@@ -279,6 +287,22 @@ def _block(
         "Back": int(back),
     }
     return constants, warps * LANES, stages * stage + rest
+
+
+def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
+    """Return the sizes of the values that vary along the axis."""
+    return tuple([dtype.itemsize for dtype, access in zip(kind.values, accesses, strict=False) if access not in STILL])
+
+
+def _with_still(layout: Layout, accesses: tuple[Access, ...], arrays: int) -> tuple[Access, ...]:
+    """Return `accesses`; of the first `arrays` arrays, those stand still that do not vary along the axis."""
+    found = list(accesses)
+    for i, spec in enumerate(layout.arrays[:arrays]):
+        if spec is not None and layout.axis.strides[i] == 0:
+            found[i] = Access.NUMBER if spec.is_number else Access.BROADCAST
+        elif found[i] in STILL:  # across columns alone
+            found[i] = Access.STRIDED
+    return tuple(found)
 
 
 def _look_back_warps(columns: int, most: int, carry: int) -> int:
@@ -313,7 +337,7 @@ def _flat_accesses(
     layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int, move: int
 ) -> tuple[Access, ...] | None:
     """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned."""
-    steps, back = column.strides, layout.axis.strides[0] < 0
+    steps, back = column.strides, min(layout.axis.strides[:arrays]) < 0
     if back:
         # A reversed scan takes rows from last to first, and all elements if it starts at the last column of a row.
         steps = tuple([-step for step in steps])
@@ -322,17 +346,22 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, move)
-    if set(found[:arrays]) != {Access.REVERSED if back else Access.VECTOR}:
+    found = _with_still(layout, found, arrays)
+    if not set(found[:arrays]) <= {Access.REVERSED if back else Access.VECTOR, *STILL}:
         return None
-    return (Access.VECTOR,) * arrays + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
+    vectors = tuple([access if access in STILL else Access.VECTOR for access in found[:arrays]])
+    return vectors + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 
 def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
-    """Return the columns beside the scanned axis if all arrays hold them row after row without gaps, or None."""
+    """Return the columns beside the scanned axis if all arrays hold them row after row without gaps, or None.
+
+    Arrays that do not vary along the axis do not count.
+    """
     steps, column = layout.axis.strides, layout.others[0]
-    number = column.size if steps[0] >= 0 else -column.size
+    number = column.size if max(steps[: len(sizes)], key=abs) > 0 else -column.size
     for i, size in enumerate(sizes):
-        if column.strides[i] != size or steps[i] != number * size:
+        if steps[i] and (column.strides[i] != size or steps[i] != number * size):
             return None
     return column
 
