@@ -5,24 +5,30 @@
 // A BatchWalk goes down kColumns neighbouring columns. Its kWarps warps look at a span of batches at once: each warp at
 // a window of the span, each lane at kLooks consecutive batches in one column. So batches are combined in pairs within
 // a lane, then between lanes, then between warps, through shared memory.
+//
+// With kHasSpans, the block that has the last batch of a span publishes the total of the span, too. Then a walk goes
+// from span to span, and looks at the batches of its own span alone. So it takes few steps wherever it begins, and no
+// block waits for more than two steps through memory.
 #pragma once
 #include "column_chain.cuh"
 
 namespace cuscan {
 
-template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kMostLooks, bool kHasInitial>
+template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kLooks, bool kHasSpans,
+          bool kHasInitial>
 class BatchWalk {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static constexpr int kWords = Published<Carry>::kWords;
     static constexpr int kBatches = kSectionUnits / kBatchUnits;  // batches of a section
     static constexpr int kEntries =
-        least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);  // lanes of a column
-    static constexpr int kLooks = least(kMostLooks, kBatches / (kWarps * kEntries));
-    static constexpr uint32 kWindow = kLooks * kEntries, kSpan = kWarps * kWindow;
-    using Looks = PairedFold<CarryOp, levels_of(kLooks), Carry>;
+        least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);      // lanes of a column
+    static constexpr int kEach = least(kLooks, kBatches / (kWarps * kEntries));  // totals that a lane looks at
+    static constexpr uint32 kWindow = kEach * kEntries, kSpan = kWarps * kWindow;
+    static constexpr uint32 kPassed = kHasSpans ? kSpan * kSpan : kSpan;  // batches that a walk passes at once
+    using Looks = PairedFold<CarryOp, levels_of(kEach), Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
     using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;
-    using Spans = SectionCarry<Carry, CarryOp, kSpan * kBatchUnits, kHasInitial>;
+    using Passed = SectionCarry<Carry, CarryOp, kPassed * kBatchUnits, kHasInitial>;
 
 public:
     // Totals of the windows, in two buffers that take turns.
@@ -42,63 +48,95 @@ public:
     CUSCAN_DEVICE int column() const { return lane_ % kColumns; }
     // Called where a block comes to another strip: the walk begins with its first batch.
     CUSCAN_DEVICE void begin(const Carry& initial) {
-        seen_ = 0;
-        spans_.begin(sections_, initial);
+        number_ = 0;
+        passed_.begin(sections_, initial);
     }
     // Called by all warps of the walk, for batches of the strip in ascending order. `chain`: the chain of the lane's
     // column.
-    CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& table, uint64 chain, uint32 batch) {
-        CUSCAN_NO_UNROLL
-        for (;; ++seen_) {
-            const bool ends = batch < (seen_ + 1) * kSpan;
-            const int of_span = ends ? int(batch % kSpan) : int(kSpan);  // earlier batches of the span
-            const int of_window = between(of_span - warp_ * int(kWindow), kWindow);
-            const int of_lane = between(of_window - entry() * kLooks, kLooks);
-            Carry seen[kLooks];
-            if (of_window > 0) {
-                const uint64* const words = table.entry(seen_ * kSpan + warp_ * kWindow + entry() * kLooks, chain);
-                await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // fewer than 2^32 chains
-            }
-            Looks looks;
-            Carry total;
-            CUSCAN_UNROLL
-            for (int i = 0; i < kLooks; ++i)
-                if (i < of_lane) total = looks.push(i, seen[i]);
-            const Lanes lanes(total, entry());
-            Windows windows;
-            total = lanes.total;
-            if constexpr (kWarps > 1) {
-                auto& totals = exchange_.total[turn_ ^= 1];
-                if (lane_ < kColumns) totals[warp_][lane_] = total;
-                target::barrier_sync(barrier_, kWarps * target::kWarp);
-                Carry of_window[kWarps];  // all are read before any is used
-                CUSCAN_UNROLL
-                for (int w = 0; w < kWarps; ++w) of_window[w] = totals[w][column()];
-                CUSCAN_UNROLL
-                for (int w = 0; w < kWarps; ++w)
-                    if ((w + 1) * int(kWindow) <= of_span) total = windows.push(w, of_window[w]);
-            }
-            if (ends) {
-                const bool precedes = Spans::precedes(seen_);
-                Carry carry = windows.before(warp_, precedes, spans_.before(seen_));
-                carry = lanes.left.before(entry(), precedes || warp_ > 0, carry);
-                carry = looks.before(of_lane, precedes || warp_ > 0 || entry() > 0, carry);
-                const int place = of_span - warp_ * int(kWindow) - entry() * kLooks;
-                return {0 <= place && place < kLooks && lane_ < kColumns * kEntries, carry};
-            }
-            spans_.pass(sections_, seen_, total);
-        }
+    CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& batches, const TotalsTable<Carry>& spans, uint64 chain,
+                               uint32 batch) {
+        if constexpr (!kHasSpans) return walk(batches, chain, batch);
+        const uint32 span = batch / kSpan, place = batch % kSpan;
+        const bool is_last = place == kSpan - 1;
+        const Row row = look(batches, chain, batch - place, is_last ? kSpan : place);
+        if (is_last && warp_ == 0 && lane_ < kColumns) spans.publish(span, chain, row.total);
+        return find(row, place, Passed::precedes(span),
+                    span == 0 ? passed_.before(0) : of_all(walk(spans, chain, span)));
     }
 
 private:
+    // Neighbouring totals of a table, at most kSpan of them, as a lane sees them.
+    struct Row {
+        Looks looks;  // the lane's own
+        PairedFold<CarryOp, levels_of(kEntries), Carry> lanes;
+        Windows windows;
+        Carry total;  // of all, if there are kSpan
+    };
+    // What precedes totals number `number` of a table.
+    CUSCAN_DEVICE Found walk(const TotalsTable<Carry>& table, uint64 chain, uint32 number) {
+        CUSCAN_NO_UNROLL
+        for (;; ++number_) {
+            const uint32 ahead = number - number_ * kSpan;
+            const Row row = look(table, chain, number_ * kSpan, ahead < kSpan ? ahead : kSpan);
+            if (ahead < kSpan) return find(row, ahead, Passed::precedes(number_), passed_.before(number_));
+            passed_.pass(sections_, number_, row.total);
+        }
+    }
+    // Called by all warps: waits for `count` totals of a table from number `first` on.
+    CUSCAN_DEVICE Row look(const TotalsTable<Carry>& table, uint64 chain, uint32 first, uint32 count) {
+        const int of_window = between(int(count) - warp_ * int(kWindow), kWindow);
+        const int of_lane = between(of_window - entry() * kEach, kEach);
+        Carry seen[kEach];
+        if (of_window > 0) {
+            const uint64* const words = table.entry(first + warp_ * kWindow + entry() * kEach, chain);
+            await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // fewer than 2^32 chains
+        }
+        Row row;
+        Carry total;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kEach; ++i)
+            if (i < of_lane) total = row.looks.push(i, seen[i]);
+        const Lanes lanes(total, entry());
+        row.lanes = lanes.left, row.total = lanes.total;
+        if constexpr (kWarps > 1) {
+            auto& totals = exchange_.total[turn_ ^= 1];
+            if (lane_ < kColumns) totals[warp_][lane_] = row.total;
+            target::barrier_sync(barrier_, kWarps * target::kWarp);
+            Carry of_windows[kWarps];  // all are read before any is used
+            CUSCAN_UNROLL
+            for (int w = 0; w < kWarps; ++w) of_windows[w] = totals[w][column()];
+            CUSCAN_UNROLL
+            for (int w = 0; w < kWarps; ++w)
+                if ((w + 1) * int(kWindow) <= int(count)) row.total = row.windows.push(w, of_windows[w]);
+        }
+        return row;
+    }
+    // What precedes total number `place` of a row: `carry`, if `precedes`, and the totals before it.
+    CUSCAN_DEVICE Found find(const Row& row, uint32 place, bool precedes, Carry carry) const {
+        const int of_lane = int(place) - warp_ * int(kWindow) - entry() * kEach;
+        carry = row.windows.before(warp_, precedes, carry);
+        carry = row.lanes.before(entry(), precedes || warp_ > 0, carry);
+        carry = row.looks.before(of_lane, precedes || warp_ > 0 || entry() > 0, carry);
+        return {0 <= of_lane && of_lane < kEach && lane_ < kColumns * kEntries, carry};
+    }
+    // Called by all warps: what one of the lanes of each column has found, in all of them.
+    CUSCAN_DEVICE Carry of_all(const Found& found) {
+        Carry& carry = exchange_.total[turn_ ^= 1][0][column()];
+        if (found.here) carry = found.carry;
+        if constexpr (kWarps > 1)
+            target::barrier_sync(barrier_, kWarps * target::kWarp);
+        else
+            target::sync_warp();
+        return carry;
+    }
     CUSCAN_DEVICE int entry() const { return lane_ / kColumns % kEntries; }
     static CUSCAN_DEVICE int between(int number, int most) { return number < 0 ? 0 : number < most ? number : most; }
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;
-    uint32 seen_, turn_ = 0;  // number of spans that the walk has passed; the present buffer
-    Spans spans_;             // what precedes span number seen_
-    typename Spans::Sections sections_;
+    uint32 number_, turn_ = 0;  // number of rows that the walk has passed; the present buffer
+    Passed passed_;             // what precedes row number_
+    typename Passed::Sections sections_;
 };
 
 }  // namespace cuscan

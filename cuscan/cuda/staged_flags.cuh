@@ -28,10 +28,13 @@ struct StagedFlags {
     static constexpr int kWord = 4, kPiece = 16;
     static constexpr int kAligned = kApart ? kWord : kPiece;
     static constexpr int kRowBytes = kEach ? kColumns * int(sizeof(Item)) : 1;
-    static constexpr int kStretch = kApart ? kRowBytes : kBits ? (kRows + 31) / 32 * kWord : kRows * kRowBytes;  // bytes, at most
-    static constexpr int kPitch = kApart ? (kStretch + 2 * kWord - 2) / kWord * kWord : 0;  // from stretch to stretch
+    // Bytes of a stretch, at most; words that hold it.
+    static constexpr int kStretch = kApart ? kRowBytes : kBits ? (kRows + 31) / 32 * kWord : kRows * kRowBytes;
+    static constexpr int kWords = (kStretch + 2 * kWord - 2) / kWord;
+    static constexpr int kPitch = kApart ? kWords * kWord : 0;  // from stretch to stretch
+    // As in planning/staged_flags.py. A word behind the last one is read, too.
     static constexpr int kBytes = !kThere  ? 0
-                                  : kApart ? kRows * kPitch + kWord  // a word beyond the last one is read, too
+                                  : kApart ? kRows * kPitch + kWord
                                            : (kStretch + 2 * kPiece - 2) / kPiece * kPiece + kWord;
     using Buffer = FlagsBuffer<kArray, (kBytes + kPiece - 1) / kPiece>;
 
@@ -59,8 +62,8 @@ struct StagedFlags {
     CUSCAN_DEVICE uint32 bytes_in_bulk() const {
         if constexpr (!kThere || kApart || kBits || !target::kHasBulkCopy) return 0;
         const Stretch stretch = this->stretch(0);
-        const char *const from = stretch.begin - beyond(stretch.begin),
-                   *const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;
+        const char* const from = stretch.begin - beyond(stretch.begin);
+        const char* const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;
         return rows > 0 && from >= lowest && to <= end ? uint32(to - from) : 0;
     }
     CUSCAN_DEVICE void load_in_bulk(Buffer& buffer, target::Barrier& arrived) const {
@@ -76,7 +79,6 @@ struct StagedFlags {
     CUSCAN_DEVICE void load_words(Buffer& buffer, target::Barrier& arrived, int thread) const {
         if constexpr (kThere) {
             if (bytes_in_bulk() > 0) return;
-            constexpr int kWords = (kStretch + 2 * kWord - 2) / kWord;  // that hold a stretch, at most
             const int words = (kApart ? rows : 1) * kWords;
             bool copies = false;
             CUSCAN_NO_UNROLL
@@ -181,9 +183,8 @@ CUSCAN_DEVICE void read_flags(Items& items, const Mask& mask, const Starts& star
             items.keep.set(s * kWide + c, kept.bits != 0);
         }
     });
-    starts.template each<kSteps, kWide>(memory, row, column, [&](int s, int c, auto starts) {
-        items.restarts.set(s * kWide + c, starts.bits != 0);
-    });
+    starts.template each<kSteps, kWide>(
+        memory, row, column, [&](int s, int c, auto starts) { items.restarts.set(s * kWide + c, starts.bits != 0); });
 }
 
 }  // namespace cuscan

@@ -273,7 +273,7 @@ private:
     CUSCAN_DEVICE Flags<kArray> flags() const {
         return Flags<kArray>::of(geometry, origin, at, position, value_rows(), width);
     }
-    // Called by one thread: loads all values of a tile that is one stretch of memory.
+    // Called by one thread: loads the values of a tile that is one stretch of memory, but for those that stand still.
     CUSCAN_DEVICE void load_in_bulk(Values& values, target::Barrier& arrived) const {
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
@@ -283,7 +283,7 @@ private:
             }
         });
     }
-    // Called by kThreads threads: loads this thread's part of the tile's values.
+    // Called by kThreads threads: loads this thread's part of the tile's values, in the same way.
     template <int kThreads>
     CUSCAN_DEVICE void load_pieces(Values& values, target::Barrier& arrived, int thread) const {
         for_each_value<Config>([&](auto k, auto operand) {

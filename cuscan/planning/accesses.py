@@ -42,6 +42,11 @@ def accesses_of(
     return tuple(accesses)
 
 
+def goes_back(layout: Layout, arrays: int) -> bool:
+    """Return whether the scan goes against the order of the first `arrays` arrays, of which some may not vary."""
+    return min(layout.axis.strides[:arrays]) < 0
+
+
 def shifted_access(spec: ArraySpec | None, step: int) -> Access:
     """Return the access for vectors of unaligned neighbours along `step`, which is in bytes."""
     if spec is None or abs(step) != spec.dtype.itemsize:

@@ -39,6 +39,7 @@ def assemble(
     chains: int = 0,
     strips: int = 0,
     batches: int = 0,
+    spans: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
     words: int = 0,
@@ -48,15 +49,15 @@ def assemble(
     """Assemble the plan of a kernel family.
 
     Blocks share strips in two ways. With `chains`, the carries of so many chains go through the workspace, which has
-    room for a counter of each of `strips` and a table of `chains` * `batches` totals. With `tickets`, blocks publish
-    `aggregates` states, or `words` 64-bit words. The arrays `staged` pass through shared memory. `beside` are words of
-    the family's own that follow struct Geometry.
+    room for a counter of each of `strips` and for tables of `chains` * `batches` and `chains` * `spans` totals. With
+    `tickets`, blocks publish `aggregates` states, or `words` 64-bit words. The arrays `staged` pass through shared
+    memory. `beside` are words of the family's own that follow struct Geometry.
     """
     kind, index = request.kind, index_dtype(request)
     state, carry = state_bytes(kind, index)
     words = words or aggregates * -(-state // 4)
     if chains:
-        words = strip_words(strips, chains, batches, carry)
+        words = strip_words(strips, chains, batches, spans, carry)
     decided = (
         *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
         *(block, blocks_per_sm, shared_bytes, cluster),
@@ -190,9 +191,10 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
     return -(-end // align) * align
 
 
-def strip_words(strips: int, chains: int, batches: int, carry: int) -> int:
-    """Return the 64-bit workspace words for shared strips: room for a counter per strip, and a table of totals."""
-    return round_up(strips, LINE_WORDS) + round_up(chains * batches * -(-carry // 4), LINE_WORDS)
+def strip_words(strips: int, chains: int, batches: int, spans: int, carry: int) -> int:
+    """Return the 64-bit workspace words for shared strips: a counter per strip, and the totals of batches and spans."""
+    words = chains * -(-carry // 4)
+    return round_up(strips, LINE_WORDS) + round_up(words * batches, LINE_WORDS) + round_up(words * spans, LINE_WORDS)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:

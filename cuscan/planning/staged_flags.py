@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cuscan.planning.accesses import flags
+from cuscan.planning.accesses import flags, goes_back
 from cuscan.planning.assemble import round_up
 from cuscan.planning.config import Access
 from cuscan.planning.tuning import VECTOR_BYTES
@@ -21,10 +21,14 @@ class Flags(NamedTuple):
     size: int = 0
     bits: bool = False
 
+    @property
+    def present(self) -> bool:
+        return self.bits or self.access is not Access.NONE
+
     def bytes_of(self, rows: int, columns: int, *, flat: bool) -> int:
         """Return the bytes of a tile, of whole rows of the arrays if `flat`."""
         of_row = columns * self.size or 1
-        if self.access is Access.NONE and not self.bits:
+        if not self.present:
             return 0
         if self.size and not flat:
             nbytes = rows * ((of_row + 2 * _WORD - 2) // _WORD * _WORD)
@@ -41,13 +45,15 @@ def staged_flags(request: ScanRequest, layout: Layout, column: Dimension, *, fla
     """Return how the mask and the segment starts lie in tiles of `column`; None if they cannot lie there.
 
     Flags are contiguous across columns, or hold for all columns and are contiguous along the axis. If tiles are
-    `flat`, of whole rows without gaps, so are the flags of elements. Keys cannot lie there.
+    `flat`, of whole rows without gaps, so are the flags of elements. Keys cannot lie there: the first one of a tile is
+    compared with the one before the tile.
     """
     segments = request.segments
     if segments is None and request.mask is None:
         return NO_FLAGS
     if segments is not None and segments.kind == "keys":
         return None
+    along = -column.size if goes_back(layout, len(request.kind.sizes)) else column.size  # items from row to row
     found = []
     for number in flags(request.kind):
         spec, step, across = layout.arrays[number], layout.axis.strides[number], column.strides[number]
@@ -55,17 +61,12 @@ def staged_flags(request: ScanRequest, layout: Layout, column: Dimension, *, fla
             found.append(Flags(Access.NONE))
         elif across == 0 and abs(step) == spec.dtype.itemsize == 1:
             found.append(Flags(Access.BROADCAST))
-        elif across == spec.dtype.itemsize and (not flat or step == across * _rows_on(column, layout)):
+        elif across == spec.dtype.itemsize and (not flat or step == along * across):
             found.append(Flags(Access.VECTOR, across))
         else:
             return None
     mask, starts = found
     return mask, Flags(Access.NONE, bits=True) if segments is not None and segments.kind == "offsets" else starts
-
-
-def _rows_on(column: Dimension, layout: Layout) -> int:
-    """Return the columns from row to row of dense arrays, negative if the scan goes against their order."""
-    return column.size if layout.axis.strides[0] >= 0 else -column.size
 
 
 def with_flags(accesses: tuple[Access, ...], arrays: int, of: tuple[Flags, Flags]) -> tuple[Access, ...]:

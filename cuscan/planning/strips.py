@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cuscan.kept import MOST
-from cuscan.order import COLUMNS, LANES
-from cuscan.planning.accesses import STILL, accesses_of
+from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
+from cuscan.planning.accesses import STILL, accesses_of, goes_back
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
@@ -37,6 +37,7 @@ FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of t
 LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
+SPAN_LOOKS = 4  # least looks of a lane that travel together, where there are totals of spans and a section has room
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
@@ -44,8 +45,8 @@ FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
 NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
-LIGHT_CARRY = 8  # most bytes of a carry for all moves, and for tiles that are parts of a unit; wider ones walk longer
-FEW_STRIPS = 0.75  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
+LIGHT_CARRY = 8  # most bytes of a carry for LOOK_BACK_WARPS; with wider ones warps lack registers
+FEW_STRIPS = 1  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -64,6 +65,7 @@ class Strips(NamedTuple):
     rows: int  # per tile
     number: int  # of strips
     batches: int  # per strip; one if a block has it alone
+    spans: int  # of batches whose totals are published, per strip
     constants: dict[str, int]
     block: int
     shared_bytes: int
@@ -76,13 +78,12 @@ def strips_of(
     if request.kind.op.indexed and request.carry_in:  # positions from another number on in each column
         return None
     kind, narrow = request.kind, dense is not None and dense.size <= LANES
-    state, carry = state_bytes(kind)
+    state, _ = state_bytes(kind)
     spills = state > kind.sizes[0] >= WIDE_VALUE or (kind.segments is not None and state > WIDE_VALUE)
     if dense and narrow and spills and dense.size > FEW_COLUMNS:
         return None
-    light = carry <= LIGHT_CARRY
-    flat = _flat(request, layout, dense, room, slots, looks, light=light) if dense and narrow else None
-    return flat or _wide(request, layout, room, slots, looks, light=light, shares=not spills)
+    flat = _flat(request, layout, dense, room, slots, looks) if dense and narrow else None
+    return flat or _wide(request, layout, room, slots, looks, shares=not spills)
 
 
 def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
@@ -94,19 +95,14 @@ def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: i
     return rows <= length <= FEW_TILES * rows and not idles(batch, slots)
 
 
-def _wide(
-    request: ScanRequest, layout: Layout, room: int, slots: int, looks: int, *, light: bool, shares: bool
-) -> Strips | None:
-    """Return strips of some columns, or None.
-
-    `light`: whether carries are. `shares`: whether blocks may share strips.
-    """
+def _wide(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int, *, shares: bool) -> Strips | None:
+    """Return strips of some columns, or None. `shares`: whether blocks may share strips."""
     column, sizes = layout.others[0], request.kind.sizes
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
         return None
-    for move in _moves(light):
-        accesses = _with_still(layout, accesses_of(layout, column, [layout.axis, *batch], 1, move), len(sizes))
+    for move in MOVES:
+        accesses = _of_values(layout, accesses_of(layout, column, [layout.axis, *batch], 1, move), len(sizes))
         if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) <= {Access.VECTOR, *STILL}:
             break
     else:
@@ -119,7 +115,7 @@ def _wide(
         own = not idles(count, slots)
         if (move < VECTOR_BYTES or flags != NO_FLAGS) and (own or count > FEW_STRIPS * slots):
             return None
-        if own and not shares and len(staged) < len(request.values):
+        if own and not shares and len(staged) < len(request.values):  # panels are faster
             return None
         if not own:  # strips of equal width, each for as many blocks
             if not shares or (columns > LANES and width > widths[-1]):
@@ -129,7 +125,7 @@ def _wide(
             continue
         if move < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue
-        least = rows if own else COLUMNS.unit // (MOST_PARTS if light else 1)
+        least = rows if own else COLUMNS.unit // MOST_PARTS
         while rows >= least:
             made = _make(
                 request, layout, room, slots, looks, column, batch, accesses, flags, columns, rows, move, own=own
@@ -140,11 +136,6 @@ def _wide(
     return None
 
 
-def _moves(light: bool) -> tuple[int, ...]:
-    """Return how many bytes may move at once, the most first."""
-    return MOVES if light else MOVES[:1]
-
-
 def _flat(
     request: ScanRequest,
     layout: Layout,
@@ -152,8 +143,6 @@ def _flat(
     room: int,
     slots: int,
     looks: int,
-    *,
-    light: bool,
 ) -> Strips | None:
     """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
     sizes = request.kind.sizes
@@ -164,7 +153,7 @@ def _flat(
     flags = staged_flags(request, layout, column, flat=True)
     if flags is None or (flags != NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
         return None
-    for move in _moves(light):
+    for move in MOVES:
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
         if accesses:
             beside = column, batch, accesses, flags, column.size, rows, move
@@ -203,13 +192,18 @@ def _make(
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     in_bulk = flat and move == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
-    back = flat and min(layout.axis.strides[: len(request.kind.sizes)]) < 0
+    back = flat and goes_back(layout, len(request.kind.sizes))
     staged = _staged(request.kind, accesses)
-    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, taken, ahead, own, flat, in_bulk, back)
+    batches = 1 if own else -(-tiles // taken)
+    how = own, flat, in_bulk, back
+    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, taken, ahead, *how)
     if made is None:
         return None
-    accesses = with_flags(accesses, len(request.kind.sizes), flags)
-    return Strips(column, batch, accesses, move, own, columns, rows, strips, 1 if own else -(-tiles // taken), *made)
+    of_all = with_flags(accesses, len(request.kind.sizes), flags)
+    constants, *block = made
+    of_span = _span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
+    spans = -(-batches // of_span) if constants["HasSpans"] else 0
+    return Strips(column, batch, of_all, move, own, columns, rows, strips, batches, spans, constants, *block)
 
 
 @functools.lru_cache(MOST)
@@ -235,7 +229,7 @@ def _block(
     """
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
-    in_place = len(values) == len(results) == 1 and kind.values == kind.results
+    in_place = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together = flat and move == VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own)
@@ -264,6 +258,8 @@ def _block(
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
+    most = _looks(looks, -(-carry // WORD_BYTES), warps)
+    of_spans = 0 if own else _span_looks(columns // scan_warps, look_back_warps, most, taken * rows)
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -276,7 +272,8 @@ def _block(
         "Producers": producers,
         "ScanWarps": scan_warps,
         "LookBackWarps": look_back_warps,
-        "Looks": _looks(looks, -(-carry // WORD_BYTES), warps),
+        "Looks": of_spans or most,
+        "HasSpans": int(of_spans > 0),
         "Batch": taken,
         "Stages": stages,
         "Ahead": ahead,
@@ -289,13 +286,29 @@ def _block(
     return constants, warps * LANES, stages * stage + rest
 
 
+def _span(columns: int, look_back_warps: int, looks: int) -> int:
+    """Return the batches of a span, where a scan warp has so many columns (BatchWalk in batches.cuh)."""
+    return look_back_warps * power_of_two(LANES // columns, down=True) * looks
+
+
+def _span_looks(columns: int, look_back_warps: int, most: int, rows: int) -> int:
+    """Return how many looks of a lane travel together if spans have totals, at batches of so many rows.
+
+    A section has whole spans of spans. If even one look makes too large ones, there are none, and this returns 0.
+    """
+    looks, units = max(most, SPAN_LOOKS), max(rows // COLUMNS.unit, 1)
+    while looks and _span(columns, look_back_warps, looks) ** 2 * units > PAIRED_SECTION:
+        looks //= 2
+    return looks
+
+
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
     """Return the sizes of the values that vary along the axis."""
     return tuple([dtype.itemsize for dtype, access in zip(kind.values, accesses, strict=False) if access not in STILL])
 
 
-def _with_still(layout: Layout, accesses: tuple[Access, ...], arrays: int) -> tuple[Access, ...]:
-    """Return `accesses`; of the first `arrays` arrays, those stand still that do not vary along the axis."""
+def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int) -> tuple[Access, ...]:
+    """Return `accesses`, where values and results, the first `arrays`, stand still if they do along the axis."""
     found = list(accesses)
     for i, spec in enumerate(layout.arrays[:arrays]):
         if spec is not None and layout.axis.strides[i] == 0:
@@ -336,8 +349,11 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple
 def _flat_accesses(
     layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int, move: int
 ) -> tuple[Access, ...] | None:
-    """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned."""
-    steps, back = column.strides, min(layout.axis.strides[:arrays]) < 0
+    """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned.
+
+    Arrays that do not vary along the axis may lie anywhere.
+    """
+    steps, back = column.strides, goes_back(layout, arrays)
     if back:
         # A reversed scan takes rows from last to first, and all elements if it starts at the last column of a row.
         steps = tuple([-step for step in steps])
@@ -346,7 +362,7 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, move)
-    found = _with_still(layout, found, arrays)
+    found = _of_values(layout, found, arrays)
     if not set(found[:arrays]) <= {Access.REVERSED if back else Access.VECTOR, *STILL}:
         return None
     vectors = tuple([access if access in STILL else Access.VECTOR for access in found[:arrays]])
@@ -359,7 +375,7 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
     Arrays that do not vary along the axis do not count.
     """
     steps, column = layout.axis.strides, layout.others[0]
-    number = column.size if max(steps[: len(sizes)], key=abs) > 0 else -column.size
+    number = -column.size if goes_back(layout, len(sizes)) else column.size
     for i, size in enumerate(sizes):
         if steps[i] and (column.strides[i] != size or steps[i] != number * size):
             return None
@@ -387,4 +403,5 @@ def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: St
         chains=0 if strips.own else strips.number * strips.columns,
         strips=0 if strips.own else strips.number,
         batches=0 if strips.own else strips.batches,
+        spans=strips.spans,
     )

@@ -29,7 +29,7 @@ struct StripsShared {
     using Layout = StripLayout<Config>;
     static constexpr bool kGrid = Config::kGrid;  // blocks share strips
     using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Layout::kBatchUnits,
-                           Config::kLookBackWarps, Config::kLooks, Config::kHasInitial>;
+                           Config::kLookBackWarps, Config::kLooks, Config::kHasSpans, Config::kHasInitial>;
 
     // Its base holds what precedes the unit with a column's last element, where a carry goes out.
     struct Stage : Behind<Tile::kCarriesOut, Carry, Config::kColumns> {
@@ -63,7 +63,8 @@ struct Strips {
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
-    static constexpr uint32 kBatch = Config::kBatch, kShort = 200;  // kShort: most batches of strips that are abreast
+    static constexpr uint32 kBatch = Config::kBatch;
+    static constexpr uint32 kShort = Config::kHasSpans ? 2048 : 200;  // most batches of strips that are abreast
     // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
@@ -307,6 +308,10 @@ struct Strips {
         }
         return total;
     }
+    CUSCAN_DEVICE TotalsTable<Carry> spans() const {
+        const TotalsTable<Carry> table = this->table();
+        return {table.end(batches()), table.chains, table.epoch};
+    }
     CUSCAN_DEVICE void run_scan(int scan_warp) {
         const Place place = this->place(scan_warp);
         const TotalsTable<Carry> table = this->table();
@@ -344,7 +349,7 @@ struct Strips {
             stage(end - 1).summed.wait(phase(end - 1));
             if (now.strip != strip) walk.begin(start(now, column));
             strip = now.strip;
-            const auto found = walk.prefix(table(), chain(now, column), now.unit / kBatch);
+            const auto found = walk.prefix(table(), spans(), chain(now, column), now.unit / kBatch);
             if (found.here) first.prefix[column] = found.carry;
             for (; k < end; ++k) stage(k).sought.arrive();
         }

@@ -392,8 +392,7 @@ struct WholeRows {
         const Stretch stretch = tile.stretch(0);
         const int begin = down(stretch.begin), bytes = up(stretch.end) - begin;
         const int64 from = stretch.memory + begin - origin.array[0];
-        const bool in_bulk =
-            tile.rows > 0 && from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end;
+        const bool in_bulk = tile.rows > 0 && from >= geometry.span[0].lowest && from + bytes <= geometry.span[0].end;
         const auto mask = this->mask(tile);
         const auto starts = this->starts(tile);
         if (lane() == 0) {
