@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import simulator
-from draws import draws
+from draws import Array, draws
 from feature_cases import FAMILIES, SHORT, Case, of_family, twin
 from selection import covering, each, facets_of, pairs_of
-from simulator import assert_same, prepare, small_units
+from simulator import assert_same, misaligned, prepare, small_units
 
 from cuscan.operators import INDEXED
 from cuscan.planning.config import Target
@@ -145,6 +146,78 @@ def test_shared_memory_is_scarce() -> None:
         constants = dict(config.constants)
         assert config.values[0].staged and not config.segment_operand.staged and not config.mask.staged
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
+
+
+# ---- flags beside the values of a tile -----------------------------------------------------------
+
+# Calls that strips and whole rows take with flags: a kernel family and a way to share the work.
+BESIDE: dict[str, dict[str, Any]] = {
+    "strips-pairs": {"shape": (4500, 2), "axis": 0},
+    "strips-flat": {"shape": (2, 700, 12), "axis": 1},
+    "strips-words": {"shape": (2, 1029, 5), "axis": 1},  # 4 bytes move at once: the second row begins anywhere
+    "strips-wide": {"shape": (530, 160), "axis": 0, "sms": 8},
+    "whole_rows-slabs": {"shape": (2, 601, 17), "axis": 1},
+    "whole_rows-low": {"shape": (600, 300), "axis": 0},  # two tiles of 16 rows share a word of bits
+    "whole_rows-words": {"shape": (1100, 64), "axis": 0},
+}
+LAYOUTS = {  # constants of the plans
+    "strips-pairs": {"Flat": 1, "Move": 16, "Rows": 4096},
+    "strips-flat": {"Flat": 1, "Move": 16},
+    "strips-words": {"Flat": 1, "Move": 4},
+    "strips-wide": {"Flat": 0, "Move": 16},
+    "whole_rows-low": {"Rows": 16},
+    "whole_rows-words": {"Columns": 16},
+}
+
+
+def odd_mask(family: str, gap: int = 0) -> Array:
+    """A mask that begins 3 bytes beyond an aligned address; with a gap after each row of columns."""
+    *rows, columns = BESIDE[family]["shape"]
+    return misaligned(np.random.default_rng(5).random((*rows, columns + gap)) < 0.7, 3)[..., :columns]
+
+
+def beside(family: str, name: str, op: str = "add", dtype: str = "float32", **fields: Any) -> Case:
+    return Case(f"{family}-{name}", op, draw=draws(dtype), **{"units": None, "seeds": 1, **BESIDE[family], **fields})
+
+
+def flags_in_tiles() -> list[Case]:
+    """Masks and segments in shared memory: of each element, of each row, as bits; wherever they begin."""
+    reverse, before = {"reverse": True}, {"exclusive": True}
+    leading = {"include_initial": True}
+    both: dict[str, Any] = {"masked": True, "segments": "reset"}
+    return [
+        beside("strips-pairs", "mask", masked=True),
+        beside("strips-pairs", "thin-backwards", segments="reset-thin", initial=2.5, call={**reverse, **before}),
+        beside("strips-pairs", "odd", call={"mask": odd_mask("strips-pairs")}, seeds=2),
+        beside("strips-pairs", "bytes", "max", "uint8", segments="offsets-random", masked=True),
+        beside("strips-flat", "both-backwards", "max", **both, call=reverse),
+        beside("strips-flat", "offsets-backwards", segments="offsets", call={**reverse, **leading}, initial=1),
+        beside("strips-flat", "carry", "max", segments="reset", carry="both"),
+        beside("strips-flat", "odd-backwards", call={"mask": odd_mask("strips-flat"), **reverse}, seeds=2),
+        beside("strips-words", "both-backwards", "max", **both, call=reverse),
+        beside("strips-words", "thin", "max", segments="reset-thin", call=leading),
+        beside("strips-wide", "both", **both, call=leading),
+        beside("strips-wide", "odd", segments="reset-thin", call={"mask": odd_mask("strips-wide", 3)}, seeds=2),
+        beside("strips-wide", "offsets-backwards", segments="offsets", initial=2.5, call={**reverse, **before}),
+        beside("whole_rows-slabs", "mask", "max", masked=True, initial=0.5, call=before),
+        beside("whole_rows-slabs", "both-backwards", **both, call=reverse),
+        beside("whole_rows-slabs", "thin-backwards", segments="reset-thin", call=reverse),
+        beside("whole_rows-slabs", "carry", "max", segments="reset", carry="both"),
+        beside("whole_rows-slabs", "odd", call={"mask": odd_mask("whole_rows-slabs")}, seeds=2),
+        beside("whole_rows-low", "offsets", segments="offsets-random"),
+        beside("whole_rows-low", "offsets-backwards", "max", segments="offsets", masked=True, call=reverse),
+        beside("whole_rows-words", "mask", "max", "uint8", masked=True),
+    ]
+
+
+@pytest.mark.parametrize("case", flags_in_tiles(), ids=lambda case: case.name)
+def test_flags_lie_beside_values(case: Case) -> None:
+    family = next(name for name in BESIDE if case.name.startswith(f"{name}-"))
+    config = case.prepare()[0].plan.config
+    assert config.family == family.partition("-")[0]
+    assert LAYOUTS.get(family, {}).items() <= dict(config.constants).items()
+    assert dict(config.constants)["Back"] == (case.call.get("reverse", False) and family != "strips-wide")
+    case.check()
 
 
 # ---- invalid offsets -----------------------------------------------------------------------------
