@@ -59,6 +59,17 @@ def is_split(array):
     return bool(array[5] >> 9)
 
 
+def in_panels(*arguments, **keywords):
+    """A plan as if flags could not lie in the tiles of strips and whole rows, which leave the call to panels."""
+    with (
+        mock.patch("cuscan.planning.strips.staged_flags", return_value=None),
+        mock.patch("cuscan.planning.whole_rows.staged_flags", return_value=None),
+    ):
+        made = planned(*arguments, **keywords)
+    assert made.config.family == "panels"
+    return made
+
+
 def height(made):
     steps, runs = constants(made, "Steps", "Runs")
     return steps * runs * beside(made)[0]["rows"]
@@ -89,7 +100,7 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
     def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
         values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
-        made = planned(values, axis=0, **(call or {"dtype": dtypes[0]}))
+        made = in_panels(values, axis=0, **(call or {"dtype": dtypes[0]}))
         assert made.config.family == "panels" and made.config.grid == (shape[1] < 1000)
         return math.prod(constants(made, "Slots", "Runs", "Steps"))
 
@@ -108,7 +119,7 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
 
     for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)
-        made = planned((of_number(dtype), b), axis=0, **RECURRENCE)
+        made = in_panels((of_number(dtype), b), axis=0, **RECURRENCE)
         assert made.config.values[0].by_value and math.prod(constants(made, "Slots", "Runs", "Steps")) == count
 
 
@@ -227,7 +238,7 @@ def test_tiles_are_higher_if_parts_of_sectors_are_written():
 
 
 def test_few_columns_use_all_threads():
-    made = planned(view((168_643_306, 2), "bfloat16"), axis=0, mask=view((168_643_306, 2), "bool"), dtype="bfloat16")
+    made = in_panels(view((168_643_306, 2), "bfloat16"), axis=0, mask=view((168_643_306, 2), "bool"), dtype="bfloat16")
     tile, _, _ = beside(made)
     threads, slots = constants(made, "Threads", "Slots")
     assert tile["rows"] == 256 and 2 * tile["rows"] * tile["columns"] > (threads - 32) * slots
@@ -240,7 +251,7 @@ def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile
     for kib in (228, 100):
         target = Target(90, 132, shared_bytes=kib * 1024)
         kept = view((2**25, 17), "bool")
-        made[kib] = planned(view((2**25, 17), "bool"), axis=0, dtype="int64", mask=kept, target=target)
+        made[kib] = in_panels(view((2**25, 17), "bool"), axis=0, dtype="int64", mask=kept, target=target)
         assert made[kib].config.family == "panels" and made[kib].config.grid
     (large, _, _), (small, _, _) = map(beside, made.values())
     assert large["rows"] == small["rows"] and large["chunk_tiles"] > small["chunk_tiles"]
@@ -257,7 +268,7 @@ def test_columns_come_before_steps_where_totals_of_shared_panels_do_not_fit():
     """Totals are kept for whole units, so that half the steps would leave their number as it is."""
     shape = (40900, 5, 100)
     segments = {"segments": ("reset", view(shape, "bool"))}
-    made = planned(view(shape, "uint8"), axis=0, mask=view(shape, "bool"), dtype="uint8", **segments)
+    made = in_panels(view(shape, "uint8"), axis=0, mask=view(shape, "bool"), dtype="uint8", **segments)
     tile, _, _ = beside(made)
     assert made.config.family == "panels" and made.config.grid
     assert tile["rows"] == 2 and 100 < tile["columns"] < 500
@@ -293,7 +304,7 @@ def test_a_total_of_values_that_are_broadcast_has_axes_for_its_tiles(target):
 
 @pytest.mark.parametrize(("dtype", "words"), [("float32", 2), ("int32", 1)])
 def test_the_workspace_of_shared_panels_by_hand(dtype, words):
-    made = planned(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)
+    made = in_panels(view((10_000, 90), dtype), axis=0, mask=view((10_000, 90), "bool"), dtype=dtype)
     assert made.config.family == "panels" and made.config.grid
     tile, _, _ = beside(made)
     assert height(made) < 256
@@ -306,7 +317,7 @@ def test_the_workspace_of_shared_panels_by_hand(dtype, words):
 
 @pytest.mark.parametrize("shape", [(6_280_757, 40), (242_108, 340), (2**20, 33), (10_000, 90), (2**27, 2)])
 def test_chunks_are_small_enough_for_the_cache_and_many_enough_for_all_blocks(shape):
-    made = planned(view(shape, "bfloat16"), axis=0, mask=view(shape, "bool"), dtype="bfloat16")
+    made = in_panels(view(shape, "bfloat16"), axis=0, mask=view(shape, "bool"), dtype="bfloat16")
     tile, _, _ = beside(made)
     steps = height(made) // tile["rows"] * tile["stack"] << tile["chunk_levels"]
     nbytes, number = steps * tile["columns"] * 2, tile["panels"] * (shape[0] // steps)
@@ -327,7 +338,7 @@ def test_chunks_leave_few_threads_idle():
     """Tiles of a chunk have equally many rows of threads; these seldom fill a block unless there are several tiles."""
     busy = []
     for columns in range(9, 16):
-        made = planned(view((1_600_000, columns), "float32"), axis=0, mask=view((1_600_000, columns), "bool"))
+        made = in_panels(view((1_600_000, columns), "float32"), axis=0, mask=view((1_600_000, columns), "bool"))
         tile, _, _ = beside(made)
         (threads,) = constants(made, "Threads")
         rows = tile["stack"] << tile["chunk_levels"]
@@ -345,20 +356,20 @@ def test_blocks_share_whole_rows_that_follow_each_other(columns, whole):
     """One bulk copy moves all of a tile, as long as this leaves not too many threads idle."""
     for gap in (0, 1):
         x = view((124_048, columns), "float32", (columns + gap, 1))
-        made = planned(x, axis=0, mask=view((124_048, columns), "bool"), dtype="float32")
+        made = in_panels(x, axis=0, mask=view((124_048, columns), "bool"), dtype="float32")
         assert made.config.grid and (beside(made)[0]["columns"] == columns) == (whole and not gap)
 
 
 def test_blocks_share_parts_of_rows_that_do_not_fit_or_do_not_move_in_bulk():
     for dtype, shape, target in (("complex128", (28_157, 92), H200), ("float32", (124_048, 206), OLDER)):
         x = view(shape, dtype)
-        made = planned(x, axis=0, mask=view(shape, "bool"), dtype=dtype, target=target)
+        made = in_panels(x, axis=0, mask=view(shape, "bool"), dtype=dtype, target=target)
         assert made.config.grid and beside(made)[0]["columns"] * x.dtype.itemsize <= 512
 
 
 def test_few_chunks_have_a_unit_each():
     """Larger ones would leave more blocks idle, and take no less time."""
-    made = planned(view((4887, 6), "int16"), axis=0, mask=view((4887, 6), "bool"))
+    made = in_panels(view((4887, 6), "int16"), axis=0, mask=view((4887, 6), "bool"))
     assert made.config.grid and made.grid == -(-4887 // 256)
 
 
@@ -421,7 +432,7 @@ def test_tiles_span_batch_rows_that_lie_closer_than_steps():
 
 
 def test_tiles_do_not_span_batch_rows_that_lie_farther_apart():
-    made = planned(view((8, 960_000, 2), "float32"), axis=1, mask=view((8, 960_000, 2), "bool"))
+    made = in_panels(view((8, 960_000, 2), "float32"), axis=1, mask=view((8, 960_000, 2), "bool"))
     assert made.config.grid and beside(made)[0]["outers"] == 1
 
 
@@ -457,8 +468,8 @@ def test_a_large_block_for_short_axes_where_it_leaves_fewer_threads_idle():
 
 def test_blocks_share_panels_that_leave_two_thirds_of_the_threads_idle():
     """There are enough panels for 0.6 of the blocks, with two bytes per step, or three floats."""
-    assert planned(view((91, 847_747, 2), "uint8"), axis=1, dtype="uint8").config.grid
-    assert not planned(view((100, 400_001, 3)), axis=1, mask=view((100, 400_001, 3), "bool")).config.grid
+    assert in_panels(view((91, 847_747, 2), "uint8"), axis=1, dtype="uint8").config.grid
+    assert not in_panels(view((100, 400_001, 3)), axis=1, mask=view((100, 400_001, 3), "bool")).config.grid
 
 
 def test_blocks_share_no_panels_of_one_chunk():
@@ -473,7 +484,7 @@ def test_shared_panels_fill_rows_of_threads(dtype):
     """Panels are equally wide, and leave few threads of a row without columns."""
     shares = []
     for width in range(260, 1200, 9):
-        made = planned(view((60_000, width), dtype), axis=0, mask=view((60_000, width), "bool"), dtype=dtype)
+        made = in_panels(view((60_000, width), dtype), axis=0, mask=view((60_000, width), "bool"), dtype=dtype)
         tile, _, _ = beside(made)
         threads, slots = constants(made, "Threads", "Slots")
         assert made.config.grid and slots == 1
@@ -514,7 +525,7 @@ def test_a_chunk_has_room_for_carries_of_its_units_and_stacks(columns, several):
     """PanelCarry: before the chunk, a level of the tree each, before each unit and, if these have several, stack."""
     with mock.patch("cuscan.planning.panels.tile_words", wraps=tile_words) as made_words:
         x, mask = view((2**20, columns), strides=(columns + 1, 1)), view((2**20, columns), "bool")
-        made = planned(x, axis=0, mask=mask)
+        made = in_panels(x, axis=0, mask=mask)
     tile, (_, kept, levels), _ = beside(made)
     assert made.config.grid and (tile["units"] > 0) == several
     stacks, width = 1 << tile["chunk_levels"], tile["columns"] * tile["outers"]
@@ -612,7 +623,7 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
 
 def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
     def in_bulk(shape, target=H200):
-        made = planned(view(shape), axis=0, mask=view(shape, "bool"), target=target)
+        made = in_panels(view(shape), axis=0, mask=view(shape, "bool"), target=target)
         assert made.config.family == "panels" and made.config.grid
         _, _, (value, result, mask, *_) = beside(made)
         return [array[5] >> 8 & 1 for array in (value, result, mask)]
@@ -634,7 +645,7 @@ def test_few_columns_lie_in_different_banks(dtype, reverse):
     size, conflicts = view((1,), dtype).dtype.itemsize, []
     for columns in range(2, 25 // size + 1):
         x, mask = view((2**22 + 3, columns), dtype, pointer=size), view((2**22 + 3, columns), "bool")
-        made = planned(x, axis=0, dtype=dtype, reverse=reverse, mask=mask)
+        made = in_panels(x, axis=0, dtype=dtype, reverse=reverse, mask=mask)
         tile, _, (value, result, *_) = beside(made)
         threads, pack = constants(made, "Threads", "Pack")
         places = [divmod(lane, (threads - 32) // tile["rows"]) for lane in range(32)]
@@ -744,7 +755,7 @@ def test_a_thread_has_whole_vectors_of_columns():
     [(10, "complex128", 160, 3), (11, "complex128", 480, 1), (9, "complex64", 320, 2)],
 )
 def test_more_blocks_share_narrow_rows_of_wide_states(columns, dtype, threads, blocks):
-    made = planned(view((1_000_000, columns), dtype), axis=0, mask=view((1_000_000, columns), "bool"))
+    made = in_panels(view((1_000_000, columns), dtype), axis=0, mask=view((1_000_000, columns), "bool"))
     assert constants(made, "Threads") == (threads,) and made.config.blocks_per_sm == blocks
 
 
@@ -759,5 +770,5 @@ def test_one_block_takes_tiles_of_two_axes_of_wide_states():
 @pytest.mark.parametrize("columns", [2, 3, 10])
 def test_narrow_rows_of_wide_states_fit_every_gpu(arch, kib, dtype, columns):
     x, reset = (view((300_000, columns), kind) for kind in (dtype, "bool"))
-    made = planned(x, axis=0, segments=("reset", reset), target=Target(arch, 40, kib * 1024))
+    made = in_panels(x, axis=0, segments=("reset", reset), target=Target(arch, 40, kib * 1024))
     assert constants(made, "Threads") == (160,) and made.config.shared_bytes <= kib * 1024 // 3
