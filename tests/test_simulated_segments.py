@@ -198,6 +198,7 @@ def flags_in_tiles() -> list[Case]:
         beside("strips-words", "thin", "max", segments="reset-thin", call=leading),
         beside("strips-wide", "both", **both, call=leading),
         beside("strips-wide", "odd", segments="reset-thin", call={"mask": odd_mask("strips-wide", 3)}, seeds=2),
+        beside("strips-wide", "of-columns", call={"mask": np.arange(160) % 3 > 0}),
         beside("strips-wide", "offsets-backwards", segments="offsets", initial=2.5, call={**reverse, **before}),
         beside("whole_rows-slabs", "mask", "max", masked=True, initial=0.5, call=before),
         beside("whole_rows-slabs", "both-backwards", **both, call=reverse),

@@ -289,9 +289,9 @@ MISTAKES = (
         "a-whole-tile-of-results-without-its-last-values",
         Kind.BOUND,
         "carry-strips-pairs-leading",
-        STRIPS,
-        "tile(now).lies_together(tile(now).value_rows())",
-        "tile(now).lies_together(tile(now).rows)",
+        STRIP_TILE,
+        "lies_together(value_rows())",
+        "lies_together(rows)",
     ),
     Mistake(
         "any-zero-for-another",

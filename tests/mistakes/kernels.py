@@ -819,7 +819,7 @@ MISTAKES = (
         Kind.WAIT,
         "whole-rows",
         "kernels/whole_rows.cuh",
-        "stage.arrived.expect(bytes);",
+        "stage.arrived.expect(all);",
         "stage.arrived.arrive();",
     ),
     Mistake(

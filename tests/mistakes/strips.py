@@ -1,12 +1,13 @@
-"""Mistakes in strips whose rows move 4 bytes at a time, and whose tiles are parts of units."""
+"""Mistakes in strips: rows that move 4 bytes at a time, tiles that are parts of units, values that do not vary."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from draws import draws
+from draws import draws, steps
 from feature_cases import Case
 
+from cuscan.operators import LINEAR_RECURRENCE
 from mistakes import Kind, Mistake
 
 CALLS = (
@@ -21,6 +22,8 @@ CALLS = (
         call={"dtype": "float64"},
     ),
     Case("strips-of-words", "add", (2, 5 * 256 + 70, 70), 1, draw=draws("int16"), sms=16, units=None),
+    Case("strips-still", LINEAR_RECURRENCE, (2, 700, 12), 1, draw=steps(decay="channel")),
+    Case("strips-still-wide", LINEAR_RECURRENCE, (700, 36), 0, draw=steps(decay="channel")),
 )
 
 KERNEL, TILE = "kernels/strips.cuh", "strip_tile.cuh"
@@ -58,6 +61,23 @@ MISTAKES = (
         "row >= kStep",
     ),
     Mistake("moves-that-lie-apart", Kind.PLACE, "strips-of-words", TILE, "thread % kOfRow * kItems", "thread % kOfRow"),
+    Mistake("one-decay-for-all-columns", Kind.PLACE, "strips-still", TILE, "value, column + c);", "value, column);"),
+    Mistake(
+        "decays-of-columns-that-do-not-exist",
+        Kind.BOUND,
+        "strips-still-wide",
+        TILE,
+        "(column < width ? column : width - 1)",
+        "column",
+    ),
+    Mistake(
+        "a-copy-of-values-that-do-not-move",
+        Kind.WAIT,
+        "strips-still",
+        TILE,
+        "if (together && !kStandsStill<Operand>)",
+        "if (together)",
+    ),
 )
 
 CASES = {case.name: replace(case, seeds=3).check for case in CALLS}

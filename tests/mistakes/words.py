@@ -26,7 +26,7 @@ CALLS: dict[str, Case] = {
 }
 
 WORDS, TYPES, TILE, SHARE = "on_words.cuh", "types.cuh", "panel_tile.cuh", "panel_share.cuh"
-KERNEL = "kernels/panels.cuh"
+KERNEL, VECTORS = "kernels/panels.cuh", "vectors.cuh"
 MISTAKES = (
     Mistake("bytes-that-carry-into-the-next", Kind.MEANING, "words-whole", WORDS, "0x80808080u", "0u"),
     Mistake("the-top-bits-of-one-side", Kind.MEANING, "words-whole", WORDS, "(earlier ^ later) & kTop", "later & kTop"),
@@ -61,11 +61,13 @@ MISTAKES = (
         "the-next-word-is-left-out",
         Kind.PLACE,
         "words-kept",
-        SHARE,
+        VECTORS,
         "word_between(words[0], words[1],",
         "word_between(words[0], words[0],",
     ),
-    Mistake("as-far-as-bytes-not-bits", Kind.PLACE, "words-kept", SHARE, "words[1], 8 * beyond)", "words[1], beyond)"),
+    Mistake(
+        "as-far-as-bytes-not-bits", Kind.PLACE, "words-kept", VECTORS, "words[1], 8 * beyond)", "words[1], beyond)"
+    ),
     Mistake("bytes-behind-the-row-are-stored", Kind.BOUND, "words-shared", SHARE, "? place.lacking : 0);", "? 0 : 0);"),
     Mistake(
         "the-word-before-lacks-bytes",
