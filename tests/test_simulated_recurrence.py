@@ -13,7 +13,7 @@ from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
 
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.planning.config import Target
+from cuscan.planning.config import Access, Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -108,6 +108,56 @@ def test_recurrence(case: Case) -> None:
 def test_groups_take_turns() -> None:
     constants = dict(TURNS.prepare()[0].plan.config.constants)
     assert (constants["Groups"], constants["Stages"]) == (3, 7)
+
+
+# ---- decays that do not vary along the axis ------------------------------------------------------
+
+STRIPS: dict[str, dict[str, Any]] = {
+    "flat": {"shape": (2, 700, 12), "axis": 1},
+    "pairs": {"shape": (4500, 2), "axis": 0},
+    "wide": {"shape": (700, 36), "axis": 0},
+    "own": {"shape": (300, 128), "axis": 0, "sms": 1},
+}
+
+
+def still(way: str, name: str, decay: str, dtype: str = "float32", **fields: Any) -> Case:
+    fields = {"seeds": 1, **STRIPS[way], **fields}
+    return Case(f"{way}-{name}", LINEAR_RECURRENCE, draw=steps(dtype, decay), **fields)
+
+
+def decays_that_stand_still() -> list[Case]:
+    last, backwards = {"return_last": True}, {"return_last": True, "reverse": True}
+    return [
+        still("flat", "number", "scalar", call=last, initial="rows"),
+        still("flat", "number-backwards", "scalar", call=backwards, initial=0.5),
+        still("flat", "columns-backwards", "channel", "float16", call=backwards, initial="rows"),
+        still("pairs", "columns", "channel", "float64", masked=True),
+        still("wide", "columns", "channel", call=last, initial="rows"),
+        still("wide", "columns-backwards", "channel", call=backwards),
+        still("wide", "number", "scalar", masked=True),
+        still("own", "number-backwards", "scalar", call=backwards, initial="rows"),
+        still("own", "columns", "channel", call=last),
+    ]
+
+
+@pytest.mark.parametrize("case", decays_that_stand_still(), ids=lambda case: case.name)
+def test_strips_read_decays_that_stand_still_from_memory(case: Case) -> None:
+    config, way = case.prepare()[0].plan.config, case.name.partition("-")[0]
+    constants = dict(config.constants)
+    assert (config.family, config.grid) == ("strips", way != "own")
+    assert constants["Flat"] == (way in ("flat", "pairs"))
+    assert constants["Back"] == (constants["Flat"] and case.call.get("reverse", False))
+    assert config.values[0].access is Access.BROADCAST or config.values[0].by_value
+    case.check()
+
+
+@pytest.mark.parametrize("way", STRIPS)
+def test_decays_that_hold_for_all_columns_vary_along_the_axis(way: str) -> None:
+    """They are broadcast across columns only, so that strips cannot take them."""
+    case = still(way, "in-time", "time", call={"return_last": True})
+    assert case.prepare()[0].plan.config.family == "panels"
+    if way == "flat":
+        case.check()
 
 
 @pytest.mark.parametrize("family", ["tile-a-row", "tiles-shared", "panels-shared"])
