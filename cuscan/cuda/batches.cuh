@@ -24,13 +24,15 @@ class BatchWalk {
         least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);      // lanes of a column
     static constexpr int kEach = least(kLooks, kBatches / (kWarps * kEntries));  // totals that a lane looks at
     static constexpr uint32 kWindow = kEach * kEntries, kSpan = kWarps * kWindow;
-    static constexpr uint32 kPassed = kHasSpans ? kSpan * kSpan : kSpan;  // batches that a walk passes at once
+    static constexpr uint32 kPassed = kHasSpans ? kSpan * kSpan : kSpan;  // batches that the walk passes at once
     using Looks = PairedFold<CarryOp, levels_of(kEach), Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
     using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;
     using Passed = SectionCarry<Carry, CarryOp, kPassed * kBatchUnits, kHasInitial>;
 
 public:
+    // Batches of a strip, at most, to which a walk may begin anew for each batch.
+    static constexpr uint32 kFew = kHasSpans ? 8 * kPassed : 200;
     // Totals of the windows, in two buffers that take turns.
     struct Exchange {
         Carry total[2][kWarps][kColumns];

@@ -64,7 +64,6 @@ struct Strips {
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
-    static constexpr uint32 kShort = Config::kHasSpans ? 2048 : 200;  // most batches of strips that are abreast
     // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
@@ -281,7 +280,7 @@ struct Strips {
     using Tiles = PairedFold<CarryOp, levels_of(kBatch / kParts), Carry>;
 
     // A walk begins anew at each batch if strips are abreast: in long strips that takes longer than neighbours save.
-    CUSCAN_DEVICE bool abreast() const { return strips() == 1 || batches() <= kShort; }
+    CUSCAN_DEVICE bool abreast() const { return strips() == 1 || batches() <= StripsShared<Config>::Walk::kFew; }
     CUSCAN_DEVICE uint32 batches() const { return (tiles() + kBatch - 1) / kBatch; }
     // The number of a tile, or of its unit, in its batch.
     static CUSCAN_DEVICE uint32 of_batch(const Turn& turn) { return turn.unit % kBatch / kParts; }

@@ -1,6 +1,7 @@
 // whole_rows: scans an axis that is not the contiguous one, where few columns lie beside it, without gaps. Then a tile
 // of whole rows is one stretch of memory: a bulk copy moves it each way, wherever it begins. So rows need not be
-// aligned, and only neighbouring tiles share a sector. A tile has kRows rows, at most a unit, in kShares shares; a
+// aligned, and only neighbouring tiles share a sector. Masks and segment starts lie beside the values
+// (staged_flags.cuh). A tile has kRows rows, at most a unit, in kShares shares; a
 // thread takes one share of a column.
 //
 // A strip is what one carry passes along. Blocks take parts by ticket, strip after strip; a part is kBatch tiles, which
