@@ -102,8 +102,9 @@ def _wide(request: ScanRequest, layout: Layout, room: int, slots: int, looks: in
     if flags is None:
         return None
     for move in MOVES:
-        accesses = _of_values(layout, accesses_of(layout, column, [layout.axis, *batch], 1, move), len(sizes))
-        if column.size * min(sizes) % move == 0 and set(accesses[: len(sizes)]) <= {Access.VECTOR, *STILL}:
+        found = accesses_of(layout, column, [layout.axis, *batch], 1, move)
+        accesses = _of_values(layout, found, len(sizes), Access.VECTOR)
+        if accesses and column.size * min(sizes) % move == 0:
             break
     else:
         return None
@@ -113,7 +114,7 @@ def _wide(request: ScanRequest, layout: Layout, room: int, slots: int, looks: in
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
-        if (move < VECTOR_BYTES or flags != NO_FLAGS) and (own or count > FEW_STRIPS * slots):
+        if (move < VECTOR_BYTES or flags is not NO_FLAGS) and (own or count > FEW_STRIPS * slots):
             return None
         if own and not shares and len(staged) < len(request.values):  # panels are faster
             return None
@@ -151,7 +152,7 @@ def _flat(
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
     flags = staged_flags(request, layout, column, flat=True)
-    if flags is None or (flags != NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
+    if flags is None or (flags is not NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
         return None
     for move in MOVES:
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
@@ -304,17 +305,25 @@ def _span_looks(columns: int, look_back_warps: int, most: int, rows: int) -> int
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
     """Return the sizes of the values that vary along the axis."""
-    return tuple([dtype.itemsize for dtype, access in zip(kind.values, accesses, strict=False) if access not in STILL])
+    values = len(kind.values)
+    if accesses[:values].count(Access.VECTOR) == values:
+        return kind.sizes[:values]
+    return tuple([kind.sizes[i] for i in range(values) if accesses[i] not in STILL])
 
 
-def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int) -> tuple[Access, ...]:
-    """Return `accesses`, where values and results, the first `arrays`, stand still if they do along the axis."""
+def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector: Access) -> tuple[Access, ...] | None:
+    """Return `accesses` where values and results, the first `arrays`, are vectors or stand still along the axis.
+
+    None if there are others.
+    """
+    if all(layout.axis.strides[:arrays]):
+        return accesses if accesses[:arrays].count(vector) == arrays else None
     found = list(accesses)
     for i, spec in enumerate(layout.arrays[:arrays]):
         if spec is not None and layout.axis.strides[i] == 0:
             found[i] = Access.NUMBER if spec.is_number else Access.BROADCAST
-        elif found[i] in STILL:  # across columns alone
-            found[i] = Access.STRIDED
+        elif found[i] is not vector:
+            return None
     return tuple(found)
 
 
@@ -362,10 +371,10 @@ def _flat_accesses(
     else:
         flat = layout
     found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, move)
-    found = _of_values(layout, found, arrays)
-    if not set(found[:arrays]) <= {Access.REVERSED if back else Access.VECTOR, *STILL}:
+    of_values = _of_values(layout, found, arrays, Access.REVERSED if back else Access.VECTOR)
+    if of_values is None:
         return None
-    vectors = tuple([access if access in STILL else Access.VECTOR for access in found[:arrays]])
+    vectors = tuple([access if access in STILL else Access.VECTOR for access in of_values[:arrays]])
     return vectors + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 

@@ -73,7 +73,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     flags = staged_flags(request, layout, column, flat=True)
-    if flags is None or (flags != NO_FLAGS and column.size < QUICK_COLUMNS) or not _alike(layout, batch):
+    if flags is None or (flags is not NO_FLAGS and column.size < QUICK_COLUMNS) or not _alike(layout, batch):
         return None
     rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
