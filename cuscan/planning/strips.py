@@ -156,9 +156,12 @@ def _flat(
         return None
     for move in MOVES:
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
-        if accesses:
+        while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, move
-            return _make(request, layout, room, slots, looks, *beside, own=False, flat=True)
+            made = _make(request, layout, room, slots, looks, *beside, own=False, flat=True)
+            if made:
+                return made
+            rows //= 2
     return None
 
 
