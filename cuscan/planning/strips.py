@@ -48,7 +48,8 @@ NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
 LIGHT_CARRY = 8  # most bytes of a carry for LOOK_BACK_WARPS; with wider ones warps lack registers
 FEW_STRIPS = 1  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
-WIDE_VALUE = 8  # bytes of a value: if states are wider than it, the warps of shared strips spill registers
+MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
+WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
 _REST = 160  # most bytes of a block beside its arrays and their alignment
 
@@ -78,12 +79,10 @@ def strips_of(
     if request.kind.op.indexed and request.carry_in:  # positions from another number on in each column
         return None
     kind, narrow = request.kind, dense is not None and dense.size <= LANES
-    state, _ = state_bytes(kind)
-    spills = state > kind.sizes[0] >= WIDE_VALUE or (kind.segments is not None and state > WIDE_VALUE)
-    if dense and narrow and spills and dense.size > FEW_COLUMNS:
-        return None
-    flat = _flat(request, layout, dense, room, slots, looks) if dense and narrow else None
-    return flat or _wide(request, layout, room, slots, looks, shares=not spills)
+    state, carry = state_bytes(kind)
+    shares, wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
+    flat = _flat(request, layout, dense, room, slots, looks) if dense and narrow and shares else None
+    return flat or _wide(request, layout, room, slots, looks, shares=shares, wide=wide)
 
 
 def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
@@ -95,8 +94,13 @@ def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: i
     return rows <= length <= FEW_TILES * rows and not idles(batch, slots)
 
 
-def _wide(request: ScanRequest, layout: Layout, room: int, slots: int, looks: int, *, shares: bool) -> Strips | None:
-    """Return strips of some columns, or None. `shares`: whether blocks may share strips."""
+def _wide(
+    request: ScanRequest, layout: Layout, room: int, slots: int, looks: int, *, shares: bool, wide: bool
+) -> Strips | None:
+    """Return strips of some columns, or None.
+
+    `shares`: whether blocks may share strips. `wide`: whether states are wider than the values.
+    """
     column, sizes = layout.others[0], request.kind.sizes
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
@@ -116,10 +120,13 @@ def _wide(request: ScanRequest, layout: Layout, room: int, slots: int, looks: in
         own = not idles(count, slots)
         if (move < VECTOR_BYTES or flags is not NO_FLAGS) and (own or count > FEW_STRIPS * slots):
             return None
-        if own and not shares and len(staged) < len(request.values):  # panels are faster
+        # Panels are faster.
+        if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
+            return None
+        if not (own or shares):
             return None
         if not own:  # strips of equal width, each for as many blocks
-            if not shares or (columns > LANES and width > widths[-1]):
+            if columns > LANES and width > widths[-1]:
                 continue
             columns = _alike(column.size, columns, min(sizes))
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
