@@ -749,17 +749,17 @@ def test_strips_are_columns_that_move_16_or_4_bytes_at_a_time():
 
 
 def test_few_strips_move_4_bytes_at_a_time():
-    """Panels are faster where there is about one for each block, and for carries of 16 bytes."""
+    """Panels are faster where there are more strips than blocks. Carries of 16 bytes move 4 bytes at a time, too."""
 
     def moves(shape, dtype="float32"):
         made = planned(view(shape, dtype), axis=0, dtype=dtype)
         return constants(made, "Move", "Columns", "Rows") if made.config.family == "strips" else made.config.family
 
     assert moves((2**16, 512)) == (16, 32, 256) and moves((2**16, 513)) == (4, 32, 256)
-    assert moves((2**16, 2051)) == (4, 32, 256) and moves((2**16, 3203)) == "panels"
+    assert moves((2**16, 3203)) == (4, 32, 256) and moves((2**16, 132 * 32 + 1)) == "panels"
     assert moves((2**16, 515), dtype="float64") == (4, 32, 128)
     assert moves((2**16, 514), dtype="int16") == (4, 64, 256) and moves((2**16, 515), dtype="int16") == "panels"
-    assert moves((2**16, 515), dtype="complex64") == "panels"
+    assert moves((2**16, 515), dtype="complex64") == (4, 32, 128)
 
 
 def test_strips_of_8_byte_items_are_parts_of_units():
@@ -772,7 +772,7 @@ def test_strips_of_8_byte_items_are_parts_of_units():
         ("strips", 32, 128, 2),
         ("strips", 32, 128, 4),
         ("strips", 32, 256, 2),
-        ("strips", 16, 256, 2),  # carries of 16 bytes
+        ("strips", 32, 128, 4),  # carries of 16 bytes
     ]
 
 
@@ -809,7 +809,11 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.grid == min(2 * batches, 132)
         assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         carry = {"int16": 1, "float32": 2, "float64": 2}[dtype]
-        assert made.workspace_words == 16 + whole_lines(2 * batches * columns * carry)
+        span = constants["LookBackWarps"] * constants["Looks"] << (32 // columns).bit_length() - 1  # batches
+        assert constants["HasSpans"] == (columns > 4)
+        spans = -(-batches // span) if constants["HasSpans"] else 0
+        totals = [whole_lines(2 * number * columns * carry) for number in (batches, spans)]
+        assert made.workspace_words == 16 + sum(totals)  # counters of strips precede them
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [("int8", 2048), ("int64", 1024)])
@@ -822,7 +826,8 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)
     assert (shared.config.grid, shared.grid) == (True, 132)
     assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
-    assert shared.workspace_words == 16 + 256 * (128 * 2)  # counters of strips; batches of two units
+    batches, spans = 128, 4  # of two units, and of 32 batches
+    assert shared.workspace_words == 16 + 256 * 2 * (batches + spans)  # counters of strips precede them
 
 
 @pytest.mark.parametrize(("dtype", "columns"), [("float32", 2), ("float32", 4), ("float16", 8), ("int8", 16)])
@@ -847,10 +852,12 @@ def test_panels_take_shared_strips_whose_states_fill_the_registers(dtype, family
     assert own.config.family == "strips" and not own.config.grid
 
 
-@pytest.mark.parametrize(("dtype", "family"), [("int64", "panels"), ("int16", "strips")])
-def test_panels_take_positions_of_wide_values(dtype, family):
-    made = planned(view((2**20, 4), dtype), axis=0, op=INDEXED["max", "first"], dtype=dtype)
-    assert made.config.family == family and made.config.grid
+@pytest.mark.parametrize(
+    ("dtype", "columns", "family"), [("int64", 8, "strips"), ("int64", 9, "panels"), ("int16", 9, "strips")]
+)
+def test_panels_take_positions_of_wide_values_in_more_than_a_few_columns(dtype, columns, family):
+    made = planned(view((2**20, columns), dtype), axis=0, op=INDEXED["max", "first"], dtype=dtype)
+    assert made.config.family == family and (family == "panels" or made.config.grid)
 
 
 def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
@@ -879,8 +886,7 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     strips = ("a few", "few tiles, narrower", "few tiles", "wide", "wider, odd", "padded rows")
     assert {families[name] for name in strips} == {"strips"}
     assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "panels"
-    assert planned(view((2**16, 101)), axis=0, mask=view((101,), "bool")).config.family == "panels"
-    beside = {"include_initial": True}, {"dtype": "float64"}
+    beside = {"include_initial": True}, {"dtype": "float64"}, {"mask": view((101,), "bool")}
     assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "strips" for call in beside)
     assert planned(view((2**16, 101), "float64"), op="logaddexp", axis=0, dtype="float64").config.family == "panels"
 
@@ -1011,11 +1017,13 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
 
 
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():
+    """A section has room for spans of spans, or there are none, as with two columns."""
     calls = {
         "a few columns": ((2**20, 2), "float32", 90),
-        "fewer warps": ((2**20, 14), "float32", 90),
+        "fewer warps": ((2**16, 256), "float32", 90),
+        "large spans": ((2**20, 14), "float32", 90),
         "two scan_warps": ((2**16, 512), "bfloat16", 90),
-        "another compiler": ((2**20, 14), "float32", 100),
+        "another compiler": ((2**16, 256), "float32", 100),
         "wide totals": ((2**20, 5), "complex64", 90),
     }
     found = {}
@@ -1025,9 +1033,10 @@ def test_looks_that_travel_together_are_as_many_as_there_are_registers():
     assert found == {
         "a few columns": (8, 4),
         "fewer warps": (4, 8),
+        "large spans": (4, 4),
         "two scan_warps": (2, 4),
         "another compiler": (4, 4),
-        "wide totals": (8, 2),
+        "wide totals": (4, 2),
     }
 
 
