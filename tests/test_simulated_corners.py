@@ -31,18 +31,23 @@ def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
-def test_blocks_stay_in_long_strips() -> None:
-    """Two strips of 202 batches: blocks take pieces of their own strip, then of the other, by a counter per strip."""
-    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 12)).astype(np.float32)[..., :8]
+@pytest.mark.parametrize(("columns", "has_spans"), [(4, False), (8, True)])
+def test_blocks_stay_in_long_strips_without_spans(columns: int, has_spans: bool) -> None:
+    """Two strips of 202 batches: blocks take pieces of their own strip, then of the other, by a counter per strip.
+
+    With totals of spans, strips are abreast, without counters.
+    """
+    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 12)).astype(np.float32)[..., :columns]
     simulation = prepare(value, "add", axis=1, target=Target(90, 4, cluster=0))
     plan, constants = simulation.plan, dict(simulation.plan.config.constants)
-    assert plan.config.family == "strips" and constants["Columns"] == value.shape[2]
+    assert plan.config.family == "strips" and constants["Columns"] == columns and constants["HasSpans"] == has_spans
     assert value.shape[1] > 200 * constants["Batch"] * constants["Rows"]
     workspace = new_workspace(plan.workspace_bytes)
     for seed in (1, 2):
         assert_same(simulation.run(seed, workspace=workspace), np.cumsum(value, 1))
     counters = workspace.array[HEADER_BYTES // 4 :][:4].view(np.uint64)
-    assert (counters % 2**32 >= 202).all()  # all pieces of both strips were taken
+    taken = counters % 2**32 >= 202
+    assert not taken.any() if has_spans else taken.all()  # all pieces of both strips
 
 
 @pytest.mark.parametrize(
