@@ -33,10 +33,11 @@ from views import view
 from cuscan import ScanValueError
 from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.order import COLUMNS, Order
+from cuscan.order import COLUMNS, PAIRED_SECTION, Order
 from cuscan.planning import config, make_plan, tiles
 from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
+from cuscan.planning.strips import SPAN_LOOKS, _span, _span_looks
 from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -1014,6 +1015,80 @@ def test_a_block_of_strips_has_no_more_threads_than_there_are(dtype):
     assert max(blocks.values()) <= 28 * 32 and any(blocks.values())
     wide = planned(view((2, 256 * 36, 512), "bool"), "max", axis=1, return_carry=True)
     assert dict(wide.config.constants)["LookBackWarps"] == 1  # per scan warp, of four: 2 would be 960 threads
+
+
+@pytest.mark.parametrize(
+    ("columns", "family"), [(2, "strips"), (12, "strips"), (33, "whole_rows"), (160, "strips"), (512, "strips")]
+)
+def test_flags_lie_beside_the_values_of_strips_and_whole_rows(columns, family):
+    """Those of elements, of all columns, and of rows; but not keys, of which a tile needs the one before it."""
+    shape = (2**16, columns)
+    flags = (
+        {"mask": view(shape, "bool")},
+        {"mask": view((2**16, 1), "bool")},
+        {"segments": ("reset", view(shape, "bool"))},
+    )
+    for call in (*flags, {"segments": ("offsets", view((101,), "int64"))}):
+        assert planned(view(shape), axis=0, **call).config.family == family
+    assert planned(view(shape), axis=0, segments=("keys", view(shape, "int32"))).config.family == "panels"
+
+
+def test_panels_take_flags_where_there_are_enough_strips_for_all_blocks():
+    def families(columns):
+        x, mask = view((2**14, columns)), view((2**14, columns), "bool")
+        return [planned(x, axis=0, **call).config.family for call in ({}, {"mask": mask})]
+
+    assert families(65 * 32) == ["strips", "strips"]
+    assert families(132 * 32) == families(2**14) == ["strips", "panels"]
+
+
+def test_segments_of_wide_states_in_a_few_columns_are_strips():
+    for columns, family in [(8, "strips"), (9, "panels")]:
+        reset = view((2**16, columns), "bool")
+        made = planned(view((2**16, columns), "float64"), axis=0, dtype="float64", segments=("reset", reset))
+        assert (made.config.family, made.config.grid) == (family, True)
+
+
+def test_whole_rows_have_parts_that_waste_less_than_half_of_the_axis():
+    """Parts of 512 rows. With fewer rows of the batch, parts are smaller."""
+    families = [planned(view((132, rows, 17)), axis=1).config.family for rows in (513, 682, 683, 1024)]
+    assert families == ["panels", "panels", "whole_rows", "whole_rows"]
+    assert planned(view((80, 513, 17)), axis=1).config.family == "whole_rows"
+
+
+def test_panels_take_decays_of_wide_states_that_stand_still_where_strips_are_a_blocks_own():
+    def family(dtype, *decay):
+        made = planned((view(decay, dtype), view((2**15, 2**14), dtype)), axis=0, **RECURRENCE)
+        return made.config.family, made.config.grid
+
+    assert family("float64", 1, 1) == family("float64", 1, 2**14) == ("panels", False)
+    assert family("float64", 2**15, 2**14) == family("float32", 1, 1) == ("strips", False)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("strides", [(0, 1), (0, 0)])
+def test_a_value_that_stands_still_is_not_in_whole_rows(strides, reverse):
+    """Tiles of whole rows would extend beyond it; strips read it from memory, and results cannot take its place."""
+    for columns in (2, 17, 33, 64, 100, 161):
+        still = view((4096, columns), strides=strides)
+        made = planned(still, axis=0, reverse=reverse)
+        assert made.config.family in ("strips", "panels")
+        assert made.config.family == "panels" or constants(made, "InPlace") == (0,)
+    assert planned(view((4096, 33)), axis=0, reverse=reverse).config.family == "whole_rows"
+
+
+def test_a_section_has_whole_spans_of_spans():
+    """Otherwise there are none."""
+    most, seen = PAIRED_SECTION, set()
+    for columns, warps, looks, rows in itertools.product(
+        range(2, 33), (1, 2, 4, 8), (1, 2, 4, 8), [64 << level for level in range(8)]
+    ):
+        found, units = _span_looks(columns, warps, looks, rows), max(rows // COLUMNS.unit, 1)
+        larger = 2 * found or 1
+        seen.add(found)
+        assert _span(columns, warps, found) ** 2 * units <= most
+        assert larger > max(looks, SPAN_LOOKS) or _span(columns, warps, larger) ** 2 * units > most
+    assert seen == {0, 1, 2, 4, 8}
 
 
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():
