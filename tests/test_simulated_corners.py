@@ -6,6 +6,7 @@ and rows gigabytes apart.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,11 +14,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import simulator
-from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_units
+from feature_cases import twin
+from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_spans, small_units
 
 import cuscan
 from cuscan.operators import LINEAR_RECURRENCE
-from cuscan.planning.config import HEADER_BYTES, Target
+from cuscan.planning.config import HEADER_BYTES, Access, Target
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -48,6 +50,64 @@ def test_blocks_stay_in_long_strips_without_spans(columns: int, has_spans: bool)
     counters = workspace.array[HEADER_BYTES // 4 :][:4].view(np.uint64)
     taken = counters % 2**32 >= 202
     assert not taken.any() if has_spans else taken.all()  # all pieces of both strips
+
+
+# Shape, columns that are scanned, axis, operator, and whether spans are small.
+CHAINS_OF_SPANS: dict[str, tuple[tuple[int, ...], int, int, Any, bool]] = {
+    "sums": ((40 * 512 + 7, 24), 20, 0, "add", True),
+    "sums-abreast": ((2, 34 * 512 + 300, 24), 20, 1, "add", True),
+    "wide-carries": ((40 * 512 + 7, 17), 17, 0, LINEAR_RECURRENCE, True),
+    "wide-carries-apart": ((2, 34 * 512 + 300, 24), 20, 1, LINEAR_RECURRENCE, True),
+    "whole-spans": ((32 * 512, 24), 20, 0, "add", True),
+    "real-tuning": ((100 * 512, 17), 17, 0, LINEAR_RECURRENCE, False),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", often(CHAINS_OF_SPANS, "sums", "wide-carries", "real-tuning"))
+def test_spans_of_batches_and_spans_of_spans(name: str, reverse: bool) -> None:
+    """A walk goes down several rows of spans, each with the initial value or earlier rows before it."""
+    shape, columns, axis, op, small = CHAINS_OF_SPANS[name]
+    rng, initial = np.random.default_rng(3), 0.5 if reverse else None
+    value = rng.standard_normal(shape).astype(np.float32)[..., :columns]
+    values = value if op == "add" else (rng.uniform(0.9, 1, shape).astype(np.float32)[..., :columns], value)
+    with small_spans() if small else contextlib.nullcontext():
+        target = Target(90, 4, cluster=0)
+        simulation = prepare(values, op, axis=axis, reverse=reverse, initial=initial, target=target)
+    constants = dict(simulation.plan.config.constants)
+    assert simulation.plan.config.family == "strips" and constants["HasSpans"] and constants["ScanWarps"] == 1
+    span = constants["LookBackWarps"] * (32 // columns) * constants["Looks"]
+    batches = -(-shape[axis] // (constants["Rows"] * constants["Batch"]))
+    assert (span, batches // span**2) == ((4, 2) if small else (16, 0)) and batches > 4 * span
+    expected = twin(simulation, initial)
+    for seed in (1, 2):
+        for result, wanted in zip(simulation.run_all(seed), expected, strict=True):
+            assert_same(result, wanted)
+
+
+STILL: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "flat": ((2, 700, 12), 1, 4),
+    "pairs": ((4500, 2), 0, 4),
+    "wide": ((700, 36), 0, 4),
+    "own": ((300, 128), 0, 1),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])  # results could take the place of floats, if these moved
+@pytest.mark.parametrize("way", STILL)
+def test_a_value_that_stands_still_along_the_axis(way: str, dtype: str, reverse: bool) -> None:
+    """Each column has one value, or all have the same."""
+    shape, axis, sms = STILL[way]
+    row = tuple(1 if n == axis else size for n, size in enumerate(shape))
+    for narrow in (row, (1,) * len(shape)):
+        value = np.broadcast_to(np.random.default_rng(4).integers(1, 9, narrow).astype(dtype), shape)
+        target = Target(90, sms, cluster=0)
+        simulation = prepare(value, "add", axis=axis, dtype=None, reverse=reverse, target=target)
+        config = simulation.plan.config
+        assert config.family == "strips" and config.grid == (way != "own") and not dict(config.constants)["InPlace"]
+        assert config.values[0].access is Access.BROADCAST
+        assert_same(simulation.run(1), cuscan.scan(value, axis=axis, reverse=reverse))
 
 
 @pytest.mark.parametrize(

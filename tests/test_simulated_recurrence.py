@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,14 @@ def test_decays_that_hold_for_all_columns_vary_along_the_axis(way: str) -> None:
     assert case.prepare()[0].plan.config.family == "panels"
     if way == "flat":
         case.check()
+
+
+@pytest.mark.parametrize("way", ["flat", "pairs", "wide"])
+def test_a_mask_that_lies_against_the_order_of_the_values(way: str) -> None:
+    """In a reversed scan it runs forwards. The decay, which is one number, has no order."""
+    case = still(way, "flipped-mask", "scalar")
+    mask = np.random.default_rng(7).random(case.shape) < 0.7
+    replace(case, call={"mask": np.flip(mask, case.axis), "reverse": True}).check()
 
 
 @pytest.mark.parametrize("family", ["tile-a-row", "tiles-shared", "panels-shared"])
