@@ -755,17 +755,29 @@ MISTAKES = (
         "return;",
     ),
     Mistake(
-        "a-span-is-not-passed", Kind.LOST, "strips-spans", "batches.cuh", "spans_.pass(sections_, seen_, total);", ""
+        "a-span-is-not-passed",
+        Kind.LOST,
+        "strips-spans",
+        "batches.cuh",
+        "passed_.pass(sections_, number_, row.total);",
+        "",
     ),
     Mistake(
         "windows-before-they-are-added-up",
         Kind.WAIT,
         "strips",
         "batches.cuh",
-        "target::barrier_sync(barrier_, kWarps * target::kWarp);",
-        "",
+        "target::barrier_sync(barrier_, kWarps * target::kWarp);\n            Carry of_windows",
+        "Carry of_windows",
     ),
-    Mistake("windows-of-two-spans-in-one-place", Kind.PLACE, "strips-spans", "batches.cuh", "turn_ ^= 1", "turn_"),
+    Mistake(
+        "windows-of-two-spans-in-one-place",
+        Kind.PLACE,
+        "strips-spans",
+        "batches.cuh",
+        "& totals = exchange_.total[turn_ ^= 1]",
+        "& totals = exchange_.total[turn_]",
+    ),
     Mistake(
         "windows-before-forgotten",
         Kind.LOST,

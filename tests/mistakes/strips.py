@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from draws import draws, steps
 from feature_cases import Case
+from simulator import DeviceCode, small_spans
 
 from cuscan.operators import LINEAR_RECURRENCE
 from mistakes import Kind, Mistake
@@ -26,7 +27,14 @@ CALLS = (
     Case("strips-still-wide", LINEAR_RECURRENCE, (700, 36), 0, draw=steps(decay="channel")),
 )
 
-KERNEL, TILE = "kernels/strips.cuh", "strip_tile.cuh"
+
+def check_spans(code: DeviceCode) -> None:
+    """Check a chain of several spans of spans."""
+    with small_spans():
+        Case("spans", LINEAR_RECURRENCE, (40 * 512 + 7, 17), 0, draw=steps(), units=None, seeds=3).check(code)
+
+
+KERNEL, TILE, BATCHES = "kernels/strips.cuh", "strip_tile.cuh", "batches.cuh"
 MISTAKES = (
     Mistake(
         "earlier-parts-of-the-unit-left-out",
@@ -78,6 +86,39 @@ MISTAKES = (
         "if (together && !kStandsStill<Operand>)",
         "if (together)",
     ),
+    Mistake(
+        "the-total-of-a-span-before-its-last-batch",
+        Kind.LOST,
+        "strips-spans-of-spans",
+        BATCHES,
+        "place == kSpan - 1;",
+        "place == kSpan - 2;",
+    ),
+    Mistake(
+        "a-walk-down-batches-not-spans",
+        Kind.PLACE,
+        "strips-spans-of-spans",
+        BATCHES,
+        "of_all(walk(spans, chain, span))",
+        "of_all(walk(batches, chain, span))",
+    ),
+    Mistake(
+        "the-place-for-the-span",
+        Kind.PLACE,
+        "strips-spans-of-spans",
+        BATCHES,
+        "of_all(walk(spans, chain, span))",
+        "of_all(walk(spans, chain, place))",
+    ),
+    Mistake(
+        "found-before-it-is-there",
+        Kind.WAIT,
+        "strips-spans-of-spans",
+        BATCHES,
+        "        if constexpr (kWarps > 1)\n            target::barrier_sync(barrier_, kWarps * target::kWarp);\n        else\n            target::sync_warp();\n        return carry;",
+        "        return carry;",
+    ),
+    Mistake("earlier-spans-left-out", Kind.LOST, "strips-spans-of-spans", BATCHES, "Passed::precedes(span),", "false,"),
 )
 
-CASES = {case.name: replace(case, seeds=3).check for case in CALLS}
+CASES = {case.name: replace(case, seeds=3).check for case in CALLS} | {"strips-spans-of-spans": check_spans}
