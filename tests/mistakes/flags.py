@@ -18,15 +18,15 @@ def odd(*shape: int) -> np.ndarray:
 
 
 CALLS = (
-    Case("flags-odd", "max", (4500, 2), 0, call={"mask": odd(4500, 2)}),
-    Case("flags-odd-backwards", "max", (4500, 2), 0, call={"mask": odd(4500, 2), "reverse": True}),
-    Case("flags-wide", "max", (530, 160), 0, sms=8, call={"mask": odd(530, 163)[:, :160]}),
-    Case("flags-in-bulk", "max", (4500, 2), 0, masked=True),
+    Case("flags-odd", "add", (4500, 2), 0, call={"mask": odd(4500, 2)}, units=None),
+    Case("flags-odd-backwards", "max", (4500, 2), 0, call={"mask": odd(4500, 2), "reverse": True}, units=None),
+    Case("flags-wide", "max", (530, 160), 0, sms=8, call={"mask": odd(530, 163)[:, :160]}, units=None),
+    Case("flags-in-bulk", "max", (4500, 2), 0, masked=True, units=None),
     Case("flags-of-bytes", "max", (1100, 64), 0, draw=draws("uint8"), masked=True, segments="reset", units=None),
     Case("flags-words", "max", (1100, 64), 0, draw=draws("uint8"), masked=True, units=None),
     Case("flags-thin-backwards", "add", (2, 601, 17), 1, segments="reset-thin", units=None, call={"reverse": True}),
     Case("flags-bits", "add", (600, 300), 0, segments="offsets-random", units=None),
-    Case("flags-bits-of-units", "max", (4500, 2), 0, segments="offsets-random"),
+    Case("flags-bits-of-units", "max", (4500, 2), 0, segments="offsets-random", units=None),
 )
 
 FLAGS, TILE = "staged_flags.cuh", "strip_tile.cuh"
@@ -116,8 +116,8 @@ MISTAKES = (
         Kind.BOUND,
         "flags-odd",
         FLAGS,
-        "*const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;",
-        "*const to = stretch.end - beyond(stretch.end);",
+        "* const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;",
+        "* const to = stretch.end - beyond(stretch.end);",
     ),
     Mistake("words-of-flags-of-one-row", Kind.PLACE, "flags-wide", FLAGS, "first + number * along;", "first;"),
     Mistake("single-flags-of-their-neighbours", Kind.PLACE, "flags-odd", FLAGS, "to[j] = from[j];", "to[j] = from[0];"),

@@ -40,6 +40,7 @@ from cuscan.order import CONTIGUOUS, Order
 from cuscan.planning import make_plan, strips
 from cuscan.planning.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.planning.segment_starts import StartsPlan, plan_starts
+from cuscan.planning.staged_flags import NO_FLAGS
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.request.initial import initial_argument
@@ -629,11 +630,18 @@ def assert_same(result: Array, expected: Array) -> None:
 LARGEST_CHUNKS = {"TILES": 0, "FEWEST": 0, "CHUNK_TIME": 100, "END_TIME": 0}  # of planning/panel_shapes.py
 
 
+def _no_flags(request: ScanRequest, *_: Any, flat: bool) -> Any:
+    """As `staged_flags`, if flags cannot lie beside values."""
+    return NO_FLAGS if request.mask is None and request.segments is None else None
+
+
 @contextlib.contextmanager
 def panels_of_unaligned_rows() -> Iterator[None]:
-    """Rows that are not aligned are panels, of few columns, too; otherwise they are strips or whole rows."""
+    """Rows that are not aligned are panels, and so are flags; otherwise they are strips or whole rows."""
     with (
         mock.patch("cuscan.planning.strips.MOVES", (16,)),
+        mock.patch("cuscan.planning.strips.staged_flags", _no_flags),
+        mock.patch("cuscan.planning.whole_rows.staged_flags", _no_flags),
         mock.patch("cuscan.planning.whole_rows.LEAST_ROW_BYTES", 1 << 20),
     ):
         yield
@@ -647,8 +655,10 @@ def small_spans() -> Iterator[None]:
         mock.patch("cuscan.planning.LOOKS", 2),
     ):
         strips._block.cache_clear()
-        yield
-    strips._block.cache_clear()
+        try:
+            yield
+        finally:
+            strips._block.cache_clear()
 
 
 @contextlib.contextmanager
