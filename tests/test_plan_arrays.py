@@ -141,15 +141,15 @@ def test_rows_of_initial_and_last_states_by_hand():
     back = planned(arrays, row_initial=view((3,)), return_last=True, reverse=True, **RECURRENCE)
     assert back.offsets == (998, 998, 998, 0, 0, 0, 0) and dimensions(back)[0] == dim(500, -2, -2, -2, arrays=7)
 
-    arrays = of_shape((1000, 64), "float32", "float32")
-    made = planned(arrays, axis=0, row_initial=view((64,)), return_last=True, **RECURRENCE)
+    arrays = of_shape((1000, 64), "complex64", "complex64")
+    made = planned(arrays, axis=0, row_initial=view((64,), "complex64"), return_last=True, **RECURRENCE)
     axis, column, batch = dimensions(made)
     assert made.config.family == "panels" and made.config.items == 1
-    assert axis == dim(1000, 256, 256, 256, arrays=7) and batch == [dim(1, arrays=7)]
-    assert column == (64, 4, 4, 4, 0, 0, 4, 4)
+    assert axis == dim(1000, 512, 512, 512, arrays=7) and batch == [dim(1, arrays=7)]
+    assert column == (64, 8, 8, 8, 0, 0, 8, 8)
     assert accesses(made) == ("Strided",) * 3 + ("None",) * 2 + ("Strided",) * 2
-    # Of 4 chunks of a unit (256 steps), 4 words for each of 64 columns.
-    assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 4 * 64 * 4
+    # Of 4 chunks of a unit (256 steps), 8 words for each of 64 columns.
+    assert constants(made, "Steps", "Runs") == (8, 2) and scalars(made)[2] == 4 * 64 * 8
 
 
 def test_axes_are_merged_only_where_segments_and_rows_allow_it():
