@@ -49,7 +49,7 @@ def test_scans_that_no_variant_changes_are_left_out():
 
 
 def test_all_plans_run_and_other_bits_are_noticed(monkeypatch):
-    (scan,) = variants.planned([Case((3000, 501), axis=0, masked=True)], [OTHER], H200)
+    (scan,) = variants.planned([Case((3000, 501), axis=0, dtype="uint8", op="max")], [OTHER], H200)
     times = variants.measured(scan, HOST)
     assert list(times) == ["", OTHER] and min(times.values()) > 0
     run, calls = variants.run_cuscan, []

@@ -328,7 +328,7 @@ def test_a_graph_outlives_the_calls_around_it(name):
 ALONG = [{"axis": -1}, {"axis": -1, "reverse": True}]
 ACROSS = [{"axis": 0}, {"axis": 0, "reverse": True}]
 SEGMENTED = [{**call, "offsets": offsets_for(np.random.default_rng(0), 300_000)} for call in ALONG]
-MASKED = [{**call, "mask": np.random.default_rng(0).random((1100, 350)) < 0.9} for call in ACROSS]
+KEYED = [{**call, "keys": np.zeros((1100, 1), np.int32)} for call in ACROSS]  # one segment
 
 # A shape, and calls that take turns. Each name begins with the kernel family of the first call.
 CHAINS = {
@@ -339,7 +339,7 @@ CHAINS = {
     "cluster in turn": ((140, 8256), ALONG),
     "tiles": ((300_000,), ALONG),
     "tiles with offsets": ((300_000,), SEGMENTED),
-    "panels": ((1100, 350), MASKED),
+    "panels": ((1100, 350), KEYED),
     "strips of unaligned rows": ((1100, 350), ACROSS),
     "whole_rows": ((9000, 50), ACROSS),
     "strips": ((9000, 6), ACROSS),

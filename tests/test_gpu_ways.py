@@ -15,7 +15,7 @@ ALIGNED = {  # the ways that items of 16 bytes take instead; and, below, items o
     "panels-shared": "strips-shared",
     "whole_rows-shared": "strips-shared",
 }
-UNALIGNED = {"float32": {"panels-shared": "strips-shared"}, "float64": {"panels-shared": "strips-shared"}}
+UNALIGNED = {name: {"panels-shared": "strips-shared"} for name in ("float32", "float64", "complex64")}
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex64", "complex128"])

@@ -122,7 +122,7 @@ STRIPS: dict[str, dict[str, Any]] = {
 
 
 def still(way: str, name: str, decay: str, dtype: str = "float32", **fields: Any) -> Case:
-    fields = {"seeds": 1, **STRIPS[way], **fields}
+    fields = {"seeds": 1, "units": None, **STRIPS[way], **fields}
     return Case(f"{way}-{name}", LINEAR_RECURRENCE, draw=steps(dtype, decay), **fields)
 
 

@@ -1,14 +1,15 @@
 // The carry along strips of columns that blocks share. With one ticket a block takes a batch: consecutive tiles of a
-// strip. It publishes the total of the batch, and folds the totals of all earlier batches of the strip to compute
-// what precedes its own. So no block waits for more than one step through memory.
+// strip. It publishes the total of the batch, and folds the totals of earlier batches of the strip to compute what
+// precedes its own.
 //
 // A BatchWalk goes down kColumns neighbouring columns. Its kWarps warps look at a span of batches at once: each warp at
-// a window of the span, each lane at kLooks consecutive batches in one column. So batches are combined in pairs within
+// a window of the span, each lane at kEach consecutive batches in one column. So batches are combined in pairs within
 // a lane, then between lanes, then between warps, through shared memory.
 //
-// With kHasSpans, the block that has the last batch of a span publishes the total of the span, too. Then a walk goes
-// from span to span, and looks at the batches of its own span alone. So it takes few steps wherever it begins, and no
-// block waits for more than two steps through memory.
+// Without kHasSpans, a walk takes all earlier batches, and no block waits for more than one step through memory. With
+// kHasSpans, the block that has the last batch of a span publishes the total of the span, too. A walk takes the totals
+// of spans, as many at once, and then those of the batches of its own span. So it takes few steps wherever it begins,
+// and no block waits for more than two steps through memory.
 #pragma once
 #include "column_chain.cuh"
 
@@ -25,6 +26,8 @@ class BatchWalk {
     static constexpr int kEach = least(kLooks, kBatches / (kWarps * kEntries));  // totals that a lane looks at
     static constexpr uint32 kWindow = kEach * kEntries, kSpan = kWarps * kWindow;
     static constexpr uint32 kPassed = kHasSpans ? kSpan * kSpan : kSpan;  // batches that the walk passes at once
+    static_assert(!kHasSpans || (kEach == kLooks && kSectionUnits % (kPassed * kBatchUnits) == 0),
+                  "planning/strips.py computes the size of the table of spans");
     using Looks = PairedFold<CarryOp, levels_of(kEach), Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
     using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;
@@ -33,7 +36,7 @@ class BatchWalk {
 public:
     // Batches of a strip, at most, to which a walk may begin anew for each batch.
     static constexpr uint32 kFew = kHasSpans ? 8 * kPassed : 200;
-    // Totals of the windows, in two buffers that take turns.
+    // Totals of the windows, or what precedes a span, in two buffers that take turns.
     struct Exchange {
         Carry total[2][kWarps][kColumns];
     };
@@ -57,18 +60,22 @@ public:
     // column.
     CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& batches, const TotalsTable<Carry>& spans, uint64 chain,
                                uint32 batch) {
-        if constexpr (!kHasSpans) return walk(batches, chain, batch);
-        const uint32 span = batch / kSpan, place = batch % kSpan;
-        const bool is_last = place == kSpan - 1;
-        const Row row = look(batches, chain, batch - place, is_last ? kSpan : place);
-        if (is_last && warp_ == 0 && lane_ < kColumns) spans.publish(span, chain, row.total);
-        return find(row, place, Passed::precedes(span),
-                    span == 0 ? passed_.before(0) : of_all(walk(spans, chain, span)));
+        if constexpr (kHasSpans) return prefix_of_span(batches, spans, chain, batch);
+        return walk(batches, chain, batch);
     }
 
 private:
+    CUSCAN_DEVICE Found prefix_of_span(const TotalsTable<Carry>& batches, const TotalsTable<Carry>& spans, uint64 chain,
+                                       uint32 batch) {
+        const uint32 span = batch / kSpan, place = batch % kSpan;
+        const bool is_last = place == kSpan - 1;
+        const Seen seen = look(batches, chain, batch - place, is_last ? kSpan : place);
+        if (is_last && warp_ == 0 && lane_ < kColumns) spans.publish(span, chain, seen.total);
+        return find(seen, place, Passed::precedes(span),
+                    span == 0 ? passed_.before(0) : of_all(walk(spans, chain, span)));
+    }
     // Neighbouring totals of a table, at most kSpan of them, as a lane sees them.
-    struct Row {
+    struct Seen {
         Looks looks;  // the lane's own
         PairedFold<CarryOp, levels_of(kEntries), Carry> lanes;
         Windows windows;
@@ -79,46 +86,46 @@ private:
         CUSCAN_NO_UNROLL
         for (;; ++number_) {
             const uint32 ahead = number - number_ * kSpan;
-            const Row row = look(table, chain, number_ * kSpan, ahead < kSpan ? ahead : kSpan);
-            if (ahead < kSpan) return find(row, ahead, Passed::precedes(number_), passed_.before(number_));
-            passed_.pass(sections_, number_, row.total);
+            const Seen seen = look(table, chain, number_ * kSpan, ahead < kSpan ? ahead : kSpan);
+            if (ahead < kSpan) return find(seen, ahead, Passed::precedes(number_), passed_.before(number_));
+            passed_.pass(sections_, number_, seen.total);
         }
     }
     // Called by all warps: waits for `count` totals of a table from number `first` on.
-    CUSCAN_DEVICE Row look(const TotalsTable<Carry>& table, uint64 chain, uint32 first, uint32 count) {
+    CUSCAN_DEVICE Seen look(const TotalsTable<Carry>& table, uint64 chain, uint32 first, uint32 count) {
         const int of_window = between(int(count) - warp_ * int(kWindow), kWindow);
         const int of_lane = between(of_window - entry() * kEach, kEach);
-        Carry seen[kEach];
+        Carry total_of[kEach];
         if (of_window > 0) {
             const uint64* const words = table.entry(first + warp_ * kWindow + entry() * kEach, chain);
-            await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, seen);  // fewer than 2^32 chains
+            await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, total_of);  // fewer than 2^32 chains
         }
-        Row row;
+        Seen seen;
         Carry total;
         CUSCAN_UNROLL
         for (int i = 0; i < kEach; ++i)
-            if (i < of_lane) total = row.looks.push(i, seen[i]);
+            if (i < of_lane) total = seen.looks.push(i, total_of[i]);
         const Lanes lanes(total, entry());
-        row.lanes = lanes.left, row.total = lanes.total;
+        seen.lanes = lanes.left, seen.total = lanes.total;
         if constexpr (kWarps > 1) {
             auto& totals = exchange_.total[turn_ ^= 1];
-            if (lane_ < kColumns) totals[warp_][lane_] = row.total;
+            if (lane_ < kColumns) totals[warp_][lane_] = seen.total;
             target::barrier_sync(barrier_, kWarps * target::kWarp);
             Carry of_windows[kWarps];  // all are read before any is used
             CUSCAN_UNROLL
             for (int w = 0; w < kWarps; ++w) of_windows[w] = totals[w][column()];
             CUSCAN_UNROLL
             for (int w = 0; w < kWarps; ++w)
-                if ((w + 1) * int(kWindow) <= int(count)) row.total = row.windows.push(w, of_windows[w]);
+                if ((w + 1) * int(kWindow) <= int(count)) seen.total = seen.windows.push(w, of_windows[w]);
         }
-        return row;
+        return seen;
     }
-    // What precedes total number `place` of a row: `carry`, if `precedes`, and the totals before it.
-    CUSCAN_DEVICE Found find(const Row& row, uint32 place, bool precedes, Carry carry) const {
+    // What precedes total number `place` of those seen: `carry`, if `precedes`, and the totals before it.
+    CUSCAN_DEVICE Found find(const Seen& seen, uint32 place, bool precedes, Carry carry) const {
         const int of_lane = int(place) - warp_ * int(kWindow) - entry() * kEach;
-        carry = row.windows.before(warp_, precedes, carry);
-        carry = row.lanes.before(entry(), precedes || warp_ > 0, carry);
-        carry = row.looks.before(of_lane, precedes || warp_ > 0 || entry() > 0, carry);
+        carry = seen.windows.before(warp_, precedes, carry);
+        carry = seen.lanes.before(entry(), precedes || warp_ > 0, carry);
+        carry = seen.looks.before(of_lane, precedes || warp_ > 0 || entry() > 0, carry);
         return {0 <= of_lane && of_lane < kEach && lane_ < kColumns * kEntries, carry};
     }
     // Called by all warps: what one of the lanes of each column has found, in all of them.
@@ -136,8 +143,8 @@ private:
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;
-    uint32 number_, turn_ = 0;  // number of rows that the walk has passed; the present buffer
-    Passed passed_;             // what precedes row number_
+    uint32 number_, turn_ = 0;  // number of spans, of batches or of spans, that the walk has passed; the present buffer
+    Passed passed_;             // what precedes span number_
     typename Passed::Sections sections_;
 };
 

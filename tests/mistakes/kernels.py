@@ -759,7 +759,7 @@ MISTAKES = (
         Kind.LOST,
         "strips-spans-of-spans",
         "batches.cuh",
-        "passed_.pass(sections_, number_, row.total);",
+        "passed_.pass(sections_, number_, seen.total);",
         "",
     ),
     Mistake(
