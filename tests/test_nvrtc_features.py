@@ -29,6 +29,7 @@ HOT = (
     "tiles-grid",
     "panels-block",
     "panels-grid",
+    "strips-unaligned",
 )
 MIN = INDEXED["min", "last"]
 
@@ -65,6 +66,11 @@ FLOAT32_SPILLS = {
     ("recurrence-scalar", "panels-grid"): 8,
     ("keys", "panels-grid"): 16,  # 8 bytes, stored once and loaded once
     ("offsets", "panels-grid"): 16,
+    ("recurrence", "strips-unaligned"): 52,  # look-back warps, whose carries have 16 bytes
+    ("recurrence-scalar", "strips-unaligned"): 44,
+    ("reset", "strips-unaligned"): 212,
+    ("offsets", "strips-unaligned"): 224,
+    ("keys", "strips-unaligned"): 16,  # panels
 }
 SPILLS = {
     ("recurrence-complex64", "tiles-grid"): 592,
@@ -102,7 +108,8 @@ MIXED = {
 def config(layout, arch, feature, *, segments=None, still=False, rows=False, mask=False, initial=False, **flags):
     """`still`: only the last value varies along the axis. `rows`: each row has an initial value."""
     (op, *dtypes), (shape, axis) = feature, LAYOUTS[layout]
-    values = [view(shape, dtype) for dtype in dtypes]
+    strides = (2 * shape[1], 2) if layout == "panels-grid" else None  # as in nvrtc_plans.py
+    values = [view(shape, dtype, strides) for dtype in dtypes]
     if still:
         short = tuple(1 if a == axis else n for a, n in enumerate(shape))
         values[:-1] = [view(short, dtype) for dtype in dtypes[:-1]]
