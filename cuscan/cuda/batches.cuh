@@ -8,8 +8,8 @@
 //
 // Without kHasSpans, a walk takes all earlier batches, and no block waits for more than one step through memory. With
 // kHasSpans, the block that has the last batch of a span publishes the total of the span, too. A walk takes the totals
-// of spans, as many at once, and then those of the batches of its own span. So it takes few steps wherever it begins,
-// and no block waits for more than two steps through memory.
+// of spans, kSpan of them at once, and then those of the batches of its own span. So it takes few steps wherever it
+// begins, and no block waits for more than two steps through memory.
 #pragma once
 #include "column_chain.cuh"
 
@@ -34,7 +34,7 @@ class BatchWalk {
     using Passed = SectionCarry<Carry, CarryOp, kPassed * kBatchUnits, kHasInitial>;
 
 public:
-    // Batches of a strip, at most, to which a walk may begin anew for each batch.
+    // The most batches of a strip with which a walk may begin anew at each batch.
     static constexpr uint32 kFew = kHasSpans ? 8 * kPassed : 200;
     // Totals of the windows, or what precedes a span, in two buffers that take turns.
     struct Exchange {
@@ -143,8 +143,8 @@ private:
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;
-    uint32 number_, turn_ = 0;  // number of spans, of batches or of spans, that the walk has passed; the present buffer
-    Passed passed_;             // what precedes span number_
+    uint32 number_, turn_ = 0;  // how many times the walk has passed kSpan totals; the present buffer
+    Passed passed_;             // what precedes the next of them
     typename Passed::Sections sections_;
 };
 

@@ -1,6 +1,6 @@
-// A mask or segment starts in shared memory, beside the values of a tile: an item for each element, or for each row of
-// the tile, or a bit for each row, from offsets. They lie as far beyond a multiple of 16 bytes as in global memory, or
-// of 4 where rows lie apart. So they move in bulk, or in words, wherever rows begin.
+// The mask and the segment starts of a tile in shared memory, beside its values: an item for each element or for each
+// row of the tile, or, where offsets give segments, a bit for each row. They lie as far beyond a multiple of 16 bytes
+// as in global memory, or of 4 where rows lie apart. So they move in bulk, or in words, wherever rows begin.
 #pragma once
 #include "elements.cuh"
 
@@ -184,7 +184,7 @@ CUSCAN_DEVICE void read_flags(Items& items, const Mask& mask, const Starts& star
         }
     });
     starts.template each<kSteps, kWide>(
-        memory, row, column, [&](int s, int c, auto starts) { items.restarts.set(s * kWide + c, starts.bits != 0); });
+        memory, row, column, [&](int s, int c, auto start) { items.restarts.set(s * kWide + c, start.bits != 0); });
 }
 
 }  // namespace cuscan

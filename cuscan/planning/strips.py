@@ -305,7 +305,7 @@ def _span(columns: int, look_back_warps: int, looks: int) -> int:
 def _span_looks(columns: int, look_back_warps: int, most: int, rows: int) -> int:
     """Return how many looks of a lane travel together if spans have totals, at batches of so many rows.
 
-    A section has whole spans of spans. If even one look makes too large ones, there are none, and this returns 0.
+    A section has whole spans of spans. If one look already makes them too large, there are no spans, and this is 0.
     """
     looks, units = max(most, SPAN_LOOKS), max(rows // COLUMNS.unit, 1)
     while looks and _span(columns, look_back_warps, looks) ** 2 * units > PAIRED_SECTION:

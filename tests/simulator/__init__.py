@@ -665,7 +665,7 @@ def small_spans() -> Iterator[None]:
 def small_units(warps: int = 2, vectors: int = 2) -> Iterator[None]:
     """Smaller units on contiguous axes, so that few elements make a long chain, and larger chunks of panels.
 
-    Unaligned rows are panels. Calls that the NumPy backend has recorded use other units;
+    Unaligned rows and flags are panels. Calls that the NumPy backend has recorded use other units;
     they are set aside.
     """
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
