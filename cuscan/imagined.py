@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
 from cuscan.places import GPU, Arrays, Place, view_at
+from cuscan.planning.segment_starts import FEWEST
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
 from cuscan.words import SEGMENT_DTYPES, Call
@@ -31,8 +33,15 @@ class _Read(NamedTuple):
 
 def requests_of(call: Call, shape: Shape, axis: int, places: Places) -> Iterator[ScanRequest]:
     """Requests of a shape whose arrays lie in different places."""
+    yield from _requests_of(call, shape, axis, places, of_lines=False)
+    size = math.prod(shape)
+    if call.segments in ("reset", "keys") and shape[axis] < size >= FEWEST:  # flags or keys of all lines become bits
+        yield from _requests_of(call, shape, axis, places, of_lines=True)
+
+
+def _requests_of(call: Call, shape: Shape, axis: int, places: Places, *, of_lines: bool) -> Iterator[ScanRequest]:
     op, flags = _flags_of(call, axis)
-    read = [*_values(call, op, shape), *_beside(call, shape, axis)]
+    read = [*_values(call, op, shape), *_beside(call, shape, axis, of_lines=of_lines)]
     roles = tuple(one.role for one in read)
     plain = make_request(flags, Operands(_at(Place(), read, axis), roles), has_initial=call.initial)
     rows = shape[:axis] + shape[axis + 1 :]
@@ -98,11 +107,14 @@ def _values(call: Call, op: Monoid, shape: Shape) -> Iterator[_Read]:
             yield _Read(role, shape, find_dtype(dtype), is_value=True)
 
 
-def _beside(call: Call, shape: Shape, axis: int) -> Iterator[_Read]:
+def _beside(call: Call, shape: Shape, axis: int, *, of_lines: bool) -> Iterator[_Read]:
+    """The arrays beside the values; `of_lines`: flags and keys hold for all lines."""
     if call.mask:
         yield _Read("mask", shape, DTYPES["bool"])
     if call.segments is not None:
         of = (shape[axis] + 1,) if call.segments == "offsets" else shape
+        if of_lines:
+            of = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
         yield _Read(call.segments, of, find_dtype(call.segment_dtype or SEGMENT_DTYPES[call.segments]))
     if call.initial_array:
         yield _Read("initial", shape[:axis] + shape[axis + 1 :], find_dtype(call.result or call.dtype))

@@ -1,8 +1,9 @@
-"""Bits of offsets from the simulated kernel, and from NumPy."""
+"""Bits of segment starts from the simulated kernels, and from NumPy."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from plans import request
@@ -49,12 +50,34 @@ def found(
 ) -> Array:
     """The bits of the simulated kernel, with `run` pieces per warp."""
     made = starts((length,), view(offsets.shape, offsets.dtype.name, strides=(stride,)), reverse=reverse)
+    return _marks(made, surrounded(offsets, stride, length), length, run, seed, code)
+
+
+def found_in(
+    given: str, items: Array, *, reverse: bool, run: int = 1, stride: int = 1, seed: int = 0, code: DeviceCode = CODE
+) -> Array:
+    """The same for `items`, the flags or keys of two lines; they are `stride` items apart."""
+    length, of = items.size, view(items.shape, items.dtype.name, strides=(stride,))
+    with mock.patch("cuscan.planning.segment_starts.FEWEST", 0):
+        made = plan_starts(request(view((2, length)), axis=1, segments=(given, of), reverse=reverse), GPU)
+    assert made is not None
+    memory = Memory.like(items, at_end=reverse) if stride == 1 else surrounded(items, stride, length)
+    return _marks(made, memory, length, run, seed, code)
+
+
+def starts_in(given: str, items: Array, reverse: bool) -> Array:
+    """For each position, whether a segment starts there."""
+    turned = items[::-1] if reverse else items
+    return turned.copy() if given == "reset" else np.concatenate([[False], turned[1:] != turned[:-1]])
+
+
+def _marks(made: StartsPlan, memory: Memory, length: int, run: int, seed: int, code: DeviceCode) -> Array:
     count, step, *sizes, _, backwards = made.words
     pieces = made.nbytes * 8 // PIECE
     made = made._replace(
         grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * PIECE, backwards)
     )
-    bits = find_starts(made, surrounded(offsets, stride, length), 90, seed, code)
+    bits = find_starts(made, memory, 90, seed, code)
     marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
     if marks[length:].any():
         raise SimulationError("a segment starts beyond the end")

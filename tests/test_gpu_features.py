@@ -270,6 +270,32 @@ def test_keys_of_every_dtype(name, dtype):
     np.testing.assert_array_equal(got[::-1], totals - np.where(starts > 0, totals[starts - 1], 0))
 
 
+# Shapes of so many elements that flags and keys of all lines become bits.
+MANY = {
+    "rows": ((2**17, 33), 1),
+    "tiles": ((5, 2**20 + 77), 1),
+    "strips": ((2**20, 5), 0),
+    "whole rows": ((2**17 + 9, 40), 0),
+    "panels": ((3, 700, 4099), 1),
+}
+
+
+@pytest.mark.parametrize("kind", ["reset", "keys"])
+@pytest.mark.parametrize("layout", MANY)
+def test_flags_and_keys_of_all_lines_give_the_bits_of_those_of_all_elements(layout, kind):
+    (shape, axis), rng = MANY[layout], np.random.default_rng(3)
+    n, x = shape[axis], cupy.asarray(rng.standard_normal(shape, np.float32))
+    items = rng.random(n) < 0.01
+    items[[0, -1]] = True
+    if kind == "keys":
+        items = np.where(rng.random(n) < 0.001, np.nan, np.cumsum(items) % 3).astype(np.float32)
+    thin = cupy.broadcast_to(cupy.asarray(items.reshape([n if i == axis else 1 for i in range(x.ndim)])), shape)
+    full = cupy.ascontiguousarray(thin)
+    for call in ({}, {"reverse": True, "exclusive": True, "initial": 2.5}, {"include_initial": True}):
+        got, expected = (cuscan.scan(x, axis=axis, **call, **{kind: flags}) for flags in (thin, full))
+        assert_same(to_numpy(got), to_numpy(expected))
+
+
 @pytest.mark.usefixtures("small")
 @both_libraries
 @pytest.mark.parametrize("shape, axis", [((3, 2000), 1), ((900, 5), 0)])

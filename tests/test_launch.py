@@ -471,6 +471,19 @@ def test_offsets_become_bits_in_a_launch_of_their_own(gpu):
     assert gpu.starts[0][2][1] not in gpu.cleared and gpu.launches[0][2][-1] in gpu.cleared  # bits need no clearing
 
 
+def test_flags_and_keys_of_all_lines_become_bits_too(gpu, monkeypatch):
+    monkeypatch.setattr("cuscan.planning.segment_starts.FEWEST", 40_000)
+    x, starts = values((2, 20_000)), values(20_000, "int8") > 90
+    for given in ({"reset": starts}, {"keys": np.cumsum(starts)}, {"reset": starts[::-1], "reverse": True}):
+        check(gpu, x, **given)
+    assert len(gpu.starts) == len(gpu.launches) == 3
+    for (_, stream, (items, bits)), (_, scan_stream, pointers) in zip(gpu.starts, gpu.launches, strict=True):
+        assert stream == scan_stream and pointers[2] == bits and items not in pointers
+    check(gpu, x[:, 1:], reset=starts[1:])  # fewer elements
+    check(gpu, x, reset=np.tile(starts, (2, 1)))
+    assert len(gpu.starts) == 3 and len(gpu.launches) == 5
+
+
 def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
     x = values((4, 3000))
     check(gpu, x, offsets=offsets_of(x))

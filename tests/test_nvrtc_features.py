@@ -77,7 +77,7 @@ SPILLS = {
     ("modular", "tiles-grid"): 88,
 }  # others spill at most 32
 # The kernel of bits has at most 32 registers, so that an SM runs 2,048 of its threads, because it waits for memory.
-BITS_SPILLS = {("int64", 90): 28, ("int32", 100): 32, ("int64", 100): 56}
+BITS_SPILLS = {("offsets", "int64", 90): 28, ("offsets", "int32", 100): 32, ("offsets", "int64", 100): 56}
 
 # Combinations of everything, which only have to compile.
 MIXED = {
@@ -144,10 +144,14 @@ def test_others_hardly_spill(name, layout):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("offsets", ["int32", "int64"])
-def test_offsets_become_bits(offsets, arch):
-    registers, spilled = resources(StartsConfig(offsets), arch)
-    assert spilled <= BITS_SPILLS.get((offsets, arch), 0), f"{registers} registers and {spilled} bytes of spills"
+@pytest.mark.parametrize(
+    "given, item",
+    [("offsets", "int32"), ("offsets", "int64"), ("reset", "boolean"), *[("keys", t) for t in ("uint8", "float16")]]
+    + [("keys", t) for t in ("int32", "int64", "float64")],
+)
+def test_segment_starts_become_bits(given, item, arch):
+    registers, spilled = resources(StartsConfig(item, given), arch)
+    assert spilled <= BITS_SPILLS.get((given, item, arch), 0), f"{registers} registers and {spilled} bytes of spills"
 
 
 def mixed():

@@ -1,4 +1,4 @@
-"""The kernel that converts offsets to bits, alone: its plan, and the simulated kernel compared with NumPy."""
+"""The kernels that compute segment starts as bits, alone: plans, and the simulated kernels compared with NumPy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import simulator
 from plans import planned, request
-from segment_bits import CHUNK, ENDS, GPU, bits_of, found, sorted_offsets, starts, surrounded
+from segment_bits import CHUNK, ENDS, GPU, bits_of, found, found_in, sorted_offsets, starts, starts_in, surrounded
 from simulator import Memory, find_starts
 from views import view
 
 from cuscan.planning.config import StartsConfig, Target
-from cuscan.planning.segment_starts import PIECE, plan_starts
+from cuscan.planning.segment_starts import FEWEST, PIECE, plan_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,36 @@ def test_scans_are_compiled_once_for_all_offsets():
     assert len(kinds) == 1
 
 
-# ---- the kernel ----------------------------------------------------------------------------------
+ROWS, LONG = 4, FEWEST // 4
+
+
+@pytest.mark.parametrize("kind, dtype", [("reset", "bool"), ("keys", "int64"), ("keys", "float16")])
+def test_flags_and_keys_of_all_lines_are_bits(kind, dtype):
+    def made(shape, axis, items, **call):
+        return plan_starts(request(view(shape), axis=axis, segments=(kind, items), **call), GPU)
+
+    size = np.dtype(dtype).itemsize
+    along, across = view((LONG,), dtype, strides=(-3,)), view((LONG, 1), dtype, strides=(2, 1))
+    for shape, axis, items, step in [((ROWS, LONG), 1, along, -3), ((LONG, ROWS), 0, across, 2)]:
+        plan = made(shape, axis, items, reverse=True)
+        assert plan.config == StartsConfig(np.dtype(dtype).name.replace("bool", "boolean"), kind)
+        assert plan.words == (LONG, step * size, LONG, LONG, PIECE, 1) and plan.nbytes == LONG // 8
+        assert plan.grid == LONG // PIECE // plan.config.warps
+        of_bits = planned(view(shape), axis=axis, segments=(kind, items)).config
+        assert of_bits is planned(view(shape), axis=axis, segments=("offsets", view((9,), "int64"))).config
+    carry = {"return_carry": True}
+    assert (made((ROWS, LONG), 1, along, **carry) is None) == (kind == "keys")  # each line has a last key of its own
+    for shape, items in [
+        ((ROWS, LONG - 1), view((1, LONG - 1), dtype)),
+        ((ROWS, LONG), view((ROWS, LONG), dtype)),
+        ((2, 2, LONG), view((2, 1, LONG), dtype)),
+        ((1, ROWS * LONG), view((1, ROWS * LONG), dtype)),
+        ((ROWS * LONG,), view((ROWS * LONG,), dtype)),
+    ]:
+        assert made(shape, len(shape) - 1, items) is None, shape
+
+
+# ---- the kernels ---------------------------------------------------------------------------------
 
 
 def disordered_offsets(length: int) -> dict[str, Array]:
@@ -117,6 +146,21 @@ def test_offsets_in_disorder_are_safe(length, run, reverse):
     for name, offsets in disordered_offsets(length).items():
         got = found(offsets, length, run=run, reverse=reverse)
         assert not (got > bits_of(offsets, length, reverse)).any(), name
+
+
+@needs_compiler
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length, run", SIZES)
+def test_flags_and_keys(length, run, reverse):
+    rng = np.random.default_rng(length)
+    keys = np.repeat(rng.integers(0, 3, length), 3)[:length]
+    for dtype, stride in zip(("bool", "uint8", "float16", "int32", "float64"), (1, 1, 3, -2, 0), strict=True):
+        items = keys.astype(dtype) if stride else np.full(length, 2.0)
+        if dtype == "float16":
+            items[[0, -1, length // 2]] = np.nan  # equals no other key
+        for given in ("keys", "reset") if dtype == "bool" else ("keys",):
+            got = found_in(given, items, run=run, reverse=reverse, stride=stride)
+            np.testing.assert_array_equal(got, starts_in(given, items, reverse), dtype)
 
 
 @needs_compiler

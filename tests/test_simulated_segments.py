@@ -148,6 +148,31 @@ def test_shared_memory_is_scarce() -> None:
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 
+# ---- flags and keys of all lines -------------------------------------------------------------------
+
+# Of each family that scans several lines, but not of one alone: how the segments are given, and the rest of a call.
+OF_LINES = [
+    of_family(family, f"{form}-{name}", "add", segments=form, **rest)
+    for family in FAMILIES
+    for form in ("reset-thin", "keys", "keys-float16")
+    for name, rest in {
+        "plain": {},
+        "reverse-exclusive-initial": {"call": {"reverse": True, "exclusive": True}, "initial": 2.5},
+        "leading-masked": {"call": {"include_initial": True}, "masked": True},
+    }.items()
+]
+
+
+@pytest.mark.parametrize("case", covering(OF_LINES, lambda case: facets_of(case, FAMILIES)))
+def test_flags_and_keys_of_all_lines_are_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuscan.planning.segment_starts.FEWEST", 0)
+    simulation, _ = case.prepare()
+    of_lines = sum(n > 1 for n in simulation.request.shape) > 1
+    assert (simulation.plan.config.segments == "Bits") == of_lines
+    if of_lines:
+        case.check()
+
+
 # ---- flags beside the values of a tile -----------------------------------------------------------
 
 # Calls that strips and whole rows take with flags: a kernel family and a way to share the work.

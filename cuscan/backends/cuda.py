@@ -51,7 +51,7 @@ class _Thread(threading.local):
 
 
 class _Starts:
-    """The launch that converts offsets to bits for the scan. `role` is the index of the offsets among the arrays."""
+    """The launch that computes segment starts as bits. `role` is the index of what gives them among the arrays."""
 
     def __init__(self, plan: StartsPlan, target: Target, device: int, role: int) -> None:
         self.role = role
@@ -99,7 +99,7 @@ class Launch:
         self.geometry = _words(plan.geometry)
         try:
             self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
-            self.starts = starts and _Starts(starts, target, device.ordinal, roles.index("offsets"))
+            self.starts = starts and _Starts(starts, target, device.ordinal, roles.index(starts.config.given))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
@@ -134,13 +134,13 @@ class Launch:
         return [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
 
     def place(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Convert places to the kernel's order and add the offsets; with offsets of segments, leave both to `queue`."""
+        """Convert places to the kernel's order and add the offsets; with starts as bits, leave both to `queue`."""
         if self.starts is not None or not self.moves:
             return places
         return [(places[i][0], places[i][1] + by) for i, by in zip(self.order, self.offsets, strict=True)]
 
     def queue_placed(self, stream: int, addresses: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
-        """Queue the scan alone, without converting offsets to bits, for addresses in the kernel's order."""
+        """Queue the scan alone, without computing starts as bits, for addresses in the kernel's order."""
         want_context(self.ordinal)
         arguments: Sequence[Argument] = addresses
         if self.numbers:

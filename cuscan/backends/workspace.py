@@ -1,4 +1,4 @@
-"""Device memory kept between calls, for tile states and for the bits that segment offsets become.
+"""Device memory kept between calls, for tile states and for the bits that segment starts become.
 
 Each stream has one workspace for states: launches on a stream run one after the other, and each leaves the workspace
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call so far: 8 to 32 bytes for

@@ -62,8 +62,8 @@ _STARTS_TEMPLATE = """\
 #include "kernels/{family}.cuh"
 
 CUSCAN_KERNEL({block}, {blocks_per_sm})
-{entry}(const char* offsets, cuscan::uint32* bits, CUSCAN_CONSTANT_ARGUMENT cuscan::Segmentation segmentation) {{
-    cuscan::{family}<cuscan::{offset}, {warps}, {chunk}, {carries}>(offsets, bits, segmentation);
+{entry}(const char* given, cuscan::uint32* bits, CUSCAN_CONSTANT_ARGUMENT cuscan::Segmentation segmentation) {{
+    cuscan::{function}<cuscan::{item}, {warps}, {arguments}>(given, bits, segmentation);
 }}
 """
 
@@ -92,8 +92,20 @@ def make_source(config: Config | StartsConfig) -> str:
     """Return the translation unit for one configuration."""
     entry, digest = entry_name(config), headers_digest()
     if isinstance(config, StartsConfig):
+        if config.given == "offsets":
+            function, arguments = "starts_of_offsets", f"{config.chunk}, {_literal(config.carries)}"
+        else:
+            function, arguments = "starts_of_items", _literal(config.given == "keys")
         return _STARTS_TEMPLATE.format(
-            entry=entry, digest=digest, family=config.family, block=config.block, **_literals(config)
+            entry=entry,
+            digest=digest,
+            family=config.family,
+            block=config.block,
+            blocks_per_sm=config.blocks_per_sm,
+            function=function,
+            item=config.item,
+            warps=config.warps,
+            arguments=arguments,
         )
     fields = _literals(config)
     del fields["constants"]

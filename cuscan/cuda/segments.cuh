@@ -9,7 +9,7 @@ enum class Segments {
     kNone,
     kReset,  // bools: a segment starts at each true element
     kKeys,   // a segment starts where the key differs from the previous element's
-    kBits,   // one bit per scan position, shared by all rows, computed from offsets (kernels/segment_starts.cuh)
+    kBits,   // one bit per scan position, shared by all rows (kernels/segment_starts.cuh)
 };
 
 template <class Value>

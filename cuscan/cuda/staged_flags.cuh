@@ -1,6 +1,6 @@
 // The mask and the segment starts of a tile in shared memory, beside its values: an item for each element or for each
-// row of the tile, or, where offsets give segments, a bit for each row. They lie as far beyond a multiple of 16 bytes
-// as in global memory, or of 4 where rows lie apart. So they move in bulk, or in words, wherever rows begin.
+// row of the tile, or, where starts are bits, a bit for each row. They lie as far beyond a multiple of 16 bytes as in
+// global memory, or of 4 where rows lie apart. So they move in bulk, or in words, wherever rows begin.
 #pragma once
 #include "elements.cuh"
 

@@ -139,13 +139,16 @@ class Config:
 
 @dataclass(frozen=True)
 class StartsConfig:
-    """The configuration of the kernel that converts segment offsets to bits; `offset` is their C++ type."""
+    """The configuration of the kernel that computes segment starts as bits.
 
-    offset: str
+    `given`: "offsets", "reset" or "keys"; `item`: their C++ type.
+    """
+
+    item: str
+    given: str = "offsets"
     warps: int = 8  # per block
-    carries: bool = False  # whether a carry comes in; it belongs to the first segment only
-    chunk: int = 256  # 32-bit words of bits that a warp produces at a time
-    blocks_per_sm: int = 8
+    carries: bool = False  # with offsets: whether a carry comes in; it belongs to the first segment only
+    chunk: int = 256  # with offsets: 32-bit words of bits that a warp produces at a time
     family: ClassVar[str] = "segment_starts"
     cluster: ClassVar[int] = 1
 
@@ -154,8 +157,12 @@ class StartsConfig:
         return self.warps * 32
 
     @property
+    def blocks_per_sm(self) -> int:
+        return 4 if self.given == "keys" else 8  # keys in flight take registers
+
+    @property
     def shared_bytes(self) -> int:
-        return self.warps * self.chunk * 4
+        return self.warps * self.chunk * 4 if self.given == "offsets" else 0
 
 
 class ScanPlan(NamedTuple):

@@ -1,12 +1,23 @@
-"""Plans of the launch that converts segment offsets to bits, before the scan reads them (segment_starts.cuh)."""
+"""Segment starts as bits, one for each position, and the launch that computes them (segment_starts.cuh).
+
+The scan reads bits where offsets give the segments, or flags or keys that all lines share: 32 positions in a word for
+all lines, in place of an item for each position of each line.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import math
 from typing import NamedTuple
 
+from cuscan.kept import MOST
 from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import ScanRequest
+from cuscan.request.kind import CallKind
+from cuscan.specs import Segments
 
+FEWEST = 1 << 22  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
 
@@ -23,19 +34,49 @@ class StartsPlan(NamedTuple):
     nbytes: int
 
 
-def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
-    """Return the plan for a request whose segments are given by offsets; None for all others."""
+def _become_bits(segments: Segments, request: ScanRequest) -> bool:
+    """Return whether flags or keys become bits: if all lines share them, and there are enough elements."""
+    shape, axis = request.shape, request.axis
+    if segments.kind == "keys" and (request.carry_in or request.carry_out):  # carries hold a key for each line
+        return False
+    lines = [i for i, n in enumerate(shape) if i != axis and n > 1]
+    return bool(lines) and math.prod(shape) >= FEWEST and not any([segments.array.strides[i] for i in lines])
+
+
+def with_bits(request: ScanRequest) -> ScanRequest:
+    """Return the request of the scan itself: one by offsets, whatever becomes bits, without an array for them."""
     segments = request.segments
-    if segments is None or segments.kind != "offsets":
+    if segments is None or segments.kind == "offsets" or not _become_bits(segments, request):
+        return request
+    return request._replace(kind=_by_offsets(request.kind), segments=Segments("offsets", segments.array))
+
+
+@functools.lru_cache(MOST)
+def _by_offsets(kind: CallKind) -> CallKind:
+    return dataclasses.replace(kind, segments="offsets")
+
+
+def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
+    """Return the plan for a request whose scan reads segment starts as bits; None for all others."""
+    segments = request.segments
+    by_offsets = segments is not None and segments.kind == "offsets"
+    if segments is None or not (by_offsets or _become_bits(segments, request)):
         return None
-    offsets, length = segments.array, request.shape[request.axis]
-    config = StartsConfig(offsets.dtype.cpp, carries=bool(request.carry_in))
+    given, length = segments.array, request.shape[request.axis]
+    config = StartsConfig(given.dtype.cpp, segments.kind, carries=by_offsets and bool(request.carry_in))
     pieces = max(-(-length // PIECE), 1)
     run = -(-pieces // (target.sm_count * config.blocks_per_sm * config.warps))  # pieces per warp
-    step = offsets.strides[0] * offsets.dtype.itemsize
+    step = given.strides[0 if by_offsets else request.axis] * given.dtype.itemsize
     return StartsPlan(
         config,
         grid=-(-pieces // (run * config.warps)),
-        words=(offsets.shape[0], step, length, pieces * PIECE, run * PIECE, int(request.reverse)),
+        words=(
+            given.shape[0] if by_offsets else length,
+            step,
+            length,
+            pieces * PIECE,
+            run * PIECE,
+            int(request.reverse),
+        ),
         nbytes=pieces * PIECE // 8,
     )

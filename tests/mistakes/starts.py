@@ -1,11 +1,11 @@
-"""Mistakes in the kernel that makes bits of offsets."""
+"""Mistakes in the kernels that compute segment starts as bits."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
-from segment_bits import CHUNK, bits_of, found, sorted_offsets
+from segment_bits import CHUNK, bits_of, found, found_in, sorted_offsets, starts_in
 from simulator import DeviceCode
 
 from cuscan.planning.segment_starts import PIECE
@@ -63,6 +63,46 @@ MISTAKES = (
         "of.run < of.positions - begin ? of.run : of.positions - begin",
         "of.run",
     ),
+    Mistake(
+        "items-not-reversed", Kind.ORDER, "items", HEADER, "step = of.reverse ? -of.step : of.step", "step = of.step"
+    ),
+    Mistake(
+        "items-of-a-reverse-one-off",
+        Kind.BOUND,
+        "items",
+        HEADER,
+        "(of.length - 1) * of.step : 0",
+        "of.length * of.step : 0",
+    ),
+    Mistake("items-close-together", Kind.BOUND, "items", HEADER, "(at + lane) * step", "at * step + lane"),
+    Mistake("items-behind-the-end", Kind.BOUND, "items", HEADER, "if (number + k * 32 < count) item", "item"),
+    Mistake("key-before-a-run-lost", Kind.BOUND, "items", HEADER, "kKeys && begin > 0 && begin < end", "false"),
+    Mistake("key-before-a-run-one-off", Kind.BOUND, "items", HEADER, "(begin - 1) * step", "begin * step"),
+    Mistake(
+        "key-before-a-word-lost", Kind.BOUND, "items", HEADER, "last = target::broadcast(one, target::kWarp - 1);", ""
+    ),
+    Mistake("first-key-starts", Kind.BOUND, "items", HEADER, " && (k > 0 || number > 0 || at > 0)", ""),
+    Mistake(
+        "first-of-a-piece-lost", Kind.BOUND, "items", HEADER, "(k > 0 || number > 0 || at > 0)", "(k > 0 || number > 0)"
+    ),
+    Mistake("end-starts", Kind.BOUND, "items", HEADER, " && number + k * 32 < count && ", " && "),
+    Mistake(
+        "keys-by-their-bytes",
+        Kind.ORDER,
+        "items",
+        HEADER,
+        "const auto one = arithmetic(item[k]);",
+        "const auto one = uint32((unsigned char&)item[k]);",
+    ),
+    Mistake("word-of-another-lane", Kind.ORDER, "items", HEADER, "lane == number / 32 + k", "lane == k"),
+    Mistake(
+        "run-of-items-too-long",
+        Kind.BOUND,
+        "items",
+        HEADER,
+        "begin + of.run < of.positions ? begin + of.run : of.positions",
+        "begin + of.run",
+    ),
 )
 
 
@@ -74,4 +114,18 @@ def check(code: DeviceCode) -> None:
             np.testing.assert_array_equal(got, bits_of(offsets, length, reverse))
 
 
-CASES = {"starts": check}
+def check_items(code: DeviceCode) -> None:
+    """Flags and keys, also apart and in reverse; NaN and -0; a last warp with nothing to do."""
+    rng = np.random.default_rng(0)
+    for length, run in ((9 * PIECE - 3, 1), (3 * PIECE - 3, 2), (70, 1)):
+        keys = np.repeat(rng.choice([0.0, -0.0, 1.0, 2.0], length), 2)[:length]
+        keys[[0, 5, -1]] = np.nan
+        for seed, (items, reverse, stride) in enumerate(
+            itertools.product((~(keys >= 1), keys, keys.astype("float16")), (False, True), (1, -3))
+        ):
+            given = "reset" if items.dtype == bool else "keys"
+            got = found_in(given, items, run=run, reverse=reverse, stride=stride, seed=seed, code=code)
+            np.testing.assert_array_equal(got, starts_in(given, items, reverse))
+
+
+CASES = {"starts": check, "items": check_items}

@@ -410,7 +410,7 @@ class Simulation:
         return launched[0]
 
     def _bits(self, code: DeviceCode, seed: int) -> Memory | None:
-        """The bits that say where segments start, if they are given by offsets."""
+        """The bits that say where segments start, if the scan reads bits."""
         if self.starts is None:
             return None
         offsets = self.arrays[self._segments]
@@ -423,7 +423,7 @@ class Simulation:
         ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
         read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
         if bits is not None:
-            read[self._segments] = bits  # in place of the offsets
+            read[self._segments] = bits
         made = () if self.request.only_carry else self.request.results
         results = [_room_for(spec, at_end=next(ends)) for spec in made]
         if self.in_place is not None:

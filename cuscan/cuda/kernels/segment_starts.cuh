@@ -1,20 +1,15 @@
-// segment_starts: converts segment offsets to bits, in a launch of its own before the scan. Bit i % 32 of word i / 32
-// is set if a segment starts at scan position i. Position 0 does not count as a start, except with kCarries where the
-// first segment is empty. All rows share the bits.
-//
-// Each warp handles a run of positions, a chunk of kWords words at a time, in shared memory. It searches for the first
-// offset of its run and goes on from there, chunk by chunk in the order of ascending offsets: from last to first in a
-// reversed scan. Whatever the offsets are, nothing outside the arrays is read or written, and every loop ends. Warps do
-// not synchronise with each other.
+// segment_starts: computes segment starts as bits, from offsets, flags or keys that all rows share, in a launch of its
+// own before the scan. Bit i % 32 of word i / 32 is set if a segment starts at scan position i. Each warp handles a run
+// of positions. Warps do not synchronise with each other.
 #pragma once
-#include "../target.cuh"
+#include "../types.cuh"
 
 namespace cuscan {
 
 // The host writes this struct as 64-bit words (planning/segment_starts.py).
 struct Segmentation {
     uint64 count;     // number of offsets
-    int64 step;       // bytes from one offset to the next
+    int64 step;       // bytes from one offset, flag or key to the next
     int64 length;     // elements along the axis
     int64 positions;  // number of bits: the length, rounded up to a word for each lane of a warp
     int64 run;        // positions of a warp, rounded likewise
@@ -82,8 +77,13 @@ private:
     CUSCAN_DEVICE Offset entry(uint64 number) const { return *(const Offset*)(first + int64(number) * step); }
 };
 
+// Position 0 does not count as a start, except with kCarries where the first segment is empty.
+//
+// A warp handles a chunk of kWords words at a time, in shared memory. It searches for the first offset of its run and
+// goes on from there, chunk by chunk in the order of ascending offsets: from last to first in a reversed scan. Whatever
+// the offsets are, nothing outside the arrays is read or written, and every loop ends.
 template <class Offset, int kWarps, int kWords, bool kCarries>
-CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segmentation& of) {
+CUSCAN_DEVICE void starts_of_offsets(const char* offsets, uint32* bits, const Segmentation& of) {
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
     struct Shared {
@@ -116,6 +116,51 @@ CUSCAN_DEVICE void segment_starts(const char* offsets, uint32* bits, const Segme
         }
         for (int w = lane; w < size / 32; w += target::kWarp) bits[start / 32 + w] = words[w];
         if (!of.reverse) start += size;
+    }
+}
+
+// A segment starts at each true flag; or, with kKeys, where a key differs from the one before it in the scan, so not at
+// position 0. A warp handles a word for each lane at a time; its lanes read the items of one word together.
+template <class Item, int kWarps, bool kKeys>
+CUSCAN_DEVICE void starts_of_items(const char* items, uint32* bits, const Segmentation& of) {
+    constexpr int kLoads = 8;  // words whose items are in flight
+    target::wait_for_previous_kernel();
+    target::allow_next_kernel();
+    const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
+    const int64 begin = (int64(target::block_index()) * kWarps + warp) * of.run;
+    const int64 end = begin + of.run < of.positions ? begin + of.run : of.positions;
+    const int64 step = of.reverse ? -of.step : of.step;
+    const char* const first = items + (of.reverse ? (of.length - 1) * of.step : 0);
+    auto last = arithmetic(Item{});  // the key before the next word
+    if (kKeys && begin > 0 && begin < end) last = arithmetic(*(const Item*)(first + (begin - 1) * step));
+    for (int64 at = begin; at < end; at += 32 * target::kWarp) {
+        const int count = of.length - at < 32 * target::kWarp ? int(of.length - at) : 32 * target::kWarp;
+        const char* here = first + (at + lane) * step;
+        uint32 word = 0;
+        CUSCAN_NO_UNROLL
+        for (int number = lane; number < 32 * target::kWarp; number += 32 * kLoads) {
+            Item item[kLoads];
+            CUSCAN_UNROLL
+            for (int k = 0; k < kLoads; ++k) {
+                item[k] = {};
+                if (number + k * 32 < count) item[k] = *(const Item*)here;
+                here += 32 * step;
+            }
+            CUSCAN_UNROLL
+            for (int k = 0; k < kLoads; ++k) {
+                const auto one = arithmetic(item[k]);
+                bool starts = one != 0;
+                if constexpr (kKeys) {
+                    auto before = target::shuffle_up(one, 1);
+                    if (lane == 0) before = last;
+                    last = target::broadcast(one, target::kWarp - 1);
+                    starts = one != before && number + k * 32 < count && (k > 0 || number > 0 || at > 0);
+                }
+                const uint32 found = target::ballot(starts);
+                if (lane == number / 32 + k) word = found;
+            }
+        }
+        bits[at / 32 + lane] = word;
     }
 }
 
