@@ -17,7 +17,7 @@ from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.specs import Segments
 
-FEWEST = 1 << 22  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
+FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
 
