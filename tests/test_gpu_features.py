@@ -53,6 +53,7 @@ from cuscan.backends import cuda, kernel
 from cuscan.dtypes import DTYPES, Kind
 from cuscan.operators import OPERATORS
 from cuscan.order import COLUMNS
+from cuscan.planning.segment_starts import FEWEST
 
 pytestmark = pytest.mark.gpu
 
@@ -272,10 +273,10 @@ def test_keys_of_every_dtype(name, dtype):
 
 # Shapes of so many elements that flags and keys of all lines become bits.
 MANY = {
-    "rows": ((2**17, 33), 1),
-    "tiles": ((5, 2**20 + 77), 1),
-    "strips": ((2**20, 5), 0),
-    "whole rows": ((2**17 + 9, 40), 0),
+    "rows": ((2**18, 33), 1),
+    "tiles": ((5, 2**21 + 77), 1),
+    "strips": ((2**21, 5), 0),
+    "whole rows": ((2**18 + 9, 40), 0),
     "panels": ((3, 700, 4099), 1),
 }
 
@@ -285,6 +286,7 @@ MANY = {
 def test_flags_and_keys_of_all_lines_give_the_bits_of_those_of_all_elements(layout, kind):
     (shape, axis), rng = MANY[layout], np.random.default_rng(3)
     n, x = shape[axis], cupy.asarray(rng.standard_normal(shape, np.float32))
+    assert x.size >= FEWEST
     items = rng.random(n) < 0.01
     items[[0, -1]] = True
     if kind == "keys":

@@ -37,7 +37,7 @@ from cuscan.order import COLUMNS, PAIRED_SECTION, Order
 from cuscan.planning import config, make_plan, tiles
 from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
-from cuscan.planning.strips import SPAN_LOOKS, _span, _span_looks
+from cuscan.planning.walks import SPAN_LOOKS, batches_of_span, looks_of_span
 from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -1084,11 +1084,11 @@ def test_a_section_has_whole_spans_of_spans():
     for columns, warps, looks, rows in itertools.product(
         range(2, 33), (1, 2, 4, 8), (1, 2, 4, 8), [64 << level for level in range(8)]
     ):
-        found, units = _span_looks(columns, warps, looks, rows), max(rows // COLUMNS.unit, 1)
+        found, units = looks_of_span(columns, warps, looks, rows), max(rows // COLUMNS.unit, 1)
         larger = 2 * found or 1
         seen.add(found)
-        assert _span(columns, warps, found) ** 2 * units <= most
-        assert larger > max(looks, SPAN_LOOKS) or _span(columns, warps, larger) ** 2 * units > most
+        assert batches_of_span(columns, warps, found) ** 2 * units <= most
+        assert larger > max(looks, SPAN_LOOKS) or batches_of_span(columns, warps, larger) ** 2 * units > most
     assert seen == {0, 1, 2, 4, 8}
 
 

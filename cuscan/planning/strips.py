@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cuscan.kept import MOST
-from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
+from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import STILL, accesses_of, goes_back
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
@@ -21,6 +21,7 @@ from cuscan.planning.tuning import (
     VECTOR_BYTES,
     idles,
 )
+from cuscan.planning.walks import FEW_COLUMNS, batches_of_span, looks_of_span, looks_of_walk, warps_of_walk
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
@@ -32,12 +33,8 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 PRODUCERS = 4  # producer warps; one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips and one warp loads
 FEW_REDUCE_WARPS = 2  # reduce warps where more warps load, so that each warp has enough registers
-LOOK_BACK_WARPS = 8  # most look-back warps for the same columns
-FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of them, with twice the looks
-LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
-SPAN_LOOKS = 4  # least looks of a lane that travel together, where there are totals of spans and a section has room
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
@@ -45,7 +42,6 @@ FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
 NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
-LIGHT_CARRY = 8  # most bytes of a carry for LOOK_BACK_WARPS; with wider ones warps lack registers
 FEW_STRIPS = 1  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
@@ -212,7 +208,7 @@ def _make(
         return None
     of_all = with_flags(accesses, len(request.kind.sizes), flags)
     constants, *block = made
-    of_span = _span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
+    of_span = batches_of_span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
     spans = -(-batches // of_span) if constants["HasSpans"] else 0
     return Strips(column, batch, of_all, move, own, columns, rows, strips, batches, spans, constants, *block)
 
@@ -252,9 +248,7 @@ def _block(
     producers = 1 if together else PRODUCERS
     totals += scan_warps * LANES
     look_back_warps = (
-        1
-        if own
-        else _look_back_warps(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2, carry)
+        1 if own else warps_of_walk(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2, carry)
     )
     exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
@@ -269,8 +263,8 @@ def _block(
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
-    most = _looks(looks, -(-carry // WORD_BYTES), warps)
-    of_spans = 0 if own else _span_looks(columns // scan_warps, look_back_warps, most, taken * rows)
+    most = looks_of_walk(looks, -(-carry // WORD_BYTES), warps)
+    of_spans = 0 if own else looks_of_span(columns // scan_warps, look_back_warps, most, taken * rows)
     constants = {
         "Columns": columns,
         "Rows": rows,
@@ -297,22 +291,6 @@ def _block(
     return constants, warps * LANES, stages * stage + rest
 
 
-def _span(columns: int, look_back_warps: int, looks: int) -> int:
-    """Return the batches of a span, where a scan warp has so many columns (BatchWalk in batches.cuh)."""
-    return look_back_warps * power_of_two(LANES // columns, down=True) * looks
-
-
-def _span_looks(columns: int, look_back_warps: int, most: int, rows: int) -> int:
-    """Return how many looks of a lane travel together if spans have totals, at batches of so many rows.
-
-    A section has whole spans of spans. If one look already makes them too large, there are no spans, and this is 0.
-    """
-    looks, units = max(most, SPAN_LOOKS), max(rows // COLUMNS.unit, 1)
-    while looks and _span(columns, look_back_warps, looks) ** 2 * units > PAIRED_SECTION:
-        looks //= 2
-    return looks
-
-
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
     """Return the sizes of the values that vary along the axis."""
     values = len(kind.values)
@@ -335,20 +313,6 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
         elif found[i] is not vector:
             return None
     return tuple(found)
-
-
-def _look_back_warps(columns: int, most: int, carry: int) -> int:
-    """Return the number of look-back warps for the same columns: a power of two, at most `most`."""
-    many = columns <= FEW_COLUMNS and carry <= LIGHT_CARRY
-    most = max(min(most, LOOK_BACK_WARPS if many else LOOK_BACK_WARPS // 2), 1)
-    return 1 << most.bit_length() - 1
-
-
-def _looks(most: int, words: int, warps: int) -> int:
-    """Return how many looks of a lane travel together, at totals of `words` words, in a block of `warps` warps."""
-    if words > 2:
-        return 2 if words <= 4 else 1
-    return most if warps <= LOOKING_WARPS else most // 2
 
 
 def _alike(columns: int, most: int, narrowest: int) -> int:

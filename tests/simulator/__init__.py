@@ -37,7 +37,7 @@ from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
 from cuscan.order import CONTIGUOUS, Order
-from cuscan.planning import make_plan, strips
+from cuscan.planning import make_plan, strips, walks
 from cuscan.planning.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
 from cuscan.planning.segment_starts import StartsPlan, plan_starts
 from cuscan.planning.staged_flags import NO_FLAGS
@@ -651,7 +651,7 @@ def panels_of_unaligned_rows() -> Iterator[None]:
 def small_spans() -> Iterator[None]:
     """Spans of four batches in strips of 17 to 32 columns, so that few batches make several spans of spans."""
     with (
-        mock.patch.multiple(strips, LOOK_BACK_WARPS=4, SPAN_LOOKS=2),
+        mock.patch.multiple(walks, LOOK_BACK_WARPS=4, SPAN_LOOKS=2),
         mock.patch("cuscan.planning.LOOKS", 2),
     ):
         strips._block.cache_clear()
