@@ -148,9 +148,9 @@ def test_shared_memory_is_scarce() -> None:
         assert (constants["Stages"] < constants["Groups"]) == case.name.startswith("few-stages"), case.name
 
 
-# ---- flags and keys of all lines -------------------------------------------------------------------
+# ---- flags and keys of all lines -----------------------------------------------------------------
 
-# Of each family that scans several lines, but not of one alone: how the segments are given, and the rest of a call.
+# Flags and keys along the axis, in each family. They become bits where there are several lines.
 OF_LINES = [
     of_family(family, f"{form}-{name}", "add", segments=form, **rest)
     for family in FAMILIES

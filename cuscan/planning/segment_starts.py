@@ -44,7 +44,7 @@ def _become_bits(segments: Segments, request: ScanRequest) -> bool:
 
 
 def with_bits(request: ScanRequest) -> ScanRequest:
-    """Return the request of the scan itself: one by offsets, whatever becomes bits, without an array for them."""
+    """Return the request that the scan itself is planned for: one by offsets, if its segment starts become bits."""
     segments = request.segments
     if segments is None or segments.kind == "offsets" or not _become_bits(segments, request):
         return request
