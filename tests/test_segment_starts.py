@@ -13,6 +13,7 @@ from segment_bits import CHUNK, ENDS, GPU, bits_of, found, found_in, sorted_offs
 from simulator import Memory, find_starts
 from views import view
 
+from cuscan.operators import INDEXED
 from cuscan.planning.config import StartsConfig, Target
 from cuscan.planning.segment_starts import FEWEST, PIECE, plan_starts
 
@@ -94,6 +95,13 @@ def test_flags_and_keys_of_all_lines_are_bits(kind, dtype):
         assert of_bits is planned(view(shape), axis=axis, segments=("offsets", view((9,), "int64"))).config
     carry = {"return_carry": True}
     assert (made((ROWS, LONG), 1, along, **carry) is None) == (kind == "keys")  # each line has a last key of its own
+    for op, of, bits in [
+        ("add", "complex64", True),
+        ("add", "complex128", False),
+        (INDEXED["max", "last"], "int64", False),
+    ]:
+        wide = request(view((ROWS, LONG), of), op, axis=1, segments=(kind, along), dtype=of if op == "add" else None)
+        assert (plan_starts(wide, GPU) is not None) == bits
     for shape, items in [
         ((ROWS, LONG - 1), view((1, LONG - 1), dtype)),
         ((ROWS, LONG), view((ROWS, LONG), dtype)),

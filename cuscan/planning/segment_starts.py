@@ -12,12 +12,14 @@ import math
 from typing import NamedTuple
 
 from cuscan.kept import MOST
+from cuscan.planning.assemble import index_dtype, state_bytes
 from cuscan.planning.config import StartsConfig, Target
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.specs import Segments
 
 FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
+MOST_STATE = 16  # bytes of a state of such a scan, at most; with wider ones, tiles that read bits spill registers
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
 
@@ -35,12 +37,14 @@ class StartsPlan(NamedTuple):
 
 
 def _become_bits(segments: Segments, request: ScanRequest) -> bool:
-    """Return whether flags or keys become bits: if all lines share them, and there are enough elements."""
+    """Return whether flags or keys become bits: if all lines share them, with many elements and small states."""
     shape, axis = request.shape, request.axis
     if segments.kind == "keys" and (request.carry_in or request.carry_out):  # carries hold a key for each line
         return False
     lines = [i for i, n in enumerate(shape) if i != axis and n > 1]
-    return bool(lines) and math.prod(shape) >= FEWEST and not any([segments.array.strides[i] for i in lines])
+    if not lines or math.prod(shape) < FEWEST or any([segments.array.strides[i] for i in lines]):
+        return False
+    return state_bytes(request.kind, index_dtype(request))[0] <= MOST_STATE
 
 
 def with_bits(request: ScanRequest) -> ScanRequest:
