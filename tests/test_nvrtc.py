@@ -211,8 +211,9 @@ WIDE = [
 
 @pytest.mark.parametrize("dtypes, op, segments", WIDE)
 def test_tiles_of_wide_states_hardly_spill(dtypes, op, segments):
-    beside = segments and (segments, view((2**22,), "bool" if segments == "reset" else "int32"))
-    made = request(of_shape((3, 2**22), *dtypes), op, segments=beside)
+    shape = 3, 2**22
+    beside = segments and (segments, view(shape, "bool" if segments == "reset" else "int32"))  # for each element
+    made = request(of_shape(shape, *dtypes), op, segments=beside)
     config = make_plan(made, H200).config
     registers, spilled = resources(config, 90)
     assert config.family == "tiles" and spilled <= 64, f"{registers} registers and {spilled} bytes of spills"
