@@ -31,8 +31,7 @@ class ArraySpec(NamedTuple):
 class Segments(NamedTuple):
     """Where segments start: `kind` is "reset", "keys" or "offsets".
 
-    `array` has the shape of the elements, except for offsets, which are 1-D. It is not read where the scan reads bits
-    in its place (planning/segment_starts.py).
+    `array` has the shape of the elements, except for offsets, which are 1-D.
     """
 
     kind: str

@@ -137,16 +137,16 @@ class Gpu(NumPyLibrary):
 
     def launch_of_starts(self, kernel):
         def launch(blocks, threads, shared_bytes, stream, table):
-            offsets, bits, words = (ctypes.c_void_p * 3).from_address(table)
+            given, bits, words = (ctypes.c_void_p * 3).from_address(table)
             with self.lock:
-                self.starts.append((self.current_device, stream, [at(offsets), at(bits)]))
+                self.starts.append((self.current_device, stream, [at(given), at(bits)]))
                 schedule = simulator.Schedule.of(
                     len(self.starts), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )
                 message = kernel(
                     ctypes.byref(schedule),
                     *(blocks, threads),
-                    *(ctypes.c_void_p(at(place)) for place in (offsets, bits)),
+                    *(ctypes.c_void_p(at(place)) for place in (given, bits)),
                     ctypes.c_void_p(words),
                 )
             assert message is None, message

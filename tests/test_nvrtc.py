@@ -211,8 +211,8 @@ WIDE = [
 
 @pytest.mark.parametrize("dtypes, op, segments", WIDE)
 def test_tiles_of_wide_states_hardly_spill(dtypes, op, segments):
-    shape = 3, 2**22
-    beside = segments and (segments, view(shape, "bool" if segments == "reset" else "int32"))  # for each element
+    shape = 3, 2**22  # with flags for each element: those of all lines would become bits
+    beside = segments and (segments, view(shape, "bool" if segments == "reset" else "int32"))
     made = request(of_shape(shape, *dtypes), op, segments=beside)
     config = make_plan(made, H200).config
     registers, spilled = resources(config, 90)

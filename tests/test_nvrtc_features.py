@@ -143,12 +143,16 @@ def test_others_hardly_spill(name, layout):
     assert spilled <= SPILLS.get((name, layout), 32), f"{registers} registers and {spilled} bytes of spills"
 
 
+# What gives segment starts, with the C++ types that it may have.
+GIVEN = {
+    "offsets": ("int32", "int64"),
+    "reset": ("boolean",),
+    "keys": ("uint8", "float16", "int32", "int64", "float64"),
+}
+
+
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize(
-    "given, item",
-    [("offsets", "int32"), ("offsets", "int64"), ("reset", "boolean"), *[("keys", t) for t in ("uint8", "float16")]]
-    + [("keys", t) for t in ("int32", "int64", "float64")],
-)
+@pytest.mark.parametrize("given, item", [(given, item) for given, items in GIVEN.items() for item in items])
 def test_segment_starts_become_bits(given, item, arch):
     registers, spilled = resources(StartsConfig(item, given), arch)
     assert spilled <= BITS_SPILLS.get((given, item, arch), 0), f"{registers} registers and {spilled} bytes of spills"

@@ -48,7 +48,10 @@ def _become_bits(segments: Segments, request: ScanRequest) -> bool:
 
 
 def with_bits(request: ScanRequest) -> ScanRequest:
-    """Return the request that the scan itself is planned for: one by offsets, if its segment starts become bits."""
+    """Return the request that the scan itself is planned for: one by offsets, if its segment starts become bits.
+
+    Planning a scan by offsets does not look at their array.
+    """
     segments = request.segments
     if segments is None or segments.kind == "offsets" or not _become_bits(segments, request):
         return request

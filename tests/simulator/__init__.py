@@ -85,11 +85,11 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 """
 
 _STARTS_LAUNCHER = """
-extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, const char* offsets,
+extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, const char* given,
                               unsigned* bits, const void* words) {{
     cuscan::Segmentation segmentation;
     memcpy(&segmentation, words, sizeof(segmentation));
-    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{ {entry}(offsets, bits, segmentation); }});
+    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{ {entry}(given, bits, segmentation); }});
 }}
 """
 
@@ -413,9 +413,9 @@ class Simulation:
         """The bits that say where segments start, if the scan reads bits."""
         if self.starts is None:
             return None
-        offsets = self.arrays[self._segments]
-        assert offsets is not None
-        return find_starts(self.starts, Memory.like(offsets), self.arch, seed, code)
+        given = self.arrays[self._segments]
+        assert given is not None
+        return find_starts(self.starts, Memory.like(given), self.arch, seed, code)
 
     def place(self, seed: int, bits: Memory | None) -> Placed:
         """The arrays of a launch, in memory of their own."""
@@ -520,25 +520,25 @@ def _launch(
     return [placed.given(simulation.request.axis) for placed in launches]
 
 
-def find_starts(plan: StartsPlan, offsets: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
-    """The bits into which the kernel for segment starts turns offsets."""
+def find_starts(plan: StartsPlan, given: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
+    """The bits into which the kernel for segment starts turns what is given: offsets, flags or keys."""
     bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
-    before = [(memory, memory.raw.copy()) for memory in (offsets, bits)]
+    before = [(memory, memory.raw.copy()) for memory in (given, bits)]
     schedule = Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)
     late = arch >= OVERLAPPING_ARCH and schedule.first_turn > 0
-    spans = [memory.span(late=late) for memory in (offsets, bits)]
+    spans = [memory.span(late=late) for memory in (given, bits)]
     schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
     message = code.kernel(plan.config, arch)(
         ctypes.byref(schedule),
         plan.grid,
         plan.config.block,
-        _pointer(offsets),
+        _pointer(given),
         _pointer(bits),
         np.array(plan.words, np.int64).tobytes(),
     )
     if message is not None:
         raise SimulationError(message.decode())
-    for name, (memory, was) in zip(("offsets", "bits"), before, strict=True):
+    for name, (memory, was) in zip((plan.config.given, "bits"), before, strict=True):
         memory.check(name, was, written=memory is bits)
     return bits
 
