@@ -20,12 +20,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from features import FEATURES, LOG_SUMS, call_for, segments_for
-from gpu import WAYS, Call, Placement, check, check_call, config_of, cupy, need, numbers, small_units, way
+from gpu import WAYS, Call, Placement, Seen, check, check_call, config_of, cupy, need, numbers, small_units, way
 
 import cuscan
 from cuscan.backends import workspace
@@ -186,6 +187,25 @@ def wild_offsets() -> Iterator[Case]:
             yield f"{kind}, offsets {name}", run
 
 
+def flags_of_all_lines() -> Iterator[Case]:
+    """Flags and keys that become bits, as they do in larger arrays, of lengths around whole pieces."""
+    rng, x = np.random.default_rng(0), numbers((3, 65_536))
+    for length in (1, 31, 1024, 1025, 40_007, 65_536):
+        flags = rng.random((1, length + 1)) < 0.1
+        keys = np.cumsum(flags, axis=1) % 3
+        for items in (flags, keys.astype(np.float32), keys, keys.astype(np.uint8)):
+            for first in (0, 1):  # items at the beginning of their memory, or up to its end
+                kind = "reset" if items is flags else "keys"
+
+                def run(kind: str = kind, items: np.ndarray = items, first: int = first, length: int = length) -> None:
+                    along = Seen(items, lambda memory: memory[:, first : first + length])
+                    call = {"axis": 1, "reverse": bool(first), kind: along}
+                    with mock.patch("cuscan.planning.segment_starts.FEWEST", 0):
+                        check_call("cupy", Call(cuscan.scan, (x[:, :length],), call))
+
+                yield f"flags of all lines, {length} {kind} of {items.dtype} from item {first}", run
+
+
 def long_chains_of_features() -> Iterator[Case]:
     for name in ("offsets", "recurrence", "matrix_product", "positions"):
         call = FEATURES[name]((40 * 256 + 5,), 0, 0)
@@ -211,6 +231,7 @@ def main() -> int:
         assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
+        cases += flags_of_all_lines()
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()
