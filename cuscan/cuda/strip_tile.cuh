@@ -1,17 +1,19 @@
 // A tile of columns in shared memory, and what each warp of a block does with it. A tile has kRows rows of kColumns
-// columns: a piece of a wider array, with its rows in scan order; or, with kFlat, whole rows, laid out as in global
-// memory (flat_tile.cuh). Masks and segment starts lie beside the values (staged_flags.cuh). A chunk is kSteps rows. A
-// run is kDepth chunks, a power of two; a thread takes a run of kAcross columns at a time. A store warp has some runs,
-// or some columns of one run; no other store warp reads, overwrites or stores them.
+// columns: a piece of a wider array, with its rows in scan order (tile_rows.cuh); or, with kFlat, whole rows, laid out
+// as in global memory (flat_tile.cuh). Masks and segment starts lie beside the values (staged_flags.cuh). A chunk is
+// kSteps rows. A run is kDepth chunks, a power of two; a thread takes a run of kAcross columns at a time. A store warp
+// has some runs, or some columns of one run; no other store warp reads, overwrites or stores them.
 #pragma once
 #include "flat_tile.cuh"
 #include "staged_flags.cuh"
+#include "tile_rows.cuh"
 
 namespace cuscan {
 
 template <class Config>
 struct StripLayout {
     static constexpr int kColumns = Config::kColumns, kRows = Config::kRows, kSteps = Config::kSteps;
+    static constexpr int kOwn = kColumns - Config::kHalo;  // the others belong to the next strip (tile_rows.cuh)
     static constexpr int kDepth = Config::kDepth, kRunRows = kSteps * kDepth;
     static constexpr int kRuns = kRows / kRunRows, kElements = kRows * kColumns;
     static constexpr int kAcross = Config::kAcross, kWarps = Config::kWarps;
@@ -71,9 +73,14 @@ struct StripTile : Elements<Config> {
     static constexpr int kAcross = Layout::kAcross, kDepth = Layout::kDepth, kRunRows = Layout::kRunRows;
     template <class T, int kWide = kAcross>
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
+    template <class T>
+    using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kMove>;
+    static constexpr bool kTight = Config::kFlat || Config::kMove == 16;  // rows follow each other
+    template <class T>
+    static constexpr int kCount = kTight ? Layout::kElements : OfArray<T>::kBytes / int(sizeof(T));
     template <class Operand>
     struct Buffer : Choose<kStandsStill<Operand>, NoBuffer<Operand>,
-                           StripBuffer<typename Operand::Type, Layout::kElements>>::Type {};
+                           StripBuffer<typename Operand::Type, kCount<typename Operand::Type>>>::Type {};
     template <int kArray>
     using Flags = StagedFlags<Config, kArray, kRows, kColumns, Config::kFlat, Config::kBack>;
     using Mask = Flags<Numbers::kMask>;
@@ -100,11 +107,14 @@ struct StripTile : Elements<Config> {
     Row<Config> at;   // addresses of row 0, column 0
     int64 position;   // position of row 0 along the axis
     int rows, width;  // rows and columns that have results
+    Edges edges;
 
     // The number of rows that have values: where the initial value is itself a result, the last result has no value.
     CUSCAN_DEVICE int value_rows() const {
         return Config::kIncludesInitial ? clamp(geometry.elements() - position, kRows) : rows;
     }
+    // The number of columns whose last results no other tile has.
+    CUSCAN_DEVICE int own() const { return edges.last || width < Layout::kOwn ? width : Layout::kOwn; }
     // Whether each array of the tile, of which `rows` rows exist, is whole and one stretch of memory.
     static CUSCAN_DEVICE bool lies_together(int rows) {
         return Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
@@ -165,7 +175,7 @@ struct StripTile : Elements<Config> {
             if (last < 0 || last >= kRunRows) return;
             const bool has_before = row % kUnitRows != 0;  // in its unit
             CUSCAN_NO_UNROLL
-            for (int c = column; c < column + kAcross && c < width; ++c) {  // one at a time, to save registers
+            for (int c = column; c < column + kAcross && c < own(); ++c) {  // one at a time, to save registers
                 Columns<1> share;
                 read(values, run, c, share);
                 Pairs pairs;
@@ -218,7 +228,7 @@ struct StripTile : Elements<Config> {
                                 convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
                         });
                         if constexpr (Config::Last::kAccess != Access::kNone) {
-                            if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < width) {
+                            if (position + run * kRunRows + s + 1 == geometry.axis.size && column + c < own()) {
                                 Row<Config> here = at;
                                 here.advance(geometry.column, column + c);
                                 store_last(here, state);
@@ -229,7 +239,11 @@ struct StripTile : Elements<Config> {
             }
             for_each_result<Config>([&](auto k, auto operand) {
                 using T = typename decltype(operand)::Type;
-                Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
+                if constexpr (kTight)
+                    Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
+                else
+                    placed<T>(Numbers::kResults + decltype(k)::value)
+                        .write((char*)results.at(k).item, run * kRunRows, column, piece.at(k).item);
             });
         };
         if constexpr (kHolds)
@@ -256,10 +270,15 @@ struct StripTile : Elements<Config> {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             constexpr int kTaken = Layout::kWarpRuns * kRunRows;
             const int first = first_run(warp) * kRunRows;
-            each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane,
-                results.at(k).item, [&](auto* shared, auto* global) { *global = *shared; },
-                [&](T& shared, T& global) { global = shared; });
+            if constexpr (Config::kFlat)
+                each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
+                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane,
+                    results.at(k).item, [&](auto* shared, auto* global) { *global = *shared; },
+                    [&](T& shared, T& global) { global = shared; });
+            else
+                of_array<T>(kArray).template store<Layout::kWarpColumns>(
+                    (const char*)results.at(k).item, placed<T>(kArray), first,
+                    rows - first < kTaken ? rows - first : kTaken, first_column(warp), width, edges, lane);
         });
     }
 
@@ -269,6 +288,16 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
+    template <class T>
+    CUSCAN_DEVICE OfArray<T> of_array(int array) const {
+        return {at.array[array], geometry.axis.stride[array]};
+    }
+    // The array whose rows say where results of array `array` lie in the tile. They may take the place of values whose
+    // rows begin elsewhere.
+    template <class T>
+    CUSCAN_DEVICE OfArray<T> placed(int array) const {
+        return of_array<T>(Config::kInPlace && OfArray<T>::kByUnits ? 0 : array);
+    }
     template <int kArray>
     CUSCAN_DEVICE Flags<kArray> flags() const {
         return Flags<kArray>::of(geometry, origin, at, position, value_rows(), width);
@@ -289,7 +318,8 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
-            if constexpr (!kStandsStill<decltype(operand)>)
+            if constexpr (kStandsStill<decltype(operand)>) {
+            } else if constexpr (Config::kFlat) {
                 each_vector<T, kThreads, kRows, kColumns>(
                     kArray, value_rows(), 0, 0, thread, values.at(k).item,
                     [&](auto* shared, auto* global) { arrived.load(shared, global); },
@@ -297,6 +327,12 @@ private:
                         shared = global;
                         target::fence();  // arrive_loaded waits for copies only
                     });
+            } else {
+                const char* const begin = origin.array[kArray];
+                const Span& span = geometry.span[kArray];
+                of_array<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, value_rows(),
+                                                            width, begin + span.lowest, begin + span.end);
+            }
         });
     }
 
@@ -310,42 +346,23 @@ private:
         constexpr int kItems = Config::kMove > int(sizeof(T)) ? Config::kMove / int(sizeof(T)) : 1;
         using Vector = cuscan::Vector<T, kItems>;
         T* const memory = (T*)at.array[array];
-        if constexpr (Config::kFlat) {
-            constexpr int kVectors = kCount * kBreadth / kItems;
-            const int first = first_row * kColumns + thread * kItems;
-            T* const lowest = Flat<T>::lowest(memory);
-            if (rows == kRows) {
-                CUSCAN_UNROLL_EIGHT
-                for (int i = 0; i < (kVectors - thread + kThreads - 1) / kThreads; ++i)
-                    whole((Vector*)(tile + first) + i * kThreads, (Vector*)(lowest + first) + i * kThreads);
-                return;
-            }
-            const int begin = Flat<T>::begin(rows), end = begin + rows * kColumns;
-            CUSCAN_NO_UNROLL
-            for (int item = first; item < first_row * kColumns + kCount * kBreadth; item += kThreads * kItems) {
-                if (item >= begin && item + kItems <= end) {
-                    whole((Vector*)(tile + item), (Vector*)(lowest + item));
-                } else {
-                    for (int j = item; j < item + kItems; ++j)
-                        if (j >= begin && j < end) single(tile[j], lowest[j]);
-                }
-            }
-        } else {
-            constexpr int kOfRow = kBreadth / kItems;
-            static_assert(kBreadth % kItems == 0 && kOfRow <= kThreads,
-                          "planning/strips.py makes rows of 1 to 32 vectors");
-            constexpr int kStep = kThreads / kOfRow;  // rows at a time; some threads may have none
-            const int column = left + thread % kOfRow * kItems, row = thread / kOfRow;
-            if (row >= kStep || column >= width) return;
-            const int last = rows - first_row < kCount ? rows - first_row : kCount;
-            const int64 along = geometry.axis.stride[array];
-            T* shared = tile + (first_row + row) * kColumns + column;
-            char* global = (char*)(memory + column) + (first_row + row) * along;
+        constexpr int kVectors = kCount * kBreadth / kItems;
+        const int first = first_row * kColumns + thread * kItems;
+        T* const lowest = Flat<T>::lowest(memory);
+        if (rows == kRows) {
             CUSCAN_UNROLL_EIGHT
-            for (int r = row; r < last; r += kStep) {
-                whole((Vector*)shared, (Vector*)global);
-                shared += kStep * kColumns;
-                global += kStep * along;
+            for (int i = 0; i < (kVectors - thread + kThreads - 1) / kThreads; ++i)
+                whole((Vector*)(tile + first) + i * kThreads, (Vector*)(lowest + first) + i * kThreads);
+            return;
+        }
+        const int begin = Flat<T>::begin(rows), end = begin + rows * kColumns;
+        CUSCAN_NO_UNROLL
+        for (int item = first; item < first_row * kColumns + kCount * kBreadth; item += kThreads * kItems) {
+            if (item >= begin && item + kItems <= end) {
+                whole((Vector*)(tile + item), (Vector*)(lowest + item));
+            } else {
+                for (int j = item; j < item + kItems; ++j)
+                    if (j >= begin && j < end) single(tile[j], lowest[j]);
             }
         }
     }
@@ -391,7 +408,10 @@ private:
                     for (int s = 0; s < kRunRows; ++s) item[s][c] = one;
                 }
             } else {
-                Flat<T, kWide>::read(values.at(k).item, run, column, item);
+                if constexpr (kTight)
+                    Flat<T, kWide>::read(values.at(k).item, run, column, item);
+                else
+                    of_array<T>(decltype(k)::value).read((const char*)values.at(k).item, row, column, item);
             }
             CUSCAN_UNROLL
             for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL

@@ -40,7 +40,14 @@ AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one 
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
-MOVES = (VECTOR_BYTES, 4)  # bytes that move at once, the most first
+MOVES = (VECTOR_BYTES, 4)  # bytes of whole rows that move at once, the most first
+ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
+SECTOR_BYTES = 32
+OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
+OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
+MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
+LONG = 16  # tiles of a strip, least, if rows are not aligned and there are strips for all blocks
+FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
 FEW_STRIPS = 1  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
@@ -58,7 +65,8 @@ class Strips(NamedTuple):
     accesses: tuple[Access, ...]
     move: int  # bytes that move at once
     own: bool
-    columns: int  # per tile
+    columns: int  # per tile, with those of the halo
+    halo: int  # columns that neighbouring tiles share (tile_rows.cuh)
     rows: int  # per tile
     number: int  # of strips
     batches: int  # per strip; one if a block has it alone
@@ -101,39 +109,49 @@ def _wide(
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
         return None
-    for move in MOVES:
+    for move in ALIGNED:
         found = accesses_of(layout, column, [layout.axis, *batch], 1, move)
         accesses = _of_values(layout, found, len(sizes), Access.VECTOR)
-        if accesses and column.size * min(sizes) % move == 0:
+        if accesses and (move < VECTOR_BYTES or column.size * min(sizes) % move == 0):
             break
     else:
         return None
+    quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
+    plain = quick and flags is NO_FLAGS
+    if move == 1 and not (plain and max(sizes) > 1):  # panels are faster
+        return None
+    alike = move == VECTOR_BYTES or _begin_alike(layout, column, batch)
+    overlap = plain and not _by_sectors(layout, batch, request.kind)
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
-        if (move < VECTOR_BYTES or flags is not NO_FLAGS) and (own or count > FEW_STRIPS * slots):
-            return None
         # Panels are faster.
+        if move < VECTOR_BYTES and (own or (count > slots and layout.axis.size < LONG * rows)):
+            return None
+        if flags is not NO_FLAGS and (own or count > FEW_STRIPS * slots):
+            return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
             return None
         if not (own or shares):
             return None
-        if not own:  # strips of equal width, each for as many blocks
-            if columns > LANES and width > widths[-1]:
-                continue
+        if not own and columns > LANES and width > widths[-1]:
+            continue
+        halo = _halo(request.kind, column.size, columns, move) if overlap else 0
+        if not own and not halo:  # strips of equal width, each for as many blocks
             columns = _alike(column.size, columns, min(sizes))
+        if move == 1 and column.size < FULL * -(-column.size // (columns - halo)) * (columns - halo):
+            return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
             continue
         if move < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue
         least = rows if own else COLUMNS.unit // MOST_PARTS
         while rows >= least:
-            made = _make(
-                request, layout, room, slots, looks, column, batch, accesses, flags, columns, rows, move, own=own
-            )
+            beside = column, batch, accesses, flags, columns, rows, move, halo
+            made = _make(request, layout, room, slots, looks, *beside, own=own, alike=alike)
             if made:
                 return made
             rows //= 2
@@ -160,8 +178,8 @@ def _flat(
     for move in MOVES:
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
         while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
-            beside = column, batch, accesses, flags, column.size, rows, move
-            made = _make(request, layout, room, slots, looks, *beside, own=False, flat=True)
+            beside = column, batch, accesses, flags, column.size, rows, move, 0
+            made = _make(request, layout, room, slots, looks, *beside, own=False, alike=True, flat=True)
             if made:
                 return made
             rows //= 2
@@ -189,11 +207,13 @@ def _make(
     columns: int,
     rows: int,
     move: int,
+    halo: int,
     *,
     own: bool,
+    alike: bool,
     flat: bool = False,
 ) -> Strips | None:
-    strips, tiles = product(batch) * -(-column.size // columns), -(-layout.axis.size // rows)
+    strips, tiles = product(batch) * -(-column.size // (columns - halo)), -(-layout.axis.size // rows)
     parts = max(COLUMNS.unit // rows, 1)
     least = BATCH if parts == 1 else BATCH_OF_PARTS
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
@@ -201,16 +221,19 @@ def _make(
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged = _staged(request.kind, accesses)
-    batches = 1 if own else -(-tiles // taken)
-    how = own, flat, in_bulk, back
-    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, taken, ahead, *how)
+    how = ahead, own, alike, flat, in_bulk, back
+    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
+    if made is None and taken > parts:  # a batch lies in the stages
+        taken = 1 if own else parts
+        made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
     if made is None:
         return None
+    batches = 1 if own else -(-tiles // taken)
     of_all = with_flags(accesses, len(request.kind.sizes), flags)
     constants, *block = made
     of_span = batches_of_span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
     spans = -(-batches // of_span) if constants["HasSpans"] else 0
-    return Strips(column, batch, of_all, move, own, columns, rows, strips, batches, spans, constants, *block)
+    return Strips(column, batch, of_all, move, own, columns, halo, rows, strips, batches, spans, constants, *block)
 
 
 @functools.lru_cache(MOST)
@@ -223,40 +246,53 @@ def _block(
     columns: int,
     rows: int,
     move: int,
+    halo: int,
     taken: int,
     ahead: int,
     own: bool,
+    alike: bool,
     flat: bool,
     in_bulk: bool,
     back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
-    `staged`: sizes of the values that vary along the axis.
+    `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
+    far beyond 16 bytes.
     """
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
-    in_place = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
+    same = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
+    in_place = same and (alike or (not halo and _in_units(columns, results, move)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    together = flat and move == VECTOR_BYTES
-    depth, across = _piece(columns, kind.sizes, state, own)
+    together, apart = flat and move == VECTOR_BYTES, not flat and move < VECTOR_BYTES
+    unit = move if apart else VECTOR_BYTES
+    depth, across = _piece(columns, kind.sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
-    if not flat and columns // abreast * min(results) % move:
+    if columns % (abreast * across) or ((apart or halo) and abreast > 1):
+        return None
+    if not (flat or apart) and columns // abreast * min(results) % move:
         return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
-    producers = 1 if together else PRODUCERS
+    # In two warps fewer for pieces of 16 bytes, the other warps of 64 columns have registers enough.
+    producers = 1 if together else PRODUCERS // 2 if apart and flags == NO_FLAGS and scan_warps > 1 else PRODUCERS
     totals += scan_warps * LANES
     look_back_warps = (
-        1 if own else warps_of_walk(columns, (MOST_WARPS - producers - reduce_warps - WARPS) // scan_warps - 2, carry)
+        1
+        if own
+        else warps_of_walk(
+            columns, (MOST_WARPS - (1 if together else PRODUCERS) - reduce_warps - WARPS) // scan_warps - 2, carry
+        )
     )
     exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    stage = round_up(elements * sum(staged) + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
-    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else elements * sum(results))
+    arrays = _bytes_of(staged, rows, columns, unit)
+    stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
+    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else _bytes_of(results, rows, columns, unit))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
         return None
@@ -267,6 +303,7 @@ def _block(
     of_spans = 0 if own else looks_of_span(columns // scan_warps, look_back_warps, most, taken * rows)
     constants = {
         "Columns": columns,
+        "Halo": halo,
         "Rows": rows,
         "Move": move,
         "Steps": COLUMNS.items,
@@ -321,11 +358,53 @@ def _alike(columns: int, most: int, narrowest: int) -> int:
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool) -> tuple[int, int]:
+def _bytes_of(sizes: tuple[int, ...], rows: int, columns: int, unit: int) -> int:
+    """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh)."""
+    pitches = [columns * size + 2 * (VECTOR_BYTES - max(unit, size)) for size in sizes]
+    return sum([round_up(rows * pitch, VECTOR_BYTES) for pitch in pitches])
+
+
+def _in_units(columns: int, results: tuple[int, ...], move: int) -> bool:
+    """Return whether a warp has a lane for each aligned unit of a row of results, as tile_rows.cuh requires."""
+    return max([columns * size // max(move, size) for size in results]) <= LANES
+
+
+def _by_sectors(layout: Layout, batch: tuple[Dimension, ...], kind: CallKind) -> bool:
+    """Return whether rows of all results begin equally far beyond a sector."""
+    results = range(len(kind.values), len(kind.sizes))
+    return all([of.strides[i] % SECTOR_BYTES == 0 for of in (layout.axis, *batch) for i in results])
+
+
+def _halo(kind: CallKind, number: int, columns: int, move: int) -> int:
+    """Return how many of a strip's columns the next strip has, too, if an array has `number` of them; 0 if none.
+
+    Sectors that begin in the others end in the strip.
+    """
+    values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
+    if number <= columns or (max(kind.sizes) >= WIDE_VALUE and sum(results) <= MOSTLY_WRITTEN * sum(values)):
+        return 0
+    halo = max([-(-(SECTOR_BYTES - max(move, size)) // size) for size in results])
+    halo += (columns - halo) % max(move // min(kind.sizes), 1)
+    most = OVERLAPPING if _in_units(columns, results, move) else OVERLAPPING_ITEMS
+    return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
+
+
+def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> bool:
+    """Return whether rows of the first value and of the result begin equally far beyond 16 bytes."""
+    value, result = layout.arrays[0], layout.arrays[1]
+    assert value is not None and result is not None
+    steps = [value.address + layout.offsets[0] - result.address - layout.offsets[1]]
+    steps += [of.strides[0] - of.strides[1] for of in (layout.axis, column, *batch)]
+    return not any([step % VECTOR_BYTES for step in steps])
+
+
+def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool, *, apart: bool) -> tuple[int, int]:
     """Return chunks and columns per piece. Long runs leave little to walk if no two lanes meet in a bank."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
         return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
+    if apart:
+        return 1, across
     return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
 
 

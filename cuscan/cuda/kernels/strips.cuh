@@ -1,6 +1,7 @@
-// strips: scans an axis that is not the contiguous one, where the columns beside it lie so that 16 bytes of them move
-// at once, or 4 (kMove). A block works through tiles (strip_tile.cuh), whose rows go through a ring of kStages stages
-// in shared memory. Every warp has one task, and every stage has a barrier for each task:
+// strips: scans an axis that is not the contiguous one, where the columns beside it are contiguous. Parts of rows begin
+// at multiples of kMove bytes, or anywhere; tiles beside each other may overlap (tile_rows.cuh). A block works through
+// tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp has one task, and
+// every stage has a barrier for each task:
 //
 // * producers load a tile as soon as its stage is free;
 // * reduce warps compute the totals of the tile's runs;
@@ -87,7 +88,7 @@ struct Strips {
     static CUSCAN_DEVICE int lane() { return target::thread_index() % target::kWarp; }
 
     CUSCAN_DEVICE uint32 side_by_side() const {
-        return Config::kFlat ? 1 : uint32((geometry.column.size + Layout::kColumns - 1) / Layout::kColumns);
+        return Config::kFlat ? 1 : uint32((geometry.column.size + Layout::kOwn - 1) / Layout::kOwn);
     }
     // Memory holds fewer than 2^32 strips, so numbers of strips are divided in 32 bits, which is fast.
     CUSCAN_DEVICE uint64 strips() const { return geometry.rows * side_by_side(); }
@@ -95,7 +96,7 @@ struct Strips {
         return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
     }
     CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
-        return int64(uint32(turn.strip) % side_by_side()) * Layout::kColumns;
+        return int64(uint32(turn.strip) % side_by_side()) * Layout::kOwn;
     }
     CUSCAN_DEVICE Tile tile(const Turn& turn) const {
         const int64 position = int64(turn.unit) * Layout::kRows, column = first_column(turn);
@@ -109,7 +110,18 @@ struct Strips {
                 first,
                 position,
                 clamp(geometry.axis.size - position, Layout::kRows),
-                clamp(geometry.column.size - column, Layout::kColumns)};
+                clamp(geometry.column.size - column, Layout::kColumns),
+                {column == 0, geometry.column.size - column <= Layout::kOwn, by_sectors()}};
+    }
+    // Tiles store whole sectors if they overlap, unless results take the place of values in memory: what a tile finds
+    // in its halo is then undefined.
+    CUSCAN_DEVICE bool by_sectors() const {
+        bool found = Config::kHalo == 0;
+        CUSCAN_UNROLL
+        for (int result = Tile::Numbers::kResults; result < Tile::Numbers::kMask; ++result) CUSCAN_UNROLL
+        for (int value = 0; value < Tile::Numbers::kResults; ++value)
+            found |= origin.array[result] == origin.array[value];
+        return !found;
     }
     // The number of the last row that has values, counted from the first row of a tile; whether it lies in the tile.
     CUSCAN_DEVICE int64 last_row(const Turn& turn) const {
