@@ -66,8 +66,8 @@ FLOAT32_SPILLS = {
     ("recurrence-scalar", "panels-grid"): 8,
     ("keys", "panels-grid"): 16,  # 8 bytes, stored once and loaded once
     ("offsets", "panels-grid"): 16,
-    ("recurrence", "strips-unaligned"): 52,  # look-back warps, whose carries have 16 bytes
-    ("recurrence-scalar", "strips-unaligned"): 44,
+    ("recurrence", "strips-unaligned"): 76,  # look-back warps, whose carries have 16 bytes
+    ("recurrence-scalar", "strips-unaligned"): 60,
     ("reset", "strips-unaligned"): 212,
     ("offsets", "strips-unaligned"): 224,
     ("keys", "strips-unaligned"): 16,  # panels

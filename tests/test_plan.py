@@ -749,18 +749,44 @@ def test_strips_are_columns_that_move_16_or_4_bytes_at_a_time():
     assert planned(view((rows, 2)), axis=0, include_initial=True).config.family == "strips"
 
 
-def test_few_strips_move_4_bytes_at_a_time():
-    """Panels are faster where there are more strips than blocks. Carries of 16 bytes move 4 bytes at a time, too."""
+def test_blocks_share_strips_of_rows_that_begin_anywhere():
+    """Panels are faster where each block has strips of its own, or strips are many and short. So they are for states
+    wider than items and for bytes, if not even 4 bytes of rows are aligned."""
 
-    def moves(shape, dtype="float32"):
-        made = planned(view(shape, dtype), axis=0, dtype=dtype)
-        return constants(made, "Move", "Columns", "Rows") if made.config.family == "strips" else made.config.family
+    def strips(shape, dtype="float32", result=None, **call):
+        made = planned(view(shape, dtype), axis=0, dtype=result or dtype, **call)
+        names = "Move", "Columns", "Halo", "Rows"
+        return constants(made, *names) if made.config.family == "strips" else made.config.family
 
-    assert moves((2**16, 512)) == (16, 32, 256) and moves((2**16, 513)) == (4, 32, 256)
-    assert moves((2**16, 3203)) == (4, 32, 256) and moves((2**16, 132 * 32 + 1)) == "panels"
-    assert moves((2**16, 515), dtype="float64") == (4, 32, 128)
-    assert moves((2**16, 514), dtype="int16") == (4, 64, 256) and moves((2**16, 515), dtype="int16") == "panels"
-    assert moves((2**16, 515), dtype="complex64") == (4, 32, 128)
+    assert strips((2**16, 512)) == (16, 32, 0, 256)
+    assert strips((2**16, 516)) == (16, 32, 4, 256) and strips((2**16, 513)) == (4, 32, 7, 256)
+    assert strips((2**16, 514), "int16") == (4, 64, 14, 256) and strips((2**16, 515), "int16") == (1, 64, 15, 256)
+    assert strips((2**16, 515), "float64") == (4, 32, 0, 128) and strips((2**16, 515), "complex64") == (4, 32, 0, 128)
+    assert strips((2**16, 515), "bool", "int64") == (1, 32, 3, 128)
+
+    assert strips((16 * 256, 132 * 32 + 1)) == (4, 32, 7, 256) and strips((16 * 256 - 1, 132 * 32 + 1)) == "panels"
+    assert strips((2**16, 132 * 64 * 6 + 1)) == "panels"
+    assert strips((2**16, 515), "uint8") == strips((2**16, 515), "bfloat16", op="logaddexp") == "panels"
+
+
+def test_strips_that_overlap_store_whole_sectors():
+    """The halo holds what a sector that begins in another column has beyond it. There are few strips more."""
+    seen = set()
+    for columns, (dtype, result) in itertools.product(
+        range(100, 800, 3), [("float32", "float32"), ("bfloat16", "bfloat16"), ("bool", "int64"), ("int16", "int32")]
+    ):
+        made = planned(view((2**16, columns), dtype), axis=0, dtype=result)
+        if made.config.family != "strips":
+            continue
+        move, width, halo = constants(made, "Move", "Columns", "Halo")
+        seen.add((dtype, move, halo))
+        if halo == 0:
+            continue
+        size, own = DTYPES[result].itemsize, width - halo
+        assert halo * size >= 32 - max(move, size) and own * DTYPES[dtype].itemsize % move == 0
+        assert -(-columns // own) <= 1.45 * -(-columns // width)
+    assert {("float32", 16, 4), ("float32", 4, 7), ("bfloat16", 4, 14), ("bfloat16", 1, 15)} <= seen
+    assert {("float32", 4, 0), ("bool", 1, 3), ("int16", 1, 7)} <= seen
 
 
 def test_strips_of_8_byte_items_are_parts_of_units():

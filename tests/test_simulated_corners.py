@@ -174,7 +174,7 @@ def test_rows_gigabytes_apart(name: str) -> None:
             marks=pytest.mark.full,
         ),
         pytest.param(
-            *("strips", "strip_tile.cuh", "(first_row + row) * along", "int32((first_row + row) * along)"),
+            *("strips", "tile_rows.cuh", "first + row * along + column", "first + int32(row * along) + column"),
             marks=pytest.mark.full,
         ),
     ],

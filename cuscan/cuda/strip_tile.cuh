@@ -292,11 +292,12 @@ private:
     CUSCAN_DEVICE OfArray<T> of_array(int array) const {
         return {at.array[array], geometry.axis.stride[array]};
     }
-    // The array whose rows say where results of array `array` lie in the tile. They may take the place of values whose
-    // rows begin elsewhere.
+    // Where results of array `array` lie in the tile. If they leave by units, that is in place of values, or at
+    // constant distances.
     template <class T>
     CUSCAN_DEVICE OfArray<T> placed(int array) const {
-        return of_array<T>(Config::kInPlace && OfArray<T>::kByUnits ? 0 : array);
+        if constexpr (!OfArray<T>::kByUnits) return of_array<T>(array);
+        return Config::kInPlace ? of_array<T>(0) : OfArray<T>{nullptr, OfArray<T>::kLeast};
     }
     template <int kArray>
     CUSCAN_DEVICE Flags<kArray> flags() const {

@@ -1,4 +1,4 @@
-"""Mistakes in strips: rows that move 4 bytes at a time, tiles that are parts of units, values that do not vary."""
+"""Mistakes in strips: rows that begin anywhere, tiles that overlap or are parts of units, values that do not vary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ CALLS = (
         units=None,
         call={"dtype": "float64"},
     ),
-    Case("strips-of-words", "add", (2, 5 * 256 + 70, 70), 1, draw=draws("int16"), sms=16, units=None),
+    Case("strips-of-words", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps()),
+    Case("strips-overlapping", "add", (530, 513), 0, 24),
+    Case("strips-of-halves", "add", (2, 530, 515), 1, 40, draw=draws("bfloat16")),
+    Case("strips-in-place", "add", (530, 513), 0, 24, carry="both", in_place=0),
     Case("strips-still", LINEAR_RECURRENCE, (2, 700, 12), 1, draw=steps(decay="channel")),
     Case("strips-still-wide", LINEAR_RECURRENCE, (700, 36), 0, draw=steps(decay="channel")),
 )
@@ -35,7 +38,7 @@ def check_spans(code: DeviceCode) -> None:
         Case("spans", "add", (40 * 512 + 7, 17), 0, units=None, seeds=3, initial=1.5, call=call).check(code)
 
 
-KERNEL, TILE, BATCHES = "kernels/strips.cuh", "strip_tile.cuh", "batches.cuh"
+KERNEL, TILE, ROWS, BATCHES = "kernels/strips.cuh", "strip_tile.cuh", "tile_rows.cuh", "batches.cuh"
 MISTAKES = (
     Mistake(
         "earlier-parts-of-the-unit-left-out",
@@ -62,14 +65,60 @@ MISTAKES = (
         "turn.unit % kBatch",
     ),
     Mistake(
-        "moves-beyond-the-row",
+        "units-beyond-the-row",
         Kind.BOUND,
         "strips-of-words",
-        TILE,
-        "row >= kStep || column >= width",
+        ROWS,
+        "row >= kStep || at >= left * kSize",
         "row >= kStep",
     ),
-    Mistake("moves-that-lie-apart", Kind.PLACE, "strips-of-words", TILE, "thread % kOfRow * kItems", "thread % kOfRow"),
+    Mistake("units-that-lie-apart", Kind.PLACE, "strips-of-words", ROWS, "lane % kOfRow * kUnit", "lane % kOfRow"),
+    Mistake("pieces-beyond-the-row", Kind.BOUND, "strips-of-halves", ROWS, "if (at < width * kSize) visit", "visit"),
+    Mistake("pieces-before-the-array", Kind.BOUND, "strips-of-halves", ROWS, "top - kPiece >= lowest && ", ""),
+    Mistake("pieces-behind-the-array", Kind.BOUND, "strips-of-halves", ROWS, " && bottom + kPiece <= end", ""),
+    Mistake(
+        "rows-at-one-distance",
+        Kind.PLACE,
+        "strips-of-halves",
+        ROWS,
+        "kLeast + int((uint32(along) - uint32(kLeast)) % kPiece)",
+        "kLeast",
+    ),
+    Mistake("rows-from-a-piece-on", Kind.PLACE, "strips-of-halves", ROWS, "return beyond(first) + row", "return row"),
+    Mistake(
+        "no-sector-ends-in-the-halo",
+        Kind.LOST,
+        "strips-overlapping",
+        ROWS,
+        "kOwn + up_to<kSector>(of_row + kOwn)",
+        "kOwn",
+    ),
+    Mistake(
+        "what-precedes-the-first-sector",
+        Kind.LOST,
+        "strips-overlapping",
+        ROWS,
+        "left >= kColumns && !edges.first",
+        "left >= kColumns",
+    ),
+    Mistake(
+        "what-follows-the-last-sector",
+        Kind.LOST,
+        "strips-overlapping",
+        ROWS,
+        "left >= kColumns && !edges.first",
+        "!edges.first",
+    ),
+    Mistake("more-than-a-part", Kind.BOUND, "strips-overlapping", ROWS, "low - at, high - at)", "low - at, kPiece)"),
+    Mistake("results-for-values-of-the-halo", Kind.STALE, "strips-in-place", KERNEL, "return !found;", "return true;"),
+    Mistake(
+        "carries-of-the-halo",
+        Kind.STALE,
+        "strips-in-place",
+        TILE,
+        "c < column + kAcross && c < own()",
+        "c < column + kAcross && c < width",
+    ),
     Mistake("one-decay-for-all-columns", Kind.PLACE, "strips-still", TILE, "value, column + c);", "value, column);"),
     Mistake(
         "decays-of-columns-that-do-not-exist",

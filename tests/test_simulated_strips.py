@@ -1,0 +1,148 @@
+"""Strips whose rows begin anywhere, and tiles that overlap, so that each stores whole sectors (tile_rows.cuh)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import simulator
+from carry_cases import MAX
+from draws import draws, steps
+from feature_cases import Case as FeatureCase
+from simulator import Memory, Simulation, assert_same, prepare
+
+import cuscan
+from cuscan.operators import LINEAR_RECURRENCE
+from cuscan.planning.config import Target
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+Array = np.ndarray[Any, Any]
+ROWS = 530  # a tile of 256 rows, or several of fewer, and a part of one
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan down the rows of arrays of `columns` columns.
+
+    Rows are `pitch` bytes apart, or follow each other if it is 0; row 0 begins `shift` bytes behind a multiple of 16.
+    Both are pairs: of the values and of the results. `halo`: how many columns tiles share.
+    """
+
+    name: str
+    dtype: str
+    columns: int
+    halo: int
+    result: str = ""
+    pitch: tuple[int, int] = (0, 0)
+    shift: tuple[int, int] = (0, 0)
+    op: Any = "add"
+    in_place: bool = False
+    sms: int = 24
+    shared_bytes: int = 228 * 1024
+    call: dict[str, Any] = field(default_factory=dict)
+
+    def placed(self, dtype: Any, number: int, rows: int) -> Array:
+        size = np.dtype(dtype).itemsize
+        pitch = self.pitch[number] or self.columns * size
+        return Memory.empty((rows, self.columns), (pitch, size), dtype, self.shift[number]).array
+
+    def arrays(self) -> tuple[Array, dict[str, Any]]:
+        rng, dtype = np.random.default_rng(len(self.name)), np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        value = self.placed(dtype, 0, ROWS)
+        value[...] = rng.integers(0, 2, value.shape) if self.dtype == "bool" else rng.integers(-9, 9, value.shape) / 4
+        call = {"axis": 0, **self.call}
+        if self.result:
+            call["dtype"] = self.result
+        if self.in_place:
+            return value, call | {"out": value}
+        results = np.dtype(getattr(ml_dtypes, self.result or self.dtype, self.result or self.dtype))
+        return value, call | {"out": self.placed(results, 1, ROWS + self.call.get("include_initial", False))}
+
+    def prepare(self) -> Simulation:
+        value, call = self.arrays()
+        return prepare(value, self.op, target=Target(90, self.sms, self.shared_bytes, 0), **call)
+
+
+LARGEST = cuscan.Operator("largest", "earlier < later ? later : earlier", -128, numpy=np.maximum)  # bytes, not words
+HALVES = {"dtype": "bfloat16", "halo": 15}
+WORDS = {"dtype": "float32", "halo": 7}
+CASES = (
+    Case("halves", columns=131, pitch=(2 * 133, 0), **HALVES),
+    Case("halves-reverse", columns=147, pitch=(2 * 149, 0), call={"reverse": True, "exclusive": True}, **HALVES),
+    Case("halves-with-gaps", columns=130, pitch=(2 * 133, 2 * 135), shift=(2, 10), **HALVES),
+    Case("halves-in-place", columns=131, in_place=True, pitch=(2 * 135, 0), shift=(6, 6), **HALVES),
+    Case("halves-narrow-last-strip", columns=2 * 49 + 45, pitch=(0, 2 * 147), shift=(14, 2), **HALVES),
+    Case("halves-of-words", "float16", 130, 14, pitch=(264, 268), shift=(4, 12)),
+    Case("halves-of-pieces", "int16", 104, 8, pitch=(240, 208), op="max"),
+    Case("halves-in-one-strip", "int16", 63, 0, pitch=(0, 2 * 65), shift=(2, 6)),
+    Case("halves-in-one-strip-in-place", "int16", 61, 0, in_place=True, pitch=(2 * 63, 0), shift=(2, 2)),
+    Case("halves-to-words", "float16", 65, 7, "float32", pitch=(2 * 67, 4 * 67), shift=(2, 4)),
+    Case("words", columns=4 * 25 + 1, pitch=(4 * 103, 0), **WORDS),
+    Case("words-reverse", columns=99, shift=(4, 12), call={"reverse": True}, **WORDS),
+    Case("words-with-an-initial-row", columns=99, call={"include_initial": True, "initial": 2.0}, **WORDS),
+    Case("words-in-place", columns=97, in_place=True, pitch=(4 * 101, 0), shift=(8, 0), **WORDS),
+    Case("words-in-little-memory", columns=99, pitch=(4 * 100, 0), shared_bytes=164 * 1024, **WORDS),
+    Case("words-of-pieces", "float32", 84, 4, pitch=(336, 368)),
+    Case("words-of-pieces-in-place", "float32", 84, 4, in_place=True),
+    Case("words-of-pieces-own-strips", "float32", 180, 4, sms=3),
+    Case("words-without-a-halo", "float32", 58, 0, pitch=(4 * 59, 4 * 61), shift=(4, 8), call={"initial": 1.0}),
+    Case("bytes-to-8-bytes", "uint8", 86, 3, "int64", shift=(3, 8)),
+    Case("bytes-to-8-bytes-reverse", "bool", 87, 3, "int64", pitch=(89, 8 * 89), shift=(1, 8), call={"reverse": True}),
+    Case("8-bytes-unlike", "int64", 45, 0, pitch=(8 * 45, 8 * 46), shift=(8, 0)),
+    Case("8-bytes-in-place", "float64", 45, 0, in_place=True, pitch=(8 * 47, 0), shift=(8, 8)),
+    Case("bytes", "int8", 301, 0, pitch=(308, 304), op=LARGEST),
+    Case("bytes-in-one-strip", "int8", 125, 0, pitch=(128, 132), shift=(4, 8), op=LARGEST),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_rows_that_begin_anywhere(case: Case) -> None:
+    value, call = case.arrays()
+    expected, simulation = cuscan.scan(value, case.op, **call).copy(), case.prepare()
+    constants = dict(simulation.plan.config.constants)
+    assert (simulation.plan.config.family, constants["Halo"], constants["Flat"]) == ("strips", case.halo, 0)
+    for seed in range(3):
+        assert_same(simulation.run(seed), expected)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        FeatureCase("carries", "add", (ROWS, 513), 0, 24, carry="both"),
+        FeatureCase("carries-in-place", "add", (ROWS, 513), 0, 24, carry="both", in_place=0),
+        FeatureCase("carries-of-halves", "max", (2, ROWS, 513), 1, 40, draw=draws("bfloat16"), carry="out"),
+        FeatureCase("totals", "add", (ROWS, 513), 0, 24, carry="total"),
+        FeatureCase("positions", MAX, (ROWS, 513), 0, 24),
+        FeatureCase("an-initial-row", "add", (ROWS, 513), 0, 24, initial=0.5, call={"include_initial": True}),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_tiles_that_overlap_return(case: FeatureCase) -> None:
+    """A column of two tiles has one carry and one last position."""
+    constants = dict(case.prepare()[0].plan.config.constants)
+    assert constants["Halo"] > 0
+    case.check()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        FeatureCase("recurrence", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps()),
+        FeatureCase("recurrence-of-halves", LINEAR_RECURRENCE, (ROWS, 514), 0, 24, draw=steps("float16")),
+        FeatureCase("last-step", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps(), call={"return_last": True}),
+        FeatureCase("masked", "add", (ROWS, 513), 0, 24, masked=True, units=None),
+        FeatureCase("masked-in-place", "add", (2, ROWS, 513), 1, 40, masked=True, in_place=0, units=None),
+        FeatureCase("restarts", "add", (ROWS, 513), 0, 24, segments="reset", units=None),
+    ],
+    ids=lambda case: case.name,
+)
+def test_tiles_side_by_side(case: FeatureCase) -> None:
+    constants = dict(case.prepare()[0].plan.config.constants)
+    assert constants["Halo"] == 0 and constants["Move"] == 4
+    case.check()
