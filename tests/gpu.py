@@ -608,6 +608,37 @@ class Call:
         return self.placed(Placement(library.host))()
 
 
+def rows_anywhere() -> dict[str, Call]:
+    """Scans down rows that begin anywhere, which blocks share as strips; tiles beside each other overlap in some."""
+
+    def call(dtype: str, columns: int, gap: int, result: str, out_gap: int, in_place: bool, **keywords: Any) -> Call:
+        def seen(base: np.ndarray, gap: int) -> Seen:
+            return Seen(base, lambda memory: memory[:, gap // 2 : gap // 2 + columns])
+
+        x = seen(numbers((2000, columns + gap), dtype), gap)
+        out = x if in_place else seen(numbers((2000, columns + out_gap), result), out_gap)
+        return Call(cuscan.scan, (x,), {"axis": 0, "dtype": result, "out": out, **keywords})
+
+    found = {}
+    for dtype, result, columns, gap, out_gap in (
+        ("float32", "float32", 2049, 0, 0),
+        ("float32", "float32", 2052, 0, 4),
+        ("float32", "float32", 1001, 6, 3),
+        ("float16", "float16", 3215, 0, 0),
+        ("int16", "int16", 1303, 4, 3),
+        ("uint8", "int64", 1027, 0, 1),
+        ("bool", "int32", 771, 3, 0),
+        ("float64", "float64", 2049, 3, 0),
+        ("complex64", "complex64", 1025, 1, 3),
+    ):
+        for reverse in (False, True):
+            name = f"{dtype} to {result}, {columns} columns, gaps {gap} and {out_gap}{', reverse' * reverse}"
+            found[name] = call(dtype, columns, gap, result, out_gap, False, reverse=reverse, exclusive=reverse)
+        if dtype == result:
+            found[f"{dtype} in place, {columns} columns, gap {gap}"] = call(dtype, columns, gap, result, gap, True)
+    return found
+
+
 def _as_tuple(results: Any) -> tuple[Array, ...]:
     """All arrays of a result: a carry can be a tuple in it."""
     return tuple(array for part in results for array in _as_tuple(part)) if isinstance(results, tuple) else (results,)

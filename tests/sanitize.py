@@ -26,7 +26,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from features import FEATURES, LOG_SUMS, call_for, segments_for
-from gpu import WAYS, Call, Placement, Seen, check, check_call, config_of, cupy, need, numbers, small_units, way
+from gpu import (
+    WAYS,
+    Call,
+    Placement,
+    Seen,
+    check,
+    check_call,
+    config_of,
+    cupy,
+    need,
+    numbers,
+    rows_anywhere,
+    small_units,
+    way,
+)
 
 import cuscan
 from cuscan.backends import workspace
@@ -206,6 +220,11 @@ def flags_of_all_lines() -> Iterator[Case]:
                 yield f"flags of all lines, {length} {kind} of {items.dtype} from item {first}", run
 
 
+def rows_that_begin_anywhere() -> Iterator[Case]:
+    for name, call in rows_anywhere().items():
+        yield f"rows anywhere, {name}", lambda call=call: check_call("cupy", call)
+
+
 def long_chains_of_features() -> Iterator[Case]:
     for name in ("offsets", "recurrence", "matrix_product", "positions"):
         call = FEATURES[name]((40 * 256 + 5,), 0, 0)
@@ -231,7 +250,7 @@ def main() -> int:
         assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
-        cases += flags_of_all_lines()
+        cases += [*flags_of_all_lines(), *rows_that_begin_anywhere()]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()

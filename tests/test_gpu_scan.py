@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from gpu import (
+    H200,
     LIBRARIES,
     WAYS,
     assert_same,
     available,
     broadcast,
     check,
+    check_call,
     compile_ahead,
     config_of,
     configs_of,
@@ -25,6 +27,7 @@ from gpu import (
     numpy_dtype,
     permuted,
     request_of,
+    rows_anywhere,
     same_bits,
     small_units,
     values,
@@ -42,6 +45,7 @@ from cuscan.interop import adopt
 from cuscan.kept import Table
 from cuscan.operators import OPERATORS
 from cuscan.order import COLUMNS, CONTIGUOUS
+from cuscan.planning import make_plan
 
 pytestmark = pytest.mark.gpu
 
@@ -53,6 +57,18 @@ def in_turn(*lists: Any) -> list[Any]:
     """Test parameters: the items of the lists; the libraries take turns."""
     libraries = itertools.cycle(LIBRARIES)
     return [pytest.param(next(libraries), *items, id="-".join(map(str, items))) for items in lists]
+
+
+# ---- rows that begin anywhere --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, rows", in_turn(*((rows,) for rows in rows_anywhere())))
+def test_rows_that_begin_anywhere(name, rows):
+    call = rows_anywhere()[rows]
+    config = make_plan(call.request(), H200).config
+    assert (config.family, config.grid, dict(config.constants)["Flat"]) == ("strips", True, 0)
+    for _ in range(3):
+        check_call(name, call)
 
 
 # ---- operators, dtypes, flags --------------------------------------------------------------------------

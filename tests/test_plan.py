@@ -789,6 +789,19 @@ def test_strips_that_overlap_store_whole_sectors():
     assert {("float32", 4, 0), ("bool", 1, 3), ("int16", 1, 7)} <= seen
 
 
+@pytest.mark.parametrize("kibibytes", [48, 64, 99, 228])
+def test_strips_of_single_bytes_and_wide_results_do_not_overlap_entirely(kibibytes):
+    """Narrow tiles may have fewer columns than a piece of bytes."""
+    target = Target(90, 132, kibibytes * 1024)
+    for rows, columns in itertools.product([100, 200, 1000], [20, 32, 48, 112]):
+        for gap, (op, dtype) in itertools.product([0, 2, 4], [(INDEXED["max", "first"], "int8"), ("add", "int64")]):
+            x = view((rows, columns), "int8", (columns + gap, 1))
+            made = planned(x, op=op, axis=0, dtype=dtype, target=target)
+            if made.config.family == "strips":
+                width, halo = constants(made, "Columns", "Halo")
+                assert 2 * halo <= width
+
+
 def test_strips_of_8_byte_items_are_parts_of_units():
     """A block takes one unit at a time, or two if there are many."""
     found = []

@@ -114,12 +114,14 @@ def test_rows_that_begin_anywhere(case: Case) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        FeatureCase("carries", "add", (ROWS, 513), 0, 24, carry="both"),
-        FeatureCase("carries-in-place", "add", (ROWS, 513), 0, 24, carry="both", in_place=0),
-        FeatureCase("carries-of-halves", "max", (2, ROWS, 513), 1, 40, draw=draws("bfloat16"), carry="out"),
-        FeatureCase("totals", "add", (ROWS, 513), 0, 24, carry="total"),
-        FeatureCase("positions", MAX, (ROWS, 513), 0, 24),
-        FeatureCase("an-initial-row", "add", (ROWS, 513), 0, 24, initial=0.5, call={"include_initial": True}),
+        FeatureCase("carries", "add", (ROWS, 513), 0, 24, carry="both", units=None),
+        FeatureCase("carries-in-place", "add", (ROWS, 513), 0, 24, carry="both", in_place=0, units=None),
+        FeatureCase("carries-of-halves", "max", (2, ROWS, 513), 1, 40, draw=draws("bfloat16"), carry="out", units=None),
+        FeatureCase("totals", "add", (ROWS, 513), 0, 24, carry="total", units=None),
+        FeatureCase("positions", MAX, (ROWS, 513), 0, 24, units=None),
+        FeatureCase(
+            "an-initial-row", "add", (ROWS, 513), 0, 24, initial=0.5, call={"include_initial": True}, units=None
+        ),
     ],
     ids=lambda case: case.name,
 )
@@ -133,9 +135,11 @@ def test_what_tiles_that_overlap_return(case: FeatureCase) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        FeatureCase("recurrence", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps()),
-        FeatureCase("recurrence-of-halves", LINEAR_RECURRENCE, (ROWS, 514), 0, 24, draw=steps("float16")),
-        FeatureCase("last-step", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps(), call={"return_last": True}),
+        FeatureCase("recurrence", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps(), units=None),
+        FeatureCase("recurrence-of-halves", LINEAR_RECURRENCE, (ROWS, 514), 0, 24, draw=steps("float16"), units=None),
+        FeatureCase(
+            "last-step", LINEAR_RECURRENCE, (ROWS, 513), 0, 24, draw=steps(), call={"return_last": True}, units=None
+        ),
         FeatureCase("masked", "add", (ROWS, 513), 0, 24, masked=True, units=None),
         FeatureCase("masked-in-place", "add", (2, ROWS, 513), 1, 40, masked=True, in_place=0, units=None),
         FeatureCase("restarts", "add", (ROWS, 513), 0, 24, segments="reset", units=None),

@@ -75,7 +75,8 @@ struct StripTile : Elements<Config> {
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class T>
     using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kMove>;
-    static constexpr bool kTight = Config::kFlat || Config::kMove == 16;  // rows follow each other
+    // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
+    static constexpr bool kTight = Config::kFlat || Config::kMove == 16;
     template <class T>
     static constexpr int kCount = kTight ? Layout::kElements : OfArray<T>::kBytes / int(sizeof(T));
     template <class Operand>
@@ -114,7 +115,7 @@ struct StripTile : Elements<Config> {
         return Config::kIncludesInitial ? clamp(geometry.elements() - position, kRows) : rows;
     }
     // The number of columns whose last results no other tile has.
-    CUSCAN_DEVICE int own() const { return edges.last || width < Layout::kOwn ? width : Layout::kOwn; }
+    CUSCAN_DEVICE int own() const { return width < Layout::kOwn ? width : Layout::kOwn; }
     // Whether each array of the tile, of which `rows` rows exist, is whole and one stretch of memory.
     static CUSCAN_DEVICE bool lies_together(int rows) {
         return Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;

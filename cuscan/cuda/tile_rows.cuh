@@ -9,9 +9,9 @@
 
 namespace cuscan {
 
-// Whether a tile has the first and the last columns of its rows. Whether it stores sectors, or just its own columns.
+// Whether a tile has the first columns of its rows. Whether it stores sectors, or just its own columns.
 struct Edges {
-    bool first, last, by_sectors;
+    bool first, by_sectors;
 };
 
 // kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item.
@@ -20,9 +20,9 @@ struct TileRows {
     static constexpr int kSize = sizeof(T), kPiece = 16, kSector = 32;
     static constexpr int kUnit = kAligned > kSize ? kAligned : kSize;  // bytes to which rows are aligned
     static constexpr bool kTight = kUnit >= kPiece;                    // rows follow each other in the tile
-    static constexpr int kRowBytes = kColumns * kSize, kOwn = (kColumns - kHalo) * kSize;
-    // Whether a warp stores a row by its units, a lane for each, and not by pieces, which rows begin and end with parts
-    // of.
+    static constexpr int kRowBytes = kColumns * kSize, kOwnBytes = (kColumns - kHalo) * kSize;
+    // Whether a warp stores a row by units, a lane for each, and not by pieces, of which the first and the last one of
+    // a row may be partial.
     static constexpr bool kByUnits = kHalo == 0 && kRowBytes / kUnit <= target::kWarp;
     // Bytes from row to row: congruent to those in global memory, and enough for the pieces of a row.
     static constexpr int kLeast = kTight ? kRowBytes : kRowBytes + kPiece - kUnit;
@@ -162,17 +162,17 @@ private:
     CUSCAN_DEVICE void store_sectors(const char* from, int pitch, char* to, int rows, int left, const Edges& edges,
                                      int lane) const {
         // A row's sectors that begin in its own columns have up to kOfRow pieces.
-        constexpr int kOfRow = (kOwn + kSector - 1) / kSector * (kSector / kPiece), kStep = target::kWarp / kOfRow;
-        static_assert(kStep > 0 && kOwn % kUnit == 0, "");
+        constexpr int kOfRow = (kOwnBytes + kSector - 1) / kSector * (kSector / kPiece), kStep = target::kWarp / kOfRow;
+        static_assert(kStep > 0 && kOwnBytes % kUnit == 0, "");
         static_assert(kHalo == 0 || kHalo * kSize >= kSector - kUnit, "");
-        const int exist = left * kSize, own = edges.last || exist < kOwn ? exist : kOwn;
+        const int exist = left * kSize, own = exist < kOwnBytes ? exist : kOwnBytes;
         // Pieces of a row begin so many bytes behind its first column, and end here.
         const auto skipped = [&](const char* of_row) {
             return edges.by_sectors ? up_to<kSector>(of_row) : up_to<kPiece>(of_row);
         };
         const auto end_of = [&](const char* of_row) {
-            if (edges.last || !edges.by_sectors) return own;
-            const int end = kOwn + up_to<kSector>(of_row + kOwn);
+            if (exist <= kOwnBytes || !edges.by_sectors) return own;
+            const int end = kOwnBytes + up_to<kSector>(of_row + kOwnBytes);
             return end < exist ? end : exist;
         };
         if (lane < kStep * kOfRow) {

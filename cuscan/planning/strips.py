@@ -1,4 +1,4 @@
-"""Plans of the strips family: tiles of columns that move 16 or 4 bytes at a time (strips.cuh)."""
+"""Plans of the strips family: tiles of contiguous columns (strips.cuh)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in piec
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
 LONG = 16  # tiles of a strip, least, if rows are not aligned and there are strips for all blocks
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
-NARROW_BYTES = 64  # of a strip's row, least, if 4 bytes move at once
-FEW_STRIPS = 1  # most strips per block if 4 bytes move at once, or with flags: with more, panels are faster
+NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
+FEW_STRIPS = 1  # most strips per block with flags: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
@@ -63,7 +63,7 @@ class Strips(NamedTuple):
     column: Dimension
     batch: tuple[Dimension, ...]
     accesses: tuple[Access, ...]
-    move: int  # bytes that move at once
+    move: int  # bytes to which rows are aligned
     own: bool
     columns: int  # per tile, with those of the halo
     halo: int  # columns that neighbouring tiles share (tile_rows.cuh)
@@ -223,8 +223,8 @@ def _make(
     staged = _staged(request.kind, accesses)
     how = ahead, own, alike, flat, in_bulk, back
     made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
-    if made is None and taken > parts:  # a batch lies in the stages
-        taken = 1 if own else parts
+    if made is None and taken > parts:  # all tiles of a batch must fit in the stages
+        taken = parts
         made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
     if made is None:
         return None
@@ -275,7 +275,7 @@ def _block(
         return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
-    # In two warps fewer for pieces of 16 bytes, the other warps of 64 columns have registers enough.
+    # Two producer warps suffice for pieces of 16 bytes, and leave registers for the other warps of 64 columns.
     producers = 1 if together else PRODUCERS // 2 if apart and flags == NO_FLAGS and scan_warps > 1 else PRODUCERS
     totals += scan_warps * LANES
     look_back_warps = (
@@ -385,15 +385,17 @@ def _halo(kind: CallKind, number: int, columns: int, move: int) -> int:
         return 0
     halo = max([-(-(SECTOR_BYTES - max(move, size)) // size) for size in results])
     halo += (columns - halo) % max(move // min(kind.sizes), 1)
+    if halo >= columns:
+        return 0
     most = OVERLAPPING if _in_units(columns, results, move) else OVERLAPPING_ITEMS
     return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
 
 
 def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> bool:
-    """Return whether rows of the first value and of the result begin equally far beyond 16 bytes."""
-    value, result = layout.arrays[0], layout.arrays[1]
-    assert value is not None and result is not None
-    steps = [value.address + layout.offsets[0] - result.address - layout.offsets[1]]
+    """Return whether rows of the first two arrays, of one value and one result, begin equally far beyond 16 bytes."""
+    one, other = layout.arrays[:2]
+    assert one is not None and other is not None
+    steps = [one.address + layout.offsets[0] - other.address - layout.offsets[1]]
     steps += [of.strides[0] - of.strides[1] for of in (layout.axis, column, *batch)]
     return not any([step % VECTOR_BYTES for step in steps])
 

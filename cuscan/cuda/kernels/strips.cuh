@@ -111,7 +111,7 @@ struct Strips {
                 position,
                 clamp(geometry.axis.size - position, Layout::kRows),
                 clamp(geometry.column.size - column, Layout::kColumns),
-                {column == 0, geometry.column.size - column <= Layout::kOwn, by_sectors()}};
+                {column == 0, by_sectors()}};
     }
     // Tiles store whole sectors if they overlap, unless results take the place of values in memory: what a tile finds
     // in its halo is then undefined.
