@@ -9,13 +9,13 @@ from gpu import H200, WAYS, config_of, leads_to, numpy_dtype, small_units, way, 
 
 from cuscan.planning import make_plan
 
-ALIGNED = {  # the ways that items of 16 bytes take instead; and, below, items of 4 and 8 bytes
+ALIGNED = {  # the ways that items of 16 bytes take instead; and, below, items of 2 to 8 bytes
     "thread_rows": "rows",
     "staged_rows": "rows",
     "panels-shared": "strips-shared",
     "whole_rows-shared": "strips-shared",
 }
-UNALIGNED = {name: {"panels-shared": "strips-shared"} for name in ("float32", "float64", "complex64")}
+UNALIGNED = {name: {"panels-shared": "strips-shared"} for name in ("float16", "float32", "float64", "complex64")}
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex64", "complex128"])
