@@ -717,7 +717,7 @@ def test_short_rows_that_begin_anywhere_keep_two_loaders_busy(length, dtype, row
     assert constants["Stages"] % constants["Producers"] == constants["Groups"] % constants["Producers"] == 0
 
 
-def test_strips_are_columns_that_move_16_or_4_bytes_at_a_time():
+def test_which_columns_are_strips():
     rows = 2**16
     families = {
         name: planned(x, axis=0).config.family

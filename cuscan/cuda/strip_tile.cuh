@@ -273,8 +273,8 @@ struct StripTile : Elements<Config> {
             const int first = first_run(warp) * kRunRows;
             if constexpr (Config::kFlat)
                 each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, first_column(warp), lane,
-                    results.at(k).item, [&](auto* shared, auto* global) { *global = *shared; },
+                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane, results.at(k).item,
+                    [&](auto* shared, auto* global) { *global = *shared; },
                     [&](T& shared, T& global) { global = shared; });
             else
                 of_array<T>(kArray).template store<Layout::kWarpColumns>(
@@ -320,30 +320,31 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
-            if constexpr (kStandsStill<decltype(operand)>) {
-            } else if constexpr (Config::kFlat) {
-                each_vector<T, kThreads, kRows, kColumns>(
-                    kArray, value_rows(), 0, 0, thread, values.at(k).item,
-                    [&](auto* shared, auto* global) { arrived.load(shared, global); },
-                    [&](T& shared, T& global) {
-                        shared = global;
-                        target::fence();  // arrive_loaded waits for copies only
-                    });
-            } else {
-                const char* const begin = origin.array[kArray];
-                const Span& span = geometry.span[kArray];
-                of_array<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, value_rows(),
-                                                            width, begin + span.lowest, begin + span.end);
+            if constexpr (!kStandsStill<decltype(operand)>) {
+                if constexpr (Config::kFlat) {
+                    each_vector<T, kThreads, kRows, kColumns>(
+                        kArray, value_rows(), 0, thread, values.at(k).item,
+                        [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                        [&](T& shared, T& global) {
+                            shared = global;
+                            target::fence();  // arrive_loaded waits for copies only
+                        });
+                } else {
+                    const char* const begin = origin.array[kArray];
+                    const Span& span = geometry.span[kArray];
+                    of_array<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, value_rows(),
+                                                                width, begin + span.lowest, begin + span.end);
+                }
             }
         });
     }
 
-    // Visits the vectors of this thread, of kMove bytes each, in kCount rows (counted as they lie in the tile) and
-    // kBreadth columns of the tile. Calls whole(vector in the tile, the same vector in memory) where all of a vector
+    // In a flat tile: visits the vectors of this thread, of kMove bytes each, in kCount rows (counted as they lie in
+    // the tile) of kBreadth columns. Calls whole(vector in the tile, the same vector in memory) where all of a vector
     // exists; where only a part exists, calls single(item in the tile, the same item in memory) for each item of that
     // part. `rows` rows of the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
-    CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int left, int thread, T* tile, Whole whole,
+    CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int thread, T* tile, Whole whole,
                                    Single single) const {
         constexpr int kItems = Config::kMove > int(sizeof(T)) ? Config::kMove / int(sizeof(T)) : 1;
         using Vector = cuscan::Vector<T, kItems>;
@@ -409,11 +410,10 @@ private:
                     CUSCAN_UNROLL
                     for (int s = 0; s < kRunRows; ++s) item[s][c] = one;
                 }
+            } else if constexpr (kTight) {
+                Flat<T, kWide>::read(values.at(k).item, run, column, item);
             } else {
-                if constexpr (kTight)
-                    Flat<T, kWide>::read(values.at(k).item, run, column, item);
-                else
-                    of_array<T>(decltype(k)::value).read((const char*)values.at(k).item, row, column, item);
+                of_array<T>(decltype(k)::value).read((const char*)values.at(k).item, row, column, item);
             }
             CUSCAN_UNROLL
             for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL

@@ -3,13 +3,13 @@
 //
 // Memory reads a sector before it writes a part of it. So, where rows begin anywhere in a sector, tiles beside each
 // other may overlap by kHalo columns: of each row, a tile stores the sectors that begin in its own columns, the first
-// ones. The last of these sectors may end in the halo, and the first results are in a sector of the tile before.
+// ones. The last of these sectors may end in the halo, and the tile before stores what precedes the first one.
 #pragma once
 #include "vectors.cuh"
 
 namespace cuscan {
 
-// Whether a tile has the first columns of its rows. Whether it stores sectors, or just its own columns.
+// Whether a tile has the first columns of its rows, and whether it stores sectors or just its own columns.
 struct Edges {
     bool first, by_sectors;
 };

@@ -30,7 +30,7 @@ MOST_WARPS = 24  # most warps of a block if several look-back warps serve a colu
 MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
-PRODUCERS = 4  # producer warps; one where a tile is one stretch of memory
+PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips and one warp loads
 FEW_REDUCE_WARPS = 2  # reduce warps where more warps load, so that each warp has enough registers
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
@@ -142,7 +142,7 @@ def _wide(
         halo = _halo(request.kind, column.size, columns, move) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
             columns = _alike(column.size, columns, min(sizes))
-        if move == 1 and column.size < FULL * -(-column.size // (columns - halo)) * (columns - halo):
+        if move == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
             continue
