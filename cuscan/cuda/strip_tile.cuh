@@ -17,8 +17,8 @@ struct StripLayout {
     static constexpr int kDepth = Config::kDepth, kRunRows = kSteps * kDepth;
     static constexpr int kRuns = kRows / kRunRows, kElements = kRows * kColumns;
     static constexpr int kAcross = Config::kAcross, kWarps = Config::kWarps;
-    static constexpr int kWarpsAbreast = kRuns < kWarps ? kWarps / kRuns : 1;
-    static constexpr int kWarpRuns = kRuns < kWarps ? 1 : kRuns / kWarps;
+    static constexpr int kWarpsAbreast = Config::kAbreast;
+    static constexpr int kWarpRuns = kRuns * kWarpsAbreast / kWarps;
     static constexpr int kWarpColumns = kColumns / kWarpsAbreast;
     static constexpr int kUnitRuns = target::kWarp / kDepth;
     static constexpr int kUnits = kRuns > kUnitRuns ? kRuns / kUnitRuns : 1;  // units of a tile
@@ -58,6 +58,12 @@ struct NoBuffer {};
 // Values that do not vary along the axis are in no stage.
 template <class Operand>
 constexpr bool kStandsStill = Operand::kAccess == Access::kBroadcast;
+template <class Operand>
+constexpr bool kIsAlong = Operand::kAccess == Access::kAlong;
+template <class List>
+constexpr bool kAreAcross = true;  // none of these operands is contiguous along the axis
+template <class First, class... Rest>
+constexpr bool kAreAcross<Operands<First, Rest...>> = !kIsAlong<First> && kAreAcross<Operands<Rest...>>;
 
 // One thread's view of a tile.
 template <class Config>
@@ -75,20 +81,32 @@ struct StripTile : Elements<Config> {
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class T>
     using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kMove>;
+    // An array that is contiguous along the axis has a row of the tile for each column. Results have a tile for the rows
+    // of each store warp: where a tile lies depends on addresses, and no other warp may write to it.
+    template <class T, int kSteps = kRows>
+    using Turned = TileRows<T, kSteps, 0, kColumns, Config::kMoveAlong, 16>;
+    static constexpr int kTaken = Layout::kWarpRuns * kRunRows;  // rows of a store warp
     // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
     static constexpr bool kTight = Config::kFlat || Config::kMove == 16;
-    template <class T>
-    static constexpr int kCount = kTight ? Layout::kElements : OfArray<T>::kBytes / int(sizeof(T));
+    template <class Operand, int kSteps>
+    static constexpr int bytes() {
+        using T = typename Operand::Type;
+        if (kIsAlong<Operand>) return kRows / kSteps * Turned<T, kSteps>::kBytes;
+        return kTight ? Layout::kElements * int(sizeof(T)) : OfArray<T>::kBytes;
+    }
+    template <class Operand, int kSteps>
+    using BufferOf = StripBuffer<typename Operand::Type, bytes<Operand, kSteps>() / int(sizeof(typename Operand::Type))>;
     template <class Operand>
-    struct Buffer : Choose<kStandsStill<Operand>, NoBuffer<Operand>,
-                           StripBuffer<typename Operand::Type, kCount<typename Operand::Type>>>::Type {};
+    struct Buffer : Choose<kStandsStill<Operand>, NoBuffer<Operand>, BufferOf<Operand, kRows>>::Type {};
+    template <class Operand>
+    struct ResultBuffer : BufferOf<Operand, kTaken> {};
     template <int kArray>
     using Flags = StagedFlags<Config, kArray, kRows, kColumns, Config::kFlat, Config::kBack>;
     using Mask = Flags<Numbers::kMask>;
     using Starts = Flags<Numbers::kSegments>;
     // The values of a tile, its mask and its segment starts.
     struct Values : Pack<Buffer, typename Config::Values>, Mask::Buffer, Starts::Buffer {};
-    using Results = Pack<Buffer, typename Config::Results>;
+    using Results = Pack<ResultBuffer, typename Config::Results>;
     template <int kWide>
     using Columns = Items<Config, kRunRows, kWide, Base::kReplaces>;
     using Share = Columns<kAcross>;
@@ -125,7 +143,7 @@ struct StripTile : Elements<Config> {
     // Called by kThreads threads: starts to load the tile. Then they arrive at `arrived`, once they have loaded.
     template <int kThreads>
     CUSCAN_DEVICE void load(Values& values, target::Barrier& arrived, int thread) const {
-        const bool together = lies_together(value_rows());
+        const bool together = kAreAcross<typename Config::Values> && lies_together(value_rows());
         if (thread == 0) {
             uint32 bytes = mask().bytes_in_bulk() + starts().bytes_in_bulk();
             for_each_value<Config>([&](auto, auto operand) {
@@ -240,7 +258,10 @@ struct StripTile : Elements<Config> {
             }
             for_each_result<Config>([&](auto k, auto operand) {
                 using T = typename decltype(operand)::Type;
-                if constexpr (kTight)
+                if constexpr (kIsAlong<decltype(operand)>)
+                    write_turned<T>(Numbers::kResults + decltype(k)::value, results.at(k).item, run, column,
+                                    piece.at(k).item);
+                else if constexpr (kTight)
                     Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
                 else
                     placed<T>(Numbers::kResults + decltype(k)::value)
@@ -269,17 +290,24 @@ struct StripTile : Elements<Config> {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            constexpr int kTaken = Layout::kWarpRuns * kRunRows;
-            const int first = first_run(warp) * kRunRows;
-            if constexpr (Config::kFlat)
+            const int first = first_run(warp) * kRunRows, steps = rows - first < kTaken ? rows - first : kTaken;
+            if constexpr (kIsAlong<decltype(operand)>) {
+                if (steps <= 0) return;
+                const int column = first_column(warp), columns = width - column;
+                const auto part = part_of<T>(kArray, first);
+                part.template store<kTaken>(of_part<T>(results.at(k).item, first), part, column,
+                                            columns < Layout::kWarpColumns ? columns : Layout::kWarpColumns, 0, steps,
+                                            {true, false}, lane);
+            } else if constexpr (Config::kFlat) {
                 each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
                     kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane, results.at(k).item,
                     [&](auto* shared, auto* global) { *global = *shared; },
                     [&](T& shared, T& global) { global = shared; });
-            else
-                of_array<T>(kArray).template store<Layout::kWarpColumns>(
-                    (const char*)results.at(k).item, placed<T>(kArray), first,
-                    rows - first < kTaken ? rows - first : kTaken, first_column(warp), width, edges, lane);
+            } else {
+                of_array<T>(kArray).template store<Layout::kWarpColumns>((const char*)results.at(k).item,
+                                                                         placed<T>(kArray), first, steps,
+                                                                         first_column(warp), width, edges, lane);
+            }
         });
     }
 
@@ -292,6 +320,36 @@ private:
     template <class T>
     CUSCAN_DEVICE OfArray<T> of_array(int array) const {
         return {at.array[array], geometry.axis.stride[array]};
+    }
+    template <class T>
+    CUSCAN_DEVICE Turned<T> turned(int array) const {
+        return {at.array[array], geometry.column.stride[array]};
+    }
+    template <class T, int kSteps, int kWide>
+    CUSCAN_DEVICE void read_turned(int array, const void* tile, int row, int column, T (&item)[kSteps][kWide]) const {
+        T along[kWide][kSteps];
+        turned<T>(array).read((const char*)tile, column, row, along);
+        CUSCAN_UNROLL
+        for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
+        for (int c = 0; c < kWide; ++c) item[s][c] = along[c][s];
+    }
+    // The rows of a store warp, from row `first` on, and where they lie.
+    template <class T>
+    CUSCAN_DEVICE Turned<T, kTaken> part_of(int array, int first) const {
+        return {at.array[array] + first * int(sizeof(T)), geometry.column.stride[array]};
+    }
+    template <class T>
+    static CUSCAN_DEVICE char* of_part(T* results, int first) {
+        return (char*)results + first / kTaken * Turned<T, kTaken>::kBytes;
+    }
+    template <class T, int kWide>
+    CUSCAN_DEVICE void write_turned(int array, T* results, int run, int column, const T (&item)[kRunRows][kWide]) const {
+        T along[kWide][kRunRows];
+        CUSCAN_UNROLL
+        for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
+        for (int c = 0; c < kWide; ++c) along[c][s] = item[s][c];
+        const int row = run * kRunRows, first = row / kTaken * kTaken;
+        part_of<T>(array, first).write(of_part<T>(results, first), column, row - first, along);
     }
     // Where results of array `array` lie in the tile. If they leave by units, that is in place of values, or at
     // constant distances.
@@ -321,7 +379,12 @@ private:
             using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
             if constexpr (!kStandsStill<decltype(operand)>) {
-                if constexpr (Config::kFlat) {
+                const char* const begin = origin.array[kArray];
+                const Span& span = geometry.span[kArray];
+                if constexpr (kIsAlong<decltype(operand)>) {
+                    turned<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, width,
+                                                              value_rows(), begin + span.lowest, begin + span.end);
+                } else if constexpr (Config::kFlat) {
                     each_vector<T, kThreads, kRows, kColumns>(
                         kArray, value_rows(), 0, thread, values.at(k).item,
                         [&](auto* shared, auto* global) { arrived.load(shared, global); },
@@ -330,8 +393,6 @@ private:
                             target::fence();  // arrive_loaded waits for copies only
                         });
                 } else {
-                    const char* const begin = origin.array[kArray];
-                    const Span& span = geometry.span[kArray];
                     of_array<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, value_rows(),
                                                                 width, begin + span.lowest, begin + span.end);
                 }
@@ -410,6 +471,8 @@ private:
                     CUSCAN_UNROLL
                     for (int s = 0; s < kRunRows; ++s) item[s][c] = one;
                 }
+            } else if constexpr (kIsAlong<decltype(operand)>) {
+                read_turned(decltype(k)::value, values.at(k).item, row, column, item);
             } else if constexpr (kTight) {
                 Flat<T, kWide>::read(values.at(k).item, run, column, item);
             } else {

@@ -14,26 +14,29 @@ struct Edges {
     bool first, by_sectors;
 };
 
-// kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item.
-template <class T, int kColumns, int kHalo, int kRows, int kAligned>
+// kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item. With
+// kGap, they may end anywhere, and rows that begin at multiples of 16 bytes have such a gap between them in the tile:
+// lanes that read the same items of neighbouring rows then meet in no bank.
+template <class T, int kColumns, int kHalo, int kRows, int kAligned, int kGap = 0>
 struct TileRows {
     static constexpr int kSize = sizeof(T), kPiece = 16, kSector = 32;
     static constexpr int kUnit = kAligned > kSize ? kAligned : kSize;  // bytes to which rows are aligned
     static constexpr bool kTight = kUnit >= kPiece;                    // rows follow each other in the tile
-    static constexpr int kRowBytes = kColumns * kSize, kOwnBytes = (kColumns - kHalo) * kSize;
+    static constexpr bool kEndsInPiece = kTight && kGap == 0;          // rows end at a multiple of 16 bytes
+    static constexpr int kRowBytes = kColumns * kSize;
     // Whether a warp stores a row by units, a lane for each, and not by pieces, of which the first and the last one of
     // a row may be partial.
     static constexpr bool kByUnits = kHalo == 0 && kRowBytes / kUnit <= target::kWarp;
     // Bytes from row to row: congruent to those in global memory, and enough for the pieces of a row.
-    static constexpr int kLeast = kTight ? kRowBytes : kRowBytes + kPiece - kUnit;
-    static constexpr int kMost = kTight ? kRowBytes : kLeast + kPiece - kUnit;
+    static constexpr int kLeast = kRowBytes + (kTight ? kGap : kPiece - kUnit);
+    static constexpr int kMost = kTight ? kLeast : kLeast + kPiece - kUnit;
     static constexpr int kBytes = (kRows * kMost + kPiece - 1) / kPiece * kPiece;  // as in planning/strips.py
 
     char* first;  // in global memory: row 0, column 0
     int64 along;  // bytes from row to row there
 
     CUSCAN_DEVICE int pitch() const {
-        return kTight ? kRowBytes : kLeast + int((uint32(along) - uint32(kLeast)) % kPiece);
+        return kTight ? kLeast : kLeast + int((uint32(along) - uint32(kLeast)) % kPiece);
     }
     // Where an item lies in the tile.
     CUSCAN_DEVICE int place(int row, int column) const { return beyond(first) + row * pitch() + column * kSize; }
@@ -46,7 +49,7 @@ struct TileRows {
         const char* const last = first + (rows - 1) * along;
         const char* const top = along < 0 ? last : first;
         const char* const bottom = (along < 0 ? first : last) + width * kSize;
-        if (kTight || (top - kPiece >= lowest && bottom + kPiece <= end)) {
+        if (kEndsInPiece || (top - kPiece >= lowest && bottom + kPiece <= end)) {
             each_piece<kThreads>(tile, thread, rows, width,
                                  [&](char* from, char* to, int) { arrived.load((Piece*)to, (const Piece*)from); });
             return;
@@ -70,8 +73,7 @@ struct TileRows {
         if constexpr (kByUnits) {
             store_units<kBreadth>(from, pitch, begin, rows, left, lane);
         } else {
-            static_assert(kBreadth == kColumns, "");
-            store_sectors(from, pitch, begin, rows, left, edges, lane);
+            store_sectors<kBreadth>(from, pitch, begin, rows, left, edges, lane);
         }
     }
     // Reads or writes kSteps rows from `row` on, of kWide columns from `column` on.
@@ -121,16 +123,20 @@ private:
     // Calls visit(address, address in the tile, bytes behind the first one of the row) for this thread's pieces.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_piece(char* tile, int thread, int rows, int width, Visit visit) const {
-        constexpr int kOfRow = (kLeast + kPiece - 1) / kPiece, kStep = kThreads / kOfRow;
-        static_assert(kStep > 0 && (!kTight || kRowBytes % kPiece == 0), "");
-        const int row = thread / kOfRow;
+        constexpr int kOfRow = ((kTight ? kRowBytes : kLeast) + kPiece - 1) / kPiece;
+        constexpr int kAbreast = kOfRow < kThreads ? kOfRow : kThreads, kStep = kThreads / kAbreast;
+        static_assert(!kTight || kRowBytes % kPiece == 0, "");
+        const int row = thread / kAbreast;
         if (row >= kStep) return;
         char* here = first + row * along;
         char* there = tile + place(row, 0);
         CUSCAN_UNROLL_EIGHT
         for (int r = row; r < rows; r += kStep) {
-            const int at = thread % kOfRow * kPiece - beyond(here);
-            if (at < width * kSize) visit(here + at, there + at, at);
+            CUSCAN_UNROLL
+            for (int piece = 0; piece < kOfRow; piece += kAbreast) {
+                const int at = (piece + thread % kAbreast) * kPiece - beyond(here);
+                if (at < width * kSize) visit(here + at, there + at, at);
+            }
             here += kStep * along, there += kStep * pitch();
         }
     }
@@ -151,20 +157,23 @@ private:
                 here += kStep * along, there += kStep * pitch;
             }
         };
-        if (kTight || at + kUnit <= left * kSize)
+        if (kEndsInPiece || at + kUnit <= left * kSize)
             each_row([](char* to, const char* from) { *(Unit*)to = *(const Unit*)from; });
         else
             each_row([&](char* to, const char* from) {
                 for (int i = 0; at + i < left * kSize; i += kSize) *(T*)(to + i) = *(const T*)(from + i);
             });
     }
-    // Stores rows of which `left` columns exist: whole pieces first, then what lies before and behind them.
+    // Stores rows of kBreadth columns, of which `left` exist: whole pieces first, then what lies before and behind them.
+    template <int kBreadth>
     CUSCAN_DEVICE void store_sectors(const char* from, int pitch, char* to, int rows, int left, const Edges& edges,
                                      int lane) const {
         // A row's sectors that begin in its own columns have up to kOfRow pieces.
-        constexpr int kOfRow = (kOwnBytes + kSector - 1) / kSector * (kSector / kPiece), kStep = target::kWarp / kOfRow;
-        static_assert(kStep > 0 && kOwnBytes % kUnit == 0, "");
-        static_assert(kHalo == 0 || kHalo * kSize >= kSector - kUnit, "");
+        constexpr int kOwnBytes = (kBreadth - kHalo) * kSize;
+        constexpr int kOfRow = (kOwnBytes + kSector - 1) / kSector * (kSector / kPiece);
+        constexpr int kAbreast = kOfRow < target::kWarp ? kOfRow : target::kWarp, kStep = target::kWarp / kAbreast;
+        static_assert(kOwnBytes % kUnit == 0, "");
+        static_assert(kHalo == 0 || (kHalo * kSize >= kSector - kUnit && kBreadth == kColumns), "");
         const int exist = left * kSize, own = exist < kOwnBytes ? exist : kOwnBytes;
         // Pieces of a row begin so many bytes behind its first column, and end here.
         const auto skipped = [&](const char* of_row) {
@@ -175,17 +184,20 @@ private:
             const int end = kOwnBytes + up_to<kSector>(of_row + kOwnBytes);
             return end < exist ? end : exist;
         };
-        if (lane < kStep * kOfRow) {
-            char* here = to + lane / kOfRow * along;
-            const char* there = from + lane / kOfRow * pitch;
+        if (lane < kStep * kAbreast) {
+            char* here = to + lane / kAbreast * along;
+            const char* there = from + lane / kAbreast * pitch;
             CUSCAN_UNROLL_EIGHT
-            for (int r = lane / kOfRow; r < rows; r += kStep) {
-                const int at = lane % kOfRow * kPiece + skipped(here);
-                if (at + kPiece <= end_of(here)) *(Piece*)(here + at) = *(const Piece*)(there + at);
+            for (int r = lane / kAbreast; r < rows; r += kStep) {
+                CUSCAN_UNROLL
+                for (int piece = 0; piece < kOfRow; piece += kAbreast) {
+                    const int at = (piece + lane % kAbreast) * kPiece + skipped(here);
+                    if (at + kPiece <= end_of(here)) *(Piece*)(here + at) = *(const Piece*)(there + at);
+                }
                 here += kStep * along, there += kStep * pitch;
             }
         }
-        if (edges.by_sectors ? left >= kColumns && !edges.first : kTight) return;
+        if (edges.by_sectors ? left >= kColumns && !edges.first : kTight && (kEndsInPiece || own % kPiece == 0)) return;
         CUSCAN_NO_UNROLL
         for (int edge = lane; edge < 3 * rows; edge += target::kWarp) {  // two pieces before them, and one behind them
             const int r = edge / 3, which = edge % 3;

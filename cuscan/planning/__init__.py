@@ -12,7 +12,7 @@ from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.segment_starts import with_bits
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
-from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of
+from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of, turned
 from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.tuning import VECTOR_BYTES
@@ -52,9 +52,18 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     words = on_words(request, layout)
     if words and words.aligned:
         request, layout, *_ = words
-    if layout.contiguous or target.arch < BULK_ARCH:
+    if target.arch < BULK_ARCH:
         return plan_panels(request, layout, target)
-    room, dense = target.shared_bytes - SHARED_RESERVED, dense_columns(layout, request.kind.sizes)
+    looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
+    crossing, room = turned(request, layout), target.shared_bytes - SHARED_RESERVED
+    if crossing:
+        dense = dense_columns(crossing, request.kind.sizes, along=True)
+        strips = strips_of(request, crossing, dense, room, target.sm_count, looks)
+        if strips:
+            return plan_strips(request, crossing, target, strips)
+    if layout.contiguous:
+        return plan_panels(request, layout, target)
+    dense = dense_columns(layout, request.kind.sizes)
     whole = whole_rows_of(request, layout, dense, room, target.sm_count) if dense else None
     if whole and whole.parts > MAX_TICKETS:
         whole = None
@@ -62,7 +71,6 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         return plan_whole_rows(request, layout, target, whole)
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
-    looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips and words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS:
         return plan_panels(request, layout, target)

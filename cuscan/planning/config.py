@@ -35,6 +35,7 @@ class Access(str, Enum):
     BROADCAST = "Broadcast"  # one element for the whole line
     NUMBER = "Number"  # the same, passed by value as a kernel argument
     STRIDED = "Strided"  # element by element
+    ALONG = "Along"  # neighbours along the axis, where those of other arrays lie across it
     SHIFTED = "Shifted"  # unaligned neighbours
     SHIFTED_REVERSED = "ShiftedReversed"
 

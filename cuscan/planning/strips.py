@@ -25,6 +25,7 @@ from cuscan.planning.walks import FEW_COLUMNS, batches_of_span, looks_of_span, l
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
+from cuscan.specs import new_tuple
 
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 MOST_PARTS = 4  # most tiles of a unit where blocks share strips
@@ -40,6 +41,7 @@ AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one 
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
+ALONG = Access.ALONG
 MOVES = (VECTOR_BYTES, 4)  # bytes of whole rows that move at once, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
@@ -89,6 +91,20 @@ def strips_of(
     return flat or _wide(request, layout, room, slots, looks, shares=shares, wide=wide)
 
 
+def turned(request: ScanRequest, layout: Layout) -> Layout | None:
+    """Return the layout with the columns of strips first, if some arrays lie across them and others along the axis."""
+    step, sizes = layout.axis.strides, request.kind.sizes
+    moving = [i for i in range(len(sizes)) if step[i]]
+    lying = [i for i in moving if step[i] != sizes[i]]
+    if not lying or len(lying) == len(moving):
+        return None
+    for column in layout.others:
+        if all([column.strides[i] == sizes[i] for i in lying]):
+            others = (column, *[other for other in layout.others if other is not column])
+            return new_tuple(Layout, (layout.arrays, layout.axis, others, layout.offsets, layout.contiguous))
+    return None
+
+
 def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
     """Return whether strips of a few columns without gaps would have few tiles each, but be enough for all blocks."""
     if dense.size > LANES:
@@ -116,12 +132,14 @@ def _wide(
             break
     else:
         return None
+    along = ALONG in accesses
     quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
-    plain = quick and flags is NO_FLAGS
+    plain = flags is NO_FLAGS
     if move == 1 and not (plain and max(sizes) > 1):  # panels are faster
         return None
-    alike = move == VECTOR_BYTES or _begin_alike(layout, column, batch)
-    overlap = plain and not _by_sectors(layout, batch, request.kind)
+    alike = move == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
+    across = ALONG not in accesses[len(request.values) : len(sizes)]
+    overlap = plain and across and (quick or move != WORD_BYTES) and not _by_sectors(layout, batch, request.kind)
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     for width in widths:
@@ -129,7 +147,7 @@ def _wide(
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
         # Panels are faster.
-        if move < VECTOR_BYTES and (own or (count > slots and layout.axis.size < LONG * rows)):
+        if (move < VECTOR_BYTES or along) and (own or (count > slots and layout.axis.size < LONG * rows)):
             return None
         if flags is not NO_FLAGS and (own or count > FEW_STRIPS * slots):
             return None
@@ -177,6 +195,8 @@ def _flat(
         return None
     for move in MOVES:
         accesses = _flat_accesses(layout, column, batch, len(sizes), move)
+        if accesses and ALONG in accesses and product(batch) > slots and layout.axis.size < LONG * rows:
+            return None  # panels are faster
         while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, move, 0
             made = _make(request, layout, room, slots, looks, *beside, own=False, alike=True, flat=True)
@@ -217,11 +237,12 @@ def _make(
     parts = max(COLUMNS.unit // rows, 1)
     least = BATCH if parts == 1 else BATCH_OF_PARTS
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
-    in_bulk = flat and move == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots
+    across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
+    in_bulk = flat and move == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
-    staged = _staged(request.kind, accesses)
-    how = ahead, own, alike, flat, in_bulk, back
+    staged, lying = _staged(request.kind, accesses), _along(request.kind, accesses)
+    how = ahead, own, alike, flat, in_bulk, back, lying, _move_along(layout, column, batch, accesses)
     made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
     if made is None and taken > parts:  # all tiles of a batch must fit in the stages
         taken = parts
@@ -254,24 +275,30 @@ def _block(
     flat: bool,
     in_bulk: bool,
     back: bool,
+    along: tuple[bool, ...],
+    move_along: int,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
-    far beyond 16 bytes.
+    far beyond 16 bytes. `along`: for each of these values and for each result, whether it lies along the axis; empty if
+    none does. `move_along`: bytes to which columns of those are aligned.
     """
+    of_values, of_results = along[: len(staged)], along[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     same = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
-    in_place = same and (alike or (not halo and _in_units(columns, results, move)))
+    in_place = same and not along and (alike or (not halo and _in_units(columns, results, move)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    together, apart = flat and move == VECTOR_BYTES, not flat and move < VECTOR_BYTES
+    together, apart = flat and move == VECTOR_BYTES and not any(of_values), not flat and move < VECTOR_BYTES
     unit = move if apart else VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
-    if columns % (abreast * across) or ((apart or halo) and abreast > 1):
+    if any(of_results) and not flat:  # a warp stores whole columns
+        abreast = WARPS
+    elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % move):
         return None
-    if not (flat or apart) and columns // abreast * min(results) % move:
+    if columns % (abreast * across):
         return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
@@ -290,9 +317,9 @@ def _block(
     aligned = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + aligned if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    arrays = _bytes_of(staged, rows, columns, unit)
+    arrays = _bytes_of(staged, rows, columns, unit, of_values, move_along)
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
-    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else _bytes_of(results, rows, columns, unit))
+    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else _bytes_of(results, rows, columns, unit, of_results, move_along, WARPS // abreast))
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
         return None
@@ -306,9 +333,11 @@ def _block(
         "Halo": halo,
         "Rows": rows,
         "Move": move,
+        "MoveAlong": move_along,
         "Steps": COLUMNS.items,
         "Depth": depth,
         "Across": across,
+        "Abreast": abreast,
         "Warps": WARPS,
         "ReduceWarps": reduce_warps,
         "Producers": producers,
@@ -337,19 +366,21 @@ def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
 
 
 def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector: Access) -> tuple[Access, ...] | None:
-    """Return `accesses` where values and results, the first `arrays`, are vectors or stand still along the axis.
+    """Return `accesses` where values and results, the first `arrays`, are vectors, or lie or stand still along the axis.
 
-    None if there are others.
+    None if there are others, or no vectors.
     """
-    if all(layout.axis.strides[:arrays]):
-        return accesses if accesses[:arrays].count(vector) == arrays else None
+    if accesses[:arrays].count(vector) == arrays and all(layout.axis.strides[:arrays]):
+        return accesses
     found = list(accesses)
     for i, spec in enumerate(layout.arrays[:arrays]):
         if spec is not None and layout.axis.strides[i] == 0:
             found[i] = Access.NUMBER if spec.is_number else Access.BROADCAST
         elif found[i] is not vector:
-            return None
-    return tuple(found)
+            if spec is None or layout.axis.strides[i] != spec.dtype.itemsize:
+                return None
+            found[i] = ALONG
+    return tuple(found) if vector in found[:arrays] else None
 
 
 def _alike(columns: int, most: int, narrowest: int) -> int:
@@ -358,8 +389,50 @@ def _alike(columns: int, most: int, narrowest: int) -> int:
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _bytes_of(sizes: tuple[int, ...], rows: int, columns: int, unit: int) -> int:
-    """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh)."""
+def _along(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
+    """Return whether each value that varies along the axis, and each result, lies along it; () if none does."""
+    if ALONG not in accesses:
+        return ()
+    values, arrays = accesses[: len(kind.values)], accesses[: len(kind.sizes)]
+    return tuple([access is ALONG for access in values if access not in STILL]) + tuple(
+        [access is ALONG for access in arrays[len(values) :]]
+    )
+
+
+def _move_along(
+    layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]
+) -> int:
+    """Return the bytes to which all columns that lie along the axis are aligned: 16, or those of an item (1)."""
+    if ALONG not in accesses:
+        return VECTOR_BYTES
+    found = accesses_of(layout, layout.axis, [column, *batch], 1, VECTOR_BYTES)
+    aligned = all([of is Access.VECTOR for of, access in zip(found, accesses, strict=True) if access is ALONG])
+    return VECTOR_BYTES if aligned else 1
+
+
+def _bytes_of(
+    sizes: tuple[int, ...],
+    rows: int,
+    columns: int,
+    unit: int,
+    along: tuple[bool, ...] = (),
+    move_along: int = 1,
+    parts: int = 1,
+) -> int:
+    """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh).
+
+    Arrays `along` the axis have so many parts.
+    """
+    if any(along):
+        nbytes = 0
+        for size, lies in zip(sizes, along, strict=True):
+            if lies:
+                aligned = max(move_along, size)
+                gap = VECTOR_BYTES if aligned >= VECTOR_BYTES else 2 * (VECTOR_BYTES - aligned)
+                nbytes += parts * round_up(columns * (rows // parts * size + gap), VECTOR_BYTES)
+            else:
+                nbytes += _bytes_of((size,), rows, columns, unit)
+        return nbytes
     pitches = [columns * size + 2 * (VECTOR_BYTES - max(unit, size)) for size in sizes]
     return sum([round_up(rows * pitch, VECTOR_BYTES) for pitch in pitches])
 
@@ -429,19 +502,19 @@ def _flat_accesses(
     of_values = _of_values(layout, found, arrays, Access.REVERSED if back else Access.VECTOR)
     if of_values is None:
         return None
-    vectors = tuple([access if access in STILL else Access.VECTOR for access in of_values[:arrays]])
+    vectors = tuple([access if access in (*STILL, ALONG) else Access.VECTOR for access in of_values[:arrays]])
     return vectors + accesses_of(layout, column, [layout.axis, *others], 1)[arrays:]
 
 
-def dense_columns(layout: Layout, sizes: tuple[int, ...]) -> Dimension | None:
+def dense_columns(layout: Layout, sizes: tuple[int, ...], *, along: bool = False) -> Dimension | None:
     """Return the columns beside the scanned axis if all arrays hold them row after row without gaps, or None.
 
-    Arrays that do not vary along the axis do not count.
+    Arrays that do not vary along the axis do not count; with `along`, nor do those that are contiguous along it.
     """
     steps, column = layout.axis.strides, layout.others[0]
     number = -column.size if goes_back(layout, len(sizes)) else column.size
     for i, size in enumerate(sizes):
-        if steps[i] and (column.strides[i] != size or steps[i] != number * size):
+        if steps[i] and not (along and steps[i] == size) and (column.strides[i] != size or steps[i] != number * size):
             return None
     return column
 
