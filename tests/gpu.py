@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -637,6 +638,40 @@ def rows_anywhere() -> dict[str, Call]:
         if dtype == result:
             found[f"{dtype} in place, {columns} columns, gap {gap}"] = call(dtype, columns, gap, result, gap, True)
     return found
+
+
+TURNED = {
+    f"{dtype} to {result}, {shape}, gaps {gap}, {'values' if along else 'results'} along": (
+        dtype,
+        result,
+        shape,
+        gap,
+        along,
+    )
+    for (dtype, result), shape, gap, along in itertools.product(
+        (("float32", "float32"), ("float16", "float16"), ("uint8", "int64")),
+        ((33, 9327, 26), (9, 6740, 7), (1, 9001, 131), (2, 9000, 128), (68, 4974, 10)),
+        (0, 4),
+        (False, True),
+    )
+}
+
+
+def turned(dtype: str, result: str, shape: tuple[int, int, int], gap: int, along: bool) -> Call:
+    """A scan along axis 1 of values that lie along it, and of results that lie across; or, without `along`, reversed.
+
+    Blocks share it as strips.
+    """
+    batch, steps, columns = shape
+
+    def seen(dtype: str, along: bool) -> Seen:
+        if along:
+            base = numbers((batch, columns, steps + gap), dtype)
+            return Seen(base, lambda memory: memory[:, :, :steps].swapaxes(1, 2))
+        return Seen(numbers((batch, steps + gap, columns), dtype), lambda memory: memory[:, :steps])
+
+    x, out = seen(dtype, along), seen(result, not along)
+    return Call(cuscan.scan, (x,), {"axis": 1, "dtype": result, "out": out})
 
 
 def _as_tuple(results: Any) -> tuple[Array, ...]:

@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from features import FEATURES, LOG_SUMS, call_for, segments_for
 from gpu import (
+    TURNED,
     WAYS,
     Call,
     Placement,
@@ -39,6 +40,7 @@ from gpu import (
     numbers,
     rows_anywhere,
     small_units,
+    turned,
     way,
 )
 
@@ -225,6 +227,11 @@ def rows_that_begin_anywhere() -> Iterator[Case]:
         yield f"rows anywhere, {name}", lambda call=call: check_call("cupy", call)
 
 
+def arrays_along_the_axis() -> Iterator[Case]:
+    for name, arrays in TURNED.items():
+        yield f"along the axis, {name}", lambda arrays=arrays: check_call("cupy", turned(*arrays))
+
+
 def long_chains_of_features() -> Iterator[Case]:
     for name in ("offsets", "recurrence", "matrix_product", "positions"):
         call = FEATURES[name]((40 * 256 + 5,), 0, 0)
@@ -250,7 +257,7 @@ def main() -> int:
         assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
-        cases += [*flags_of_all_lines(), *rows_that_begin_anywhere()]
+        cases += [*flags_of_all_lines(), *rows_that_begin_anywhere(), *arrays_along_the_axis()]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()

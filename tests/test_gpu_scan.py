@@ -11,6 +11,7 @@ import pytest
 from gpu import (
     H200,
     LIBRARIES,
+    TURNED,
     WAYS,
     assert_same,
     available,
@@ -30,6 +31,7 @@ from gpu import (
     rows_anywhere,
     same_bits,
     small_units,
+    turned,
     values,
     way,
 )
@@ -67,6 +69,15 @@ def test_rows_that_begin_anywhere(name, rows):
     call = rows_anywhere()[rows]
     config = make_plan(call.request(), H200).config
     assert (config.family, config.grid, dict(config.constants)["Flat"]) == ("strips", True, 0)
+    for _ in range(3):
+        check_call(name, call)
+
+
+@pytest.mark.parametrize("name, arrays", in_turn(*((arrays,) for arrays in TURNED)))
+def test_arrays_that_lie_along_the_axis(name, arrays):
+    call = turned(*TURNED[arrays])
+    config = make_plan(call.request(), H200).config
+    assert (config.family, config.grid) == ("strips", True)
     for _ in range(3):
         check_call(name, call)
 

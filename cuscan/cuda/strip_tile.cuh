@@ -17,7 +17,7 @@ struct StripLayout {
     static constexpr int kDepth = Config::kDepth, kRunRows = kSteps * kDepth;
     static constexpr int kRuns = kRows / kRunRows, kElements = kRows * kColumns;
     static constexpr int kAcross = Config::kAcross, kWarps = Config::kWarps;
-    static constexpr int kWarpsAbreast = Config::kAbreast;
+    static constexpr int kWarpsAbreast = Config::kWarpsAbreast;
     static constexpr int kWarpRuns = kRuns * kWarpsAbreast / kWarps;
     static constexpr int kWarpColumns = kColumns / kWarpsAbreast;
     static constexpr int kUnitRuns = target::kWarp / kDepth;
@@ -81,8 +81,8 @@ struct StripTile : Elements<Config> {
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class T>
     using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kMove>;
-    // An array that is contiguous along the axis has a row of the tile for each column. Results have a tile for the rows
-    // of each store warp: where a tile lies depends on addresses, and no other warp may write to it.
+    // An array that is contiguous along the axis has a row of the tile for each column. Results have a tile for the
+    // rows of each store warp: where a tile lies depends on addresses, and no other warp may write to it.
     template <class T, int kSteps = kRows>
     using Turned = TileRows<T, kSteps, 0, kColumns, Config::kMoveAlong, 16>;
     static constexpr int kTaken = Layout::kWarpRuns * kRunRows;  // rows of a store warp
@@ -95,7 +95,8 @@ struct StripTile : Elements<Config> {
         return kTight ? Layout::kElements * int(sizeof(T)) : OfArray<T>::kBytes;
     }
     template <class Operand, int kSteps>
-    using BufferOf = StripBuffer<typename Operand::Type, bytes<Operand, kSteps>() / int(sizeof(typename Operand::Type))>;
+    using BufferOf =
+        StripBuffer<typename Operand::Type, bytes<Operand, kSteps>() / int(sizeof(typename Operand::Type))>;
     template <class Operand>
     struct Buffer : Choose<kStandsStill<Operand>, NoBuffer<Operand>, BufferOf<Operand, kRows>>::Type {};
     template <class Operand>
@@ -343,7 +344,8 @@ private:
         return (char*)results + first / kTaken * Turned<T, kTaken>::kBytes;
     }
     template <class T, int kWide>
-    CUSCAN_DEVICE void write_turned(int array, T* results, int run, int column, const T (&item)[kRunRows][kWide]) const {
+    CUSCAN_DEVICE void write_turned(int array, T* results, int run, int column,
+                                    const T (&item)[kRunRows][kWide]) const {
         T along[kWide][kRunRows];
         CUSCAN_UNROLL
         for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL

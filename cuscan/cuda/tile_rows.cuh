@@ -14,9 +14,9 @@ struct Edges {
     bool first, by_sectors;
 };
 
-// kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item. With
-// kGap, they may end anywhere, and rows that begin at multiples of 16 bytes have such a gap between them in the tile:
-// lanes that read the same items of neighbouring rows then meet in no bank.
+// kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item.
+// With kGap, they may end anywhere, and rows that begin at multiples of 16 bytes have such a gap between them in the
+// tile: lanes that read the same items of neighbouring rows then meet in no bank.
 template <class T, int kColumns, int kHalo, int kRows, int kAligned, int kGap = 0>
 struct TileRows {
     static constexpr int kSize = sizeof(T), kPiece = 16, kSector = 32;
@@ -164,7 +164,8 @@ private:
                 for (int i = 0; at + i < left * kSize; i += kSize) *(T*)(to + i) = *(const T*)(from + i);
             });
     }
-    // Stores rows of kBreadth columns, of which `left` exist: whole pieces first, then what lies before and behind them.
+    // Stores rows of kBreadth columns, of which `left` exist: whole pieces first, then what lies before and behind
+    // them.
     template <int kBreadth>
     CUSCAN_DEVICE void store_sectors(const char* from, int pitch, char* to, int rows, int left, const Edges& edges,
                                      int lane) const {

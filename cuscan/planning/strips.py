@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -91,15 +92,18 @@ def strips_of(
     return flat or _wide(request, layout, room, slots, looks, shares=shares, wide=wide)
 
 
-def turned(request: ScanRequest, layout: Layout) -> Layout | None:
-    """Return the layout with the columns of strips first, if some arrays lie across them and others along the axis."""
-    step, sizes = layout.axis.strides, request.kind.sizes
-    moving = [i for i in range(len(sizes)) if step[i]]
-    lying = [i for i in moving if step[i] != sizes[i]]
-    if not lying or len(lying) == len(moving):
+def crossing(request: ScanRequest, layout: Layout) -> Layout | None:
+    """Return the layout with the columns of strips first if some arrays lie along the axis, and all others across it.
+
+    None if there are no such columns, or no such arrays.
+    """
+    steps, sizes = layout.axis.strides, request.kind.sizes
+    along = list(map(operator.eq, steps, sizes))
+    if True not in along:
         return None
+    across = [i for i, lies in enumerate(along) if steps[i] and not lies]
     for column in layout.others:
-        if all([column.strides[i] == sizes[i] for i in lying]):
+        if across and all([column.strides[i] == sizes[i] for i in across]):
             others = (column, *[other for other in layout.others if other is not column])
             return new_tuple(Layout, (layout.arrays, layout.axis, others, layout.offsets, layout.contiguous))
     return None
@@ -132,14 +136,13 @@ def _wide(
             break
     else:
         return None
-    along = ALONG in accesses
-    quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
-    plain = flags is NO_FLAGS
-    if move == 1 and not (plain and max(sizes) > 1):  # panels are faster
+    if move == 1 and not (flags is NO_FLAGS and max(sizes) > 1):  # panels are faster
         return None
+    along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
     alike = move == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
-    across = ALONG not in accesses[len(request.values) : len(sizes)]
-    overlap = plain and across and (quick or move != WORD_BYTES) and not _by_sectors(layout, batch, request.kind)
+    quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
+    overlap = flags is NO_FLAGS and across and (quick or move != WORD_BYTES)
+    overlap = overlap and not _by_sectors(layout, batch, request.kind)
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     for width in widths:
@@ -159,7 +162,7 @@ def _wide(
             continue
         halo = _halo(request.kind, column.size, columns, move) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
-            columns = _alike(column.size, columns, min(sizes))
+            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes))
         if move == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
@@ -319,7 +322,8 @@ def _block(
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
     arrays = _bytes_of(staged, rows, columns, unit, of_values, move_along)
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
-    rest = _REST + 2 * aligned + exchange + chain + (0 if in_place else _bytes_of(results, rows, columns, unit, of_results, move_along, WARPS // abreast))
+    separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, move_along, WARPS // abreast)
+    rest = _REST + 2 * aligned + exchange + chain + separate
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
         return None
@@ -337,7 +341,7 @@ def _block(
         "Steps": COLUMNS.items,
         "Depth": depth,
         "Across": across,
-        "Abreast": abreast,
+        "WarpsAbreast": abreast,
         "Warps": WARPS,
         "ReduceWarps": reduce_warps,
         "Producers": producers,
@@ -366,7 +370,7 @@ def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
 
 
 def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector: Access) -> tuple[Access, ...] | None:
-    """Return `accesses` where values and results, the first `arrays`, are vectors, or lie or stand still along the axis.
+    """Return `accesses` where values and results, the first `arrays`, are vectors, lie along the axis or stand still.
 
     None if there are others, or no vectors.
     """
@@ -383,9 +387,14 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
     return tuple(found) if vector in found[:arrays] else None
 
 
-def _alike(columns: int, most: int, narrowest: int) -> int:
-    """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp."""
+def _alike(columns: int, most: int, narrowest: int, widest: int) -> int:
+    """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp.
+
+    With `widest`, each store warp has as many columns, in whole words.
+    """
     step = VECTOR_BYTES // narrowest * -(-most // LANES)
+    if widest:
+        step = max(step, WARPS * max(WORD_BYTES // widest, 1))
     return -(-columns // -(-columns // most) // step) * step
 
 
@@ -399,9 +408,7 @@ def _along(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
     )
 
 
-def _move_along(
-    layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]
-) -> int:
+def _move_along(layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]) -> int:
     """Return the bytes to which all columns that lie along the axis are aligned: 16, or those of an item (1)."""
     if ALONG not in accesses:
         return VECTOR_BYTES

@@ -7,6 +7,7 @@ from dataclasses import replace
 from draws import draws, steps
 from feature_cases import Case
 from simulator import DeviceCode, small_spans
+from turned_cases import CASES as TURNED
 
 from cuscan.operators import LINEAR_RECURRENCE
 from mistakes import Kind, Mistake
@@ -167,7 +168,56 @@ MISTAKES = (
         "        else\n            target::sync_warp();\n        return carry;",
         "        return carry;",
     ),
+    Mistake(
+        "one-place-for-all-warps-results",
+        Kind.STALE,
+        "results-in-flat-tiles",
+        TILE,
+        "first / kTaken * Turned<T, kTaken>::kBytes",
+        "0",
+    ),
+    Mistake(
+        "columns-that-do-not-exist",
+        Kind.BOUND,
+        "results",
+        TILE,
+        "columns < Layout::kWarpColumns ? columns : Layout::kWarpColumns",
+        "Layout::kWarpColumns",
+    ),
+    Mistake(
+        "steps-turned-by-the-column",
+        Kind.PLACE,
+        "values",
+        TILE,
+        "item[s][c] = along[c][s]",
+        "item[s][c] = along[c][s ^ 1]",
+    ),
+    Mistake(
+        "columns-that-end-in-a-piece",
+        Kind.LOST,
+        "results-that-end-in-a-piece",
+        ROWS,
+        "kTight && (kEndsInPiece || own % kPiece == 0)",
+        "kTight",
+    ),
+    Mistake(
+        "a-piece-behind-the-last-column",
+        Kind.BOUND,
+        "values-that-end-in-a-piece",
+        ROWS,
+        "if (kEndsInPiece || (top",
+        "if (kTight || (top",
+    ),
+    Mistake(
+        "a-row-of-more-pieces-than-threads",
+        Kind.LOST,
+        "values-in-flat-tiles",
+        ROWS,
+        "const int at = (piece + thread % kAbreast) * kPiece - beyond(here);",
+        "const int at = thread % kAbreast * kPiece - beyond(here);",
+    ),
     Mistake("earlier-spans-left-out", Kind.LOST, "strips-spans-of-spans", BATCHES, "Passed::precedes(span),", "false,"),
 )
 
 CASES = {case.name: replace(case, seeds=3).check for case in CALLS} | {"strips-spans-of-spans": check_spans}
+CASES |= {case.name: case.check for case in TURNED}

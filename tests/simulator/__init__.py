@@ -567,11 +567,11 @@ def prepare(
     offsets: Array | None = None,
     keys: Array | None = None,
     carry: Array | tuple[Array, ...] = (),
-    out: Array | None = None,
+    out: Array | tuple[Array, ...] | None = None,
     target: Target = SMALL_GPU,
     **flags: Any,
 ) -> Simulation:
-    """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` gives the layout of the result.
+    """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` gives the layout of the results.
 
     With `out=value`, or one of the values, the scan works in place, on a copy; no argument is ever written. An array
     `initial` holds the initial states of a linear recurrence. `flags` are fields of `Flags`.
@@ -581,12 +581,13 @@ def prepare(
     number = None if row_initial is not None else initial
     beside = {"mask": mask, "reset": reset, "offsets": offsets, "keys": keys, "initial": row_initial}
     fields = carry if isinstance(carry, tuple) else (carry,)
+    outs = out if isinstance(out, tuple) else (out,)
     beside |= dict(zip(CARRY[1:], fields, strict=False))
     given = {name: array for name, array in beside.items() if array is not None}
     operands = Operands(
         tuple(LIBRARY.adopt(array, "x") for array in (*values, *given.values())),
         ("x",) * len(values) + tuple(given),
-        None if out is None else (LIBRARY.adopt(out, "out"),),
+        None if out is None else tuple(LIBRARY.adopt(array, "out") for array in outs),
     )
     request = make_request(Flags(op, **flags), operands, has_initial=number is not None)
     boundaries = next((given[name] for name in SEGMENTS if name in given), None)

@@ -1,0 +1,34 @@
+"""Strips of arrays of which some lie across the columns and others along the axis (strip_tile.cuh)."""
+
+from __future__ import annotations
+
+import pytest
+import simulator
+from turned_cases import ACROSS, ALONG, CASES, Case
+
+pytestmark = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_arrays_that_lie_along_the_axis(case: Case) -> None:
+    config = case.prepare().plan.config
+    constants = dict(config.constants)
+    assert (config.family, config.grid) == ("strips", True)
+    assert (constants["Flat"], constants["MoveAlong"]) == case.expected
+    case.check()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("reverse", "float32", (1, 1101, 67), ACROSS, (0, 1), call={"reverse": True}),
+        Case("strips-for-all-blocks", "float32", (1, 4200, 1536), ACROSS, (0, 1)),
+        Case("many-short-batches", "float32", (40, 1037, 64), ALONG, (0, 1)),
+        Case("few-columns-with-gaps", "float32", (2, 1037, 13), ACROSS, (0, 1), gap=(3, 2), shift=(4, 12)),
+    ],
+    ids=lambda case: case.name,
+)
+def test_panels_take_the_others(case: Case) -> None:
+    assert case.prepare().plan.config.family == "panels"
