@@ -750,8 +750,8 @@ def test_which_columns_are_strips():
 
 
 def test_blocks_share_strips_of_rows_that_begin_anywhere():
-    """Panels are faster where each block has strips of its own, or strips are many and short. So they are for states
-    wider than items and for bytes, if not even 4 bytes of rows are aligned."""
+    """Panels are faster where each block has strips of its own, or strips are many and short. So they are for flags and
+    for bytes, if not even 4 bytes of rows are aligned."""
 
     def strips(shape, dtype="float32", result=None, **call):
         made = planned(view(shape, dtype), axis=0, dtype=result or dtype, **call)
@@ -766,7 +766,19 @@ def test_blocks_share_strips_of_rows_that_begin_anywhere():
 
     assert strips((16 * 256, 132 * 32 + 1)) == (4, 32, 7, 256) and strips((16 * 256 - 1, 132 * 32 + 1)) == "panels"
     assert strips((2**16, 132 * 64 * 6 + 1)) == "panels"
-    assert strips((2**16, 515), "uint8") == strips((2**16, 515), "bfloat16", op="logaddexp") == "panels"
+    assert strips((2**16, 515), "uint8") == "panels"
+    assert strips((2**16, 515), "bfloat16", mask=view((2**16, 515), "bool")) == "panels"
+    assert strips((2**16, 515), "bfloat16", op="logaddexp") == (1, 64, 15, 256)
+
+
+def test_wide_states_overlap_where_that_costs_little_or_panels_are_the_choice():
+    """7 of 32 columns twice cost more than sectors that are partly written; 4 of 64 do not."""
+
+    def halo(columns, **call):
+        made = planned(view((2**16, columns)), axis=0, op="logaddexp", **call)
+        return constants(made, "Move", "Halo")
+
+    assert halo(516) == (16, 4) and halo(513) == (4, 0)
 
 
 def test_strips_that_overlap_store_whole_sectors():

@@ -154,11 +154,14 @@ def test_strips_read_decays_that_stand_still_from_memory(case: Case) -> None:
 
 @pytest.mark.parametrize("way", STRIPS)
 def test_decays_that_hold_for_all_columns_vary_along_the_axis(way: str) -> None:
-    """They are broadcast across columns only, so that strips cannot take them."""
+    """They lie along the axis, and tiles have them once for each column."""
     case = still(way, "in-time", "time", call={"return_last": True})
-    assert case.prepare()[0].plan.config.family == "panels"
-    if way == "flat":
-        case.check()
+    config = case.prepare()[0].plan.config
+    if way == "own":
+        assert config.family == "panels"
+    else:
+        assert (config.family, config.values[0].access) == ("strips", Access.ALONG)
+    case.check()
 
 
 @pytest.mark.parametrize("way", ["flat", "pairs", "wide"])
