@@ -86,6 +86,8 @@ struct StripTile : Elements<Config> {
     template <class T, int kSteps = kRows>
     using Turned = TileRows<T, kSteps, 0, kColumns, Config::kMoveAlong, 16>;
     static constexpr int kTaken = Layout::kWarpRuns * kRunRows;  // rows of a store warp
+    // Whether these arrays run against the scan: tiles have them in the order of memory.
+    static constexpr bool kAlongBack = Config::kAlongBack;
     // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
     static constexpr bool kTight = Config::kFlat || Config::kMove == 16;
     template <class Operand, int kSteps>
@@ -291,23 +293,18 @@ struct StripTile : Elements<Config> {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            const int first = first_run(warp) * kRunRows, steps = rows - first < kTaken ? rows - first : kTaken;
+            const int first = first_run(warp) * kRunRows;
             if constexpr (kIsAlong<decltype(operand)>) {
-                if (steps <= 0) return;
-                const int column = first_column(warp), columns = width - column;
-                const auto part = part_of<T>(kArray, first);
-                part.template store<kTaken>(of_part<T>(results.at(k).item, first), part, column,
-                                            columns < Layout::kWarpColumns ? columns : Layout::kWarpColumns, 0, steps,
-                                            {true, false}, lane);
+                store_turned<T>(kArray, results.at(k).item, first, first_column(warp), lane);
             } else if constexpr (Config::kFlat) {
                 each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
                     kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane, results.at(k).item,
                     [&](auto* shared, auto* global) { *global = *shared; },
                     [&](T& shared, T& global) { global = shared; });
             } else {
-                of_array<T>(kArray).template store<Layout::kWarpColumns>((const char*)results.at(k).item,
-                                                                         placed<T>(kArray), first, steps,
-                                                                         first_column(warp), width, edges, lane);
+                of_array<T>(kArray).template store<Layout::kWarpColumns>(
+                    (const char*)results.at(k).item, placed<T>(kArray), first,
+                    rows - first < kTaken ? rows - first : kTaken, first_column(warp), width, edges, lane);
             }
         });
     }
@@ -322,26 +319,29 @@ private:
     CUSCAN_DEVICE OfArray<T> of_array(int array) const {
         return {at.array[array], geometry.axis.stride[array]};
     }
+    // kSteps rows of an array that is contiguous along the axis, from row `first` on.
+    template <class T, int kSteps = kRows>
+    CUSCAN_DEVICE Turned<T, kSteps> turned(int array, int first = 0) const {
+        const int lowest = kAlongBack ? -(first + kSteps - 1) : first;  // counted along memory
+        return {at.array[array] + lowest * int(sizeof(T)), geometry.column.stride[array]};
+    }
+    // Where a row lies among kSteps of them, or the first one of `rows` rows.
+    template <int kSteps>
+    static CUSCAN_DEVICE int place(int row, int rows = 1) {
+        return kAlongBack ? kSteps - row - rows : row;
+    }
+    // The part of a store warp, whose first row is `first`.
     template <class T>
-    CUSCAN_DEVICE Turned<T> turned(int array) const {
-        return {at.array[array], geometry.column.stride[array]};
+    static CUSCAN_DEVICE char* of_part(T* results, int first) {
+        return (char*)results + first / kTaken * Turned<T, kTaken>::kBytes;
     }
     template <class T, int kSteps, int kWide>
     CUSCAN_DEVICE void read_turned(int array, const void* tile, int row, int column, T (&item)[kSteps][kWide]) const {
         T along[kWide][kSteps];
-        turned<T>(array).read((const char*)tile, column, row, along);
+        turned<T>(array).read((const char*)tile, column, place<kRows>(row, kSteps), along);
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
-        for (int c = 0; c < kWide; ++c) item[s][c] = along[c][s];
-    }
-    // The rows of a store warp, from row `first` on, and where they lie.
-    template <class T>
-    CUSCAN_DEVICE Turned<T, kTaken> part_of(int array, int first) const {
-        return {at.array[array] + first * int(sizeof(T)), geometry.column.stride[array]};
-    }
-    template <class T>
-    static CUSCAN_DEVICE char* of_part(T* results, int first) {
-        return (char*)results + first / kTaken * Turned<T, kTaken>::kBytes;
+        for (int c = 0; c < kWide; ++c) item[s][c] = along[c][place<kSteps>(s)];
     }
     template <class T, int kWide>
     CUSCAN_DEVICE void write_turned(int array, T* results, int run, int column,
@@ -349,9 +349,44 @@ private:
         T along[kWide][kRunRows];
         CUSCAN_UNROLL
         for (int s = 0; s < kRunRows; ++s) CUSCAN_UNROLL
-        for (int c = 0; c < kWide; ++c) along[c][s] = item[s][c];
+        for (int c = 0; c < kWide; ++c) along[c][place<kRunRows>(s)] = item[s][c];
         const int row = run * kRunRows, first = row / kTaken * kTaken;
-        part_of<T>(array, first).write(of_part<T>(results, first), column, row - first, along);
+        turned<T, kTaken>(array, first)
+            .write(of_part<T>(results, first), column, place<kTaken>(row - first, kRunRows), along);
+    }
+    // Loads an array that is contiguous along the axis.
+    template <class T, int kThreads>
+    CUSCAN_DEVICE void load_turned(int array, char* tile, target::Barrier& arrived, int thread) const {
+        const Turned<T> rows_of_tile = turned<T>(array);
+        const int rows = value_rows();
+        if (kAlongBack && rows < kRows) {
+            each_item<kRows, kThreads>(rows, width, thread, [&](int row, int column) {
+                *(T*)(tile + rows_of_tile.place(column, row)) = *rows_of_tile.item(column, row);
+            });
+            return target::fence();  // arrive_loaded waits for copies only
+        }
+        const char* const begin = origin.array[array];
+        const Span& span = geometry.span[array];
+        rows_of_tile.template load<kThreads>(tile, arrived, thread, width, rows, begin + span.lowest, begin + span.end);
+    }
+    // Stores a store warp's part of results that are contiguous along the axis.
+    template <class T>
+    CUSCAN_DEVICE void store_turned(int array, T* results, int first, int first_column, int lane) const {
+        const int rows = clamp(this->rows - first, kTaken), columns = clamp(width - first_column, Layout::kWarpColumns);
+        const auto part = turned<T, kTaken>(array, first);
+        const char* const tile = of_part<T>(results, first);
+        if (kAlongBack && rows < kTaken)
+            each_item<kTaken, target::kWarp>(rows, columns, lane, [&](int row, int column) {
+                *part.item(first_column + column, row) = *(const T*)(tile + part.place(first_column + column, row));
+            });
+        else
+            part.template store<kTaken>(tile, part, first_column, columns, 0, rows, {true, false}, lane);
+    }
+    // Calls visit(place of a row among kSteps, column) for each item of `rows` rows that this thread handles.
+    template <int kSteps, int kThreads, class Visit>
+    static CUSCAN_DEVICE void each_item(int rows, int columns, int thread, Visit visit) {
+        CUSCAN_NO_UNROLL
+        for (int i = thread; i < rows * columns; i += kThreads) visit(place<kSteps>(i % rows), i / rows);
     }
     // Where results of array `array` lie in the tile. If they leave by units, that is in place of values, or at
     // constant distances.
@@ -381,11 +416,8 @@ private:
             using T = typename decltype(operand)::Type;
             constexpr int kArray = decltype(k)::value;
             if constexpr (!kStandsStill<decltype(operand)>) {
-                const char* const begin = origin.array[kArray];
-                const Span& span = geometry.span[kArray];
                 if constexpr (kIsAlong<decltype(operand)>) {
-                    turned<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, width,
-                                                              value_rows(), begin + span.lowest, begin + span.end);
+                    load_turned<T, kThreads>(kArray, (char*)values.at(k).item, arrived, thread);
                 } else if constexpr (Config::kFlat) {
                     each_vector<T, kThreads, kRows, kColumns>(
                         kArray, value_rows(), 0, thread, values.at(k).item,
@@ -395,6 +427,8 @@ private:
                             target::fence();  // arrive_loaded waits for copies only
                         });
                 } else {
+                    const char* const begin = origin.array[kArray];
+                    const Span& span = geometry.span[kArray];
                     of_array<T>(kArray).template load<kThreads>((char*)values.at(k).item, arrived, thread, value_rows(),
                                                                 width, begin + span.lowest, begin + span.end);
                 }

@@ -38,7 +38,8 @@ struct TileRows {
     CUSCAN_DEVICE int pitch() const {
         return kTight ? kLeast : kLeast + int((uint32(along) - uint32(kLeast)) % kPiece);
     }
-    // Where an item lies in the tile.
+    // An item in memory, and where it lies in the tile.
+    CUSCAN_DEVICE T* item(int row, int column) const { return (T*)(first + row * along) + column; }
     CUSCAN_DEVICE int place(int row, int column) const { return beyond(first) + row * pitch() + column * kSize; }
 
     // Called by kThreads threads: loads this thread's pieces of `rows` rows of `width` items. The whole array lies

@@ -98,7 +98,7 @@ def crossing(request: ScanRequest, layout: Layout) -> Layout | None:
     None if there are no such columns, or no such arrays.
     """
     steps, sizes = layout.axis.strides, request.kind.sizes
-    along = list(map(operator.eq, steps, sizes))
+    along = list(map(operator.eq, map(abs, steps), sizes))
     if True not in along:
         return None
     across = [i for i, lies in enumerate(along) if steps[i] and not lies]
@@ -245,7 +245,8 @@ def _make(
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _along(request.kind, accesses)
-    how = ahead, own, alike, flat, in_bulk, back, lying, _move_along(layout, column, batch, accesses)
+    along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
+    how = ahead, own, alike, flat, in_bulk, back, lying, _move_along(layout, column, batch, accesses), along_back
     made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
     if made is None and taken > parts:  # all tiles of a batch must fit in the stages
         taken = parts
@@ -280,12 +281,14 @@ def _block(
     back: bool,
     along: tuple[bool, ...],
     move_along: int,
+    along_back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
     far beyond 16 bytes. `along`: for each of these values and for each result, whether it lies along the axis; empty if
-    none does. `move_along`: bytes to which columns of those are aligned.
+    none does. `move_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
+    scan.
     """
     of_values, of_results = along[: len(staged)], along[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
@@ -357,6 +360,7 @@ def _block(
         "Holds": int(not own and has_registers and (columns <= FEW_COLUMNS or not in_bulk)),
         "Flat": int(flat),
         "Back": int(back),
+        "AlongBack": int(along_back),
     }
     return constants, warps * LANES, stages * stage + rest
 
@@ -381,10 +385,11 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
         if spec is not None and layout.axis.strides[i] == 0:
             found[i] = Access.NUMBER if spec.is_number else Access.BROADCAST
         elif found[i] is not vector:
-            if spec is None or layout.axis.strides[i] != spec.dtype.itemsize:
+            if spec is None or abs(layout.axis.strides[i]) != spec.dtype.itemsize:
                 return None
             found[i] = ALONG
-    return tuple(found) if vector in found[:arrays] else None
+    one_way = len({step > 0 for step, access in zip(layout.axis.strides, found, strict=True) if access is ALONG}) < 2
+    return tuple(found) if one_way and vector in found[:arrays] else None
 
 
 def _alike(columns: int, most: int, narrowest: int, widest: int) -> int:
@@ -413,7 +418,7 @@ def _move_along(layout: Layout, column: Dimension, batch: tuple[Dimension, ...],
     if ALONG not in accesses:
         return VECTOR_BYTES
     found = accesses_of(layout, layout.axis, [column, *batch], 1, VECTOR_BYTES)
-    aligned = all([of is Access.VECTOR for of, access in zip(found, accesses, strict=True) if access is ALONG])
+    aligned = all([of is not Access.STRIDED for of, access in zip(found, accesses, strict=True) if access is ALONG])
     return VECTOR_BYTES if aligned else 1
 
 
@@ -521,7 +526,7 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...], *, along: bool = False
     steps, column = layout.axis.strides, layout.others[0]
     number = -column.size if goes_back(layout, len(sizes)) else column.size
     for i, size in enumerate(sizes):
-        if steps[i] and not (along and steps[i] == size) and (column.strides[i] != size or steps[i] != number * size):
+        if steps[i] and not (along and abs(steps[i]) == size) and (column.strides[i] != size or steps[i] != number * size):
             return None
     return column
 
