@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import simulator
+from carry_cases import MAX
+from feature_cases import twin
+from simulator import assert_same
 from turned_cases import ACROSS, ALONG, CASES, Case
 
 pytestmark = pytest.mark.skipif(
@@ -31,3 +34,13 @@ def test_arrays_that_lie_along_the_axis(case: Case) -> None:
 )
 def test_panels_take_the_others(case: Case) -> None:
     assert case.prepare().plan.config.family == "panels"
+
+
+def test_results_of_which_one_lies_along_the_axis_and_one_across_it() -> None:
+    """Panels: a store warp has either whole columns or whole rows."""
+    case = Case("mixed", "float32", (1, 1101, 64), ACROSS, (0, 1), op=MAX)
+    values, positions = case.placed("float32", 1, 1101), case.placed("int64", 0, 1101)
+    simulation = case.prepare(outs=(values, positions))
+    assert simulation.plan.config.family == "panels"
+    for result, wanted in zip(simulation.run_all(1), twin(simulation, None), strict=True):
+        assert_same(result, wanted)

@@ -37,6 +37,7 @@ class Case:
     op: Any = "add"
     flags: str = ""
     back: bool = False  # the values' rows come from last to first
+    slides: bool = False  # the values are windows of a line
     sms: int = 24
     call: dict[str, Any] = field(default_factory=dict)
 
@@ -50,11 +51,16 @@ class Case:
             strides = (rows * (columns + gap) * size, (columns + gap) * size, size)
         return Memory.empty((batch, rows, columns), strides, item, self.shift[number]).array
 
-    def prepare(self) -> Simulation:
+    def windows(self) -> Array:
+        """Windows of a line: a step along the axis, or across columns, is one item."""
+        _, steps, columns = self.shape
+        return Memory.empty((1, steps, columns), (0, 4, 4), np.float32).array
+
+    def prepare(self, outs: tuple[Array, ...] = ()) -> Simulation:
         rng, steps = np.random.default_rng(len(self.name)), self.shape[1]
         operands = []
         for lower in (-0.9, -9) if self.op is LINEAR_RECURRENCE else (-9,):
-            placed = self.placed(self.dtype, 0, steps)
+            placed = self.windows() if self.slides else self.placed(self.dtype, 0, steps)
             operands.append(placed[:, ::-1] if self.back else placed)
             drawn = rng.uniform(lower, -lower, self.shape)
             operands[-1][...] = drawn if np.dtype(operands[-1].dtype).kind not in "iub" else np.abs(drawn) % 2
@@ -66,9 +72,10 @@ class Case:
             flags[...] = rng.random(self.shape) < (0.7 if self.flags == "mask" else 0.02)
             call[self.flags] = flags
         rows = steps + self.call.get("include_initial", False)
-        outs = [self.placed(self.result or self.dtype, 1, rows)]
-        outs += [self.placed("int64", 1, rows)] if self.op is MAX else []
-        call["out"] = tuple(outs)
+        if not outs:
+            outs = (self.placed(self.result or self.dtype, 1, rows),)
+            outs += (self.placed("int64", 1, rows),) if self.op is MAX else ()
+        call["out"] = outs
         return prepare(tuple(operands), self.op, target=Target(90, self.sms, 228 * 1024, 0), **call)
 
     def check(self, code: DeviceCode = CODE) -> None:
@@ -120,6 +127,8 @@ CASES = (
         (0, 1),
         call={"reverse": True, "include_initial": True, "initial": 1.0},
     ),
+    Case("windows", "float32", (1, 1100, 64), (False, False), (0, 1), slides=True),
+    Case("few-windows", "float32", (1, 2600, 8), (False, False), (0, 1), slides=True),
     Case("values-from-last-to-first", "float32", (1, 1101, 67), ACROSS, (0, 1), back=True),
     Case("values-from-last-to-first-in-flat-tiles", "float32", (3, 2601, 7), ACROSS, (1, 1), back=True),
     Case("masked", "float32", (1, 1101, 67), ACROSS, (0, 1), flags="mask"),

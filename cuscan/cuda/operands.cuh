@@ -10,7 +10,7 @@ enum class Access {
     kReversed,   // step -1, vectors aligned to their size
     kBroadcast,  // step 0: all elements of a vector are the same
     kStrided,    // any step and alignment, element by element
-    kAlong,      // step +1 along the axis, where vectors of other operands lie across it (strip_tile.cuh)
+    kAlong,      // step +1 or -1 along the axis, while other operands lie across it (strip_tile.cuh)
     // Vectors of aligned elements, not aligned themselves: read from a stage (stage.cuh), or in pieces (shifted.cuh).
     kShifted,          // step +1
     kShiftedReversed,  // step -1

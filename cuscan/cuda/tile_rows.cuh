@@ -15,8 +15,8 @@ struct Edges {
 };
 
 // kRows rows of kColumns neighbouring items. Rows begin at multiples of kAligned bytes, 16 or fewer, and of an item.
-// With kGap, they may end anywhere, and rows that begin at multiples of 16 bytes have such a gap between them in the
-// tile: lanes that read the same items of neighbouring rows then meet in no bank.
+// With kGap, they may end anywhere, and rows that begin at multiples of 16 bytes are kGap bytes apart in the tile:
+// lanes that read the same items of neighbouring rows then mostly meet in no bank.
 template <class T, int kColumns, int kHalo, int kRows, int kAligned, int kGap = 0>
 struct TileRows {
     static constexpr int kSize = sizeof(T), kPiece = 16, kSector = 32;

@@ -1,4 +1,4 @@
-"""Plans of the strips family: tiles of contiguous columns (strips.cuh)."""
+"""Plans of the strips family: tiles of columns; arrays are contiguous across these, or some along them (strips.cuh)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _make(
     in_bulk = flat and move == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
-    staged, lying = _staged(request.kind, accesses), _along(request.kind, accesses)
+    staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
     how = ahead, own, alike, flat, in_bulk, back, lying, _move_along(layout, column, batch, accesses), along_back
     made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
@@ -279,28 +279,30 @@ def _block(
     flat: bool,
     in_bulk: bool,
     back: bool,
-    along: tuple[bool, ...],
+    lying: tuple[bool, ...],
     move_along: int,
     along_back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
-    far beyond 16 bytes. `along`: for each of these values and for each result, whether it lies along the axis; empty if
+    far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies along the axis; empty if
     none does. `move_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
     scan.
     """
-    of_values, of_results = along[: len(staged)], along[len(staged) :]
+    of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     same = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
-    in_place = same and not along and (alike or (not halo and _in_units(columns, results, move)))
+    in_place = same and not lying and (alike or (not halo and _in_units(columns, results, move)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together, apart = flat and move == VECTOR_BYTES and not any(of_values), not flat and move < VECTOR_BYTES
     unit = move if apart else VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
     if any(of_results) and not flat:  # a warp stores whole columns
+        if not all(of_results):
+            return None
         abreast = WARPS
     elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % move):
         return None
@@ -395,7 +397,7 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
 def _alike(columns: int, most: int, narrowest: int, widest: int) -> int:
     """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp.
 
-    With `widest`, each store warp has as many columns, in whole words.
+    With `widest`, all store warps have equally many columns, in whole words.
     """
     step = VECTOR_BYTES // narrowest * -(-most // LANES)
     if widest:
@@ -403,7 +405,7 @@ def _alike(columns: int, most: int, narrowest: int, widest: int) -> int:
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _along(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
+def _lying(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
     """Return whether each value that varies along the axis, and each result, lies along it; () if none does."""
     if ALONG not in accesses:
         return ()
@@ -427,26 +429,21 @@ def _bytes_of(
     rows: int,
     columns: int,
     unit: int,
-    along: tuple[bool, ...] = (),
-    move_along: int = 1,
+    lying: tuple[bool, ...],
+    move_along: int,
     parts: int = 1,
 ) -> int:
     """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh).
 
-    Arrays `along` the axis have so many parts.
+    Those that are `lying` along the axis have `parts` tiles, for some rows each.
     """
-    if any(along):
-        nbytes = 0
-        for size, lies in zip(sizes, along, strict=True):
-            if lies:
-                aligned = max(move_along, size)
-                gap = VECTOR_BYTES if aligned >= VECTOR_BYTES else 2 * (VECTOR_BYTES - aligned)
-                nbytes += parts * round_up(columns * (rows // parts * size + gap), VECTOR_BYTES)
-            else:
-                nbytes += _bytes_of((size,), rows, columns, unit)
-        return nbytes
-    pitches = [columns * size + 2 * (VECTOR_BYTES - max(unit, size)) for size in sizes]
-    return sum([round_up(rows * pitch, VECTOR_BYTES) for pitch in pitches])
+    nbytes = 0
+    for size, lies in zip(sizes, lying or (False,) * len(sizes), strict=True):
+        aligned = max(move_along if lies else unit, size)
+        gap = VECTOR_BYTES if lies and aligned >= VECTOR_BYTES else 2 * max(VECTOR_BYTES - aligned, 0)
+        lines, items = (columns, rows // parts) if lies else (rows, columns)
+        nbytes += (parts if lies else 1) * round_up(lines * (items * size + gap), VECTOR_BYTES)
+    return nbytes
 
 
 def _in_units(columns: int, results: tuple[int, ...], move: int) -> bool:
@@ -526,7 +523,9 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...], *, along: bool = False
     steps, column = layout.axis.strides, layout.others[0]
     number = -column.size if goes_back(layout, len(sizes)) else column.size
     for i, size in enumerate(sizes):
-        if steps[i] and not (along and abs(steps[i]) == size) and (column.strides[i] != size or steps[i] != number * size):
+        if along and abs(steps[i]) == size != column.strides[i]:
+            continue
+        if steps[i] and (column.strides[i] != size or steps[i] != number * size):
             return None
     return column
 

@@ -1,5 +1,6 @@
-// strips: scans an axis that is not the contiguous one, where the columns beside it are contiguous. Parts of rows begin
-// at multiples of kMove bytes, or anywhere; tiles beside each other may overlap (tile_rows.cuh). A block works through
+// strips: scans an axis that is not the contiguous one, where the columns beside it are contiguous, or that is the
+// contiguous one of some arrays. Parts of rows begin at multiples of kMove bytes, or anywhere; tiles beside each other
+// may overlap (tile_rows.cuh). A block works through
 // tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp has one task, and
 // every stage has a barrier for each task:
 //
