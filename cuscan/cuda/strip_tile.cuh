@@ -139,16 +139,17 @@ struct StripTile : Elements<Config> {
     }
     // The number of columns whose last results no other tile has.
     CUSCAN_DEVICE int own() const { return width < Layout::kOwn ? width : Layout::kOwn; }
-    // Whether each array of the tile, of which `rows` rows exist, is whole and one stretch of memory.
+    // Whether each of some arrays of the tile, of which `rows` rows exist, is whole and one stretch of memory.
+    template <class List>
     static CUSCAN_DEVICE bool lies_together(int rows) {
-        return Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
+        return kAreAcross<List> && Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
     }
     CUSCAN_DEVICE Mask mask() const { return flags<Numbers::kMask>(); }
     CUSCAN_DEVICE Starts starts() const { return flags<Numbers::kSegments>(); }
     // Called by kThreads threads: starts to load the tile. Then they arrive at `arrived`, once they have loaded.
     template <int kThreads>
     CUSCAN_DEVICE void load(Values& values, target::Barrier& arrived, int thread) const {
-        const bool together = kAreAcross<typename Config::Values> && lies_together(value_rows());
+        const bool together = lies_together<typename Config::Values>(value_rows());
         if (thread == 0) {
             uint32 bytes = mask().bytes_in_bulk() + starts().bytes_in_bulk();
             for_each_value<Config>([&](auto, auto operand) {

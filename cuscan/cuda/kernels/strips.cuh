@@ -420,7 +420,7 @@ struct Strips {
             tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
-            if (Config::kBulkStores && tile.lies_together(tile.rows))
+            if (Config::kBulkStores && Tile::template lies_together<typename Config::Results>(tile.rows))
                 tile.store_together(results, warp, lane());
             else
                 tile.store(results, warp, lane());
