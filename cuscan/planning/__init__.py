@@ -12,7 +12,7 @@ from cuscan.planning.panels import plan_panels
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.segment_starts import with_bits
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
-from cuscan.planning.strips import are_short, crossing, dense_columns, plan_strips, strips_of
+from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of, turned_layout
 from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.tuning import VECTOR_BYTES
@@ -55,7 +55,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if target.arch < BULK_ARCH:
         return plan_panels(request, layout, target)
     looks = LOOKS if target.arch in PREFETCHING_ARCHS else LOOKS // 2
-    room, across = target.shared_bytes - SHARED_RESERVED, crossing(request, layout)
+    room, across = target.shared_bytes - SHARED_RESERVED, turned_layout(request, layout)
     if across:
         dense = dense_columns(across, request.kind.sizes, along=True)
         strips = strips_of(request, across, dense, room, target.sm_count, looks)

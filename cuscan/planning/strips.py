@@ -92,7 +92,7 @@ def strips_of(
     return flat or _wide(request, layout, room, slots, looks, shares=shares, wide=wide)
 
 
-def crossing(request: ScanRequest, layout: Layout) -> Layout | None:
+def turned_layout(request: ScanRequest, layout: Layout) -> Layout | None:
     """Return the layout with the columns of strips first if some arrays lie along the axis, and all others across it.
 
     None if there are no such columns, or no such arrays.
