@@ -755,7 +755,7 @@ def test_blocks_share_strips_of_rows_that_begin_anywhere():
 
     def strips(shape, dtype="float32", result=None, **call):
         made = planned(view(shape, dtype), axis=0, dtype=result or dtype, **call)
-        names = "Move", "Columns", "Halo", "Rows"
+        names = "Aligned", "Columns", "Halo", "Rows"
         return constants(made, *names) if made.config.family == "strips" else made.config.family
 
     assert strips((2**16, 512)) == (16, 32, 0, 256)
@@ -776,7 +776,7 @@ def test_wide_states_overlap_where_that_costs_little_or_panels_are_the_choice():
 
     def halo(columns, **call):
         made = planned(view((2**16, columns)), axis=0, op="logaddexp", **call)
-        return constants(made, "Move", "Halo")
+        return constants(made, "Aligned", "Halo")
 
     assert halo(516) == (16, 4) and halo(513) == (4, 0)
 
@@ -790,7 +790,7 @@ def test_strips_that_overlap_store_whole_sectors():
         made = planned(view((2**16, columns), dtype), axis=0, dtype=result)
         if made.config.family != "strips":
             continue
-        move, width, halo = constants(made, "Move", "Columns", "Halo")
+        move, width, halo = constants(made, "Aligned", "Columns", "Halo")
         seen.add((dtype, move, halo))
         if halo == 0:
             continue
@@ -845,7 +845,7 @@ def test_warps_store_whole_vectors_of_a_strip():
         made = planned(view((2**13, columns), dtype), axis=0, dtype=result, target=little)
         if made.config.family != "strips" or constants(made, "Flat") != (0,):
             continue
-        taken, rows, warps, depth, move = constants(made, "Columns", "Rows", "Warps", "Depth", "Move")
+        taken, rows, warps, depth, move = constants(made, "Columns", "Rows", "Warps", "Depth", "Aligned")
         abreast = max(warps * COLUMNS.items * depth // rows, 1)
         seen.add(abreast)
         assert taken // abreast * DTYPES[result].itemsize % move == 0

@@ -186,10 +186,10 @@ BESIDE: dict[str, dict[str, Any]] = {
     "whole_rows-words": {"shape": (1100, 64), "axis": 0},
 }
 LAYOUTS = {  # constants of the plans
-    "strips-pairs": {"Flat": 1, "Move": 16, "Rows": 4096},
-    "strips-flat": {"Flat": 1, "Move": 16},
-    "strips-words": {"Flat": 1, "Move": 4},
-    "strips-wide": {"Flat": 0, "Move": 16},
+    "strips-pairs": {"Flat": 1, "Aligned": 16, "Rows": 4096},
+    "strips-flat": {"Flat": 1, "Aligned": 16},
+    "strips-words": {"Flat": 1, "Aligned": 4},
+    "strips-wide": {"Flat": 0, "Aligned": 16},
     "whole_rows-low": {"Rows": 16},
     "whole_rows-words": {"Columns": 16},
 }

@@ -148,5 +148,5 @@ def test_what_tiles_that_overlap_return(case: FeatureCase) -> None:
 )
 def test_tiles_side_by_side(case: FeatureCase) -> None:
     constants = dict(case.prepare()[0].plan.config.constants)
-    assert constants["Halo"] == 0 and constants["Move"] == 4
+    assert constants["Halo"] == 0 and constants["Aligned"] == 4
     case.check()

@@ -19,7 +19,7 @@ def test_arrays_that_lie_along_the_axis(case: Case) -> None:
     config = case.prepare().plan.config
     constants = dict(config.constants)
     assert (config.family, config.grid) == ("strips", True)
-    assert (constants["Flat"], constants["MoveAlong"]) == case.expected
+    assert (constants["Flat"], constants["AlignedAlong"]) == case.expected
     case.check()
 
 

@@ -82,16 +82,16 @@ struct StripTile : Elements<Config> {
     template <class T, int kWide = kAcross>
     using Flat = FlatTile<T, kColumns, kWide, kRows, kRunRows, Config::kBack>;
     template <class T>
-    using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kMove>;
+    using OfArray = TileRows<T, kColumns, Config::kHalo, kRows, Config::kAligned>;
     // An array that is contiguous along the axis has a row of the tile for each column. Results have a tile for the
     // rows of each store warp: where a tile lies depends on addresses, and no other warp may write to it.
     template <class T, int kSteps = kRows>
-    using Turned = TileRows<T, kSteps, 0, kColumns, Config::kMoveAlong, 16>;
+    using Turned = TileRows<T, kSteps, 0, kColumns, Config::kAlignedAlong, 16>;
     static constexpr int kTaken = Layout::kWarpRuns * kRunRows;  // rows of a store warp
     // Whether these arrays run against the scan: tiles have them in the order of memory.
     static constexpr bool kAlongBack = Config::kAlongBack;
     // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
-    static constexpr bool kTight = Config::kFlat || Config::kMove == 16;
+    static constexpr bool kTight = Config::kFlat || Config::kAligned == 16;
     template <class Operand, int kSteps>
     static constexpr int bytes() {
         using T = typename Operand::Type;
@@ -142,7 +142,7 @@ struct StripTile : Elements<Config> {
     // Whether each of some arrays of the tile, of which `rows` rows exist, is whole and one stretch of memory.
     template <class List>
     static CUSCAN_DEVICE bool lies_together(int rows) {
-        return kAreAcross<List> && Config::kFlat && Config::kMove == 16 && target::kHasBulkCopy && rows == kRows;
+        return kAreAcross<List> && Config::kFlat && Config::kAligned == 16 && target::kHasBulkCopy && rows == kRows;
     }
     CUSCAN_DEVICE Mask mask() const { return flags<Numbers::kMask>(); }
     CUSCAN_DEVICE Starts starts() const { return flags<Numbers::kSegments>(); }
@@ -439,14 +439,14 @@ private:
         });
     }
 
-    // In a flat tile: visits the vectors of this thread, of kMove bytes each, in kCount rows (counted as they lie in
+    // In a flat tile: visits the vectors of this thread, of kAligned bytes each, in kCount rows (counted as they lie in
     // the tile) of kBreadth columns. Calls whole(vector in the tile, the same vector in memory) where all of a vector
     // exists; where only a part exists, calls single(item in the tile, the same item in memory) for each item of that
     // part. `rows` rows of the array exist.
     template <class T, int kThreads, int kCount, int kBreadth, class Whole, class Single>
     CUSCAN_DEVICE void each_vector(int array, int rows, int first_row, int thread, T* tile, Whole whole,
                                    Single single) const {
-        constexpr int kItems = Config::kMove > int(sizeof(T)) ? Config::kMove / int(sizeof(T)) : 1;
+        constexpr int kItems = Config::kAligned > int(sizeof(T)) ? Config::kAligned / int(sizeof(T)) : 1;
         using Vector = cuscan::Vector<T, kItems>;
         T* const memory = (T*)at.array[array];
         constexpr int kVectors = kCount * kBreadth / kItems;

@@ -73,7 +73,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if strips and words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS:
         return plan_panels(request, layout, target)
-    if strips and not (whole and strips.move < VECTOR_BYTES):
+    if strips and not (whole and strips.aligned < VECTOR_BYTES):
         return plan_strips(request, layout, target, strips)
     if whole:
         return plan_whole_rows(request, layout, target, whole)

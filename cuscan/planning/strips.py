@@ -43,7 +43,7 @@ HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many 
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
-MOVES = (VECTOR_BYTES, 4)  # bytes of whole rows that move at once, the most first
+FLAT_ALIGNED = (VECTOR_BYTES, 4)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
 OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
@@ -66,7 +66,7 @@ class Strips(NamedTuple):
     column: Dimension
     batch: tuple[Dimension, ...]
     accesses: tuple[Access, ...]
-    move: int  # bytes to which rows are aligned
+    aligned: int  # bytes to which rows are aligned
     own: bool
     columns: int  # per tile, with those of the halo
     halo: int  # columns that neighbouring tiles share (tile_rows.cuh)
@@ -129,19 +129,19 @@ def _wide(
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
         return None
-    for move in ALIGNED:
-        found = accesses_of(layout, column, [layout.axis, *batch], 1, move)
+    for aligned in ALIGNED:
+        found = accesses_of(layout, column, [layout.axis, *batch], 1, aligned)
         accesses = _of_values(layout, found, len(sizes), Access.VECTOR)
-        if accesses and (move < VECTOR_BYTES or column.size * min(sizes) % move == 0):
+        if accesses and (aligned < VECTOR_BYTES or column.size * min(sizes) % aligned == 0):
             break
     else:
         return None
-    if move == 1 and not (flags is NO_FLAGS and max(sizes) > 1):  # panels are faster
+    if aligned == 1 and not (flags is NO_FLAGS and max(sizes) > 1):  # panels are faster
         return None
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
-    alike = move == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
+    alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
     quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
-    overlap = flags is NO_FLAGS and across and (quick or move != WORD_BYTES)
+    overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES)
     overlap = overlap and not _by_sectors(layout, batch, request.kind)
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
@@ -150,7 +150,7 @@ def _wide(
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
         # Panels are faster.
-        if (move < VECTOR_BYTES or along) and (own or (count > slots and layout.axis.size < LONG * rows)):
+        if (aligned < VECTOR_BYTES or along) and (own or (count > slots and layout.axis.size < LONG * rows)):
             return None
         if flags is not NO_FLAGS and (own or count > FEW_STRIPS * slots):
             return None
@@ -160,18 +160,18 @@ def _wide(
             return None
         if not own and columns > LANES and width > widths[-1]:
             continue
-        halo = _halo(request.kind, column.size, columns, move) if overlap else 0
+        halo = _halo(request.kind, column.size, columns, aligned) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
             columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes))
-        if move == 1 and column.size < FULL * round_up(column.size, columns - halo):
+        if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
             continue
-        if move < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
+        if aligned < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue
         least = rows if own else COLUMNS.unit // MOST_PARTS
         while rows >= least:
-            beside = column, batch, accesses, flags, columns, rows, move, halo
+            beside = column, batch, accesses, flags, columns, rows, aligned, halo
             made = _make(request, layout, room, slots, looks, *beside, own=own, alike=alike)
             if made:
                 return made
@@ -196,12 +196,12 @@ def _flat(
     flags = staged_flags(request, layout, column, flat=True)
     if flags is None or (flags is not NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
         return None
-    for move in MOVES:
-        accesses = _flat_accesses(layout, column, batch, len(sizes), move)
+    for aligned in FLAT_ALIGNED:
+        accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
         if accesses and ALONG in accesses and product(batch) > slots and layout.axis.size < LONG * rows:
             return None  # panels are faster
         while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
-            beside = column, batch, accesses, flags, column.size, rows, move, 0
+            beside = column, batch, accesses, flags, column.size, rows, aligned, 0
             made = _make(request, layout, room, slots, looks, *beside, own=False, alike=True, flat=True)
             if made:
                 return made
@@ -229,7 +229,7 @@ def _make(
     flags: tuple[Flags, Flags],
     columns: int,
     rows: int,
-    move: int,
+    aligned: int,
     halo: int,
     *,
     own: bool,
@@ -241,16 +241,16 @@ def _make(
     least = BATCH if parts == 1 else BATCH_OF_PARTS
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
-    in_bulk = flat and move == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
+    in_bulk = flat and aligned == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
-    how = ahead, own, alike, flat, in_bulk, back, lying, _move_along(layout, column, batch, accesses), along_back
-    made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
+    how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
+    made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
     if made is None and taken > parts:  # all tiles of a batch must fit in the stages
         taken = parts
-        made = _block(request.kind, staged, flags, room, looks, columns, rows, move, halo, taken, *how)
+        made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
     if made is None:
         return None
     batches = 1 if own else -(-tiles // taken)
@@ -258,7 +258,7 @@ def _make(
     constants, *block = made
     of_span = batches_of_span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
     spans = -(-batches // of_span) if constants["HasSpans"] else 0
-    return Strips(column, batch, of_all, move, own, columns, halo, rows, strips, batches, spans, constants, *block)
+    return Strips(column, batch, of_all, aligned, own, columns, halo, rows, strips, batches, spans, constants, *block)
 
 
 @functools.lru_cache(MOST)
@@ -270,7 +270,7 @@ def _block(
     looks: int,
     columns: int,
     rows: int,
-    move: int,
+    aligned: int,
     halo: int,
     taken: int,
     ahead: int,
@@ -280,31 +280,31 @@ def _block(
     in_bulk: bool,
     back: bool,
     lying: tuple[bool, ...],
-    move_along: int,
+    aligned_along: int,
     along_back: bool,
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
     far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies along the axis; empty if
-    none does. `move_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
+    none does. `aligned_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
     scan.
     """
     of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     same = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
-    in_place = same and not lying and (alike or (not halo and _in_units(columns, results, move)))
+    in_place = same and not lying and (alike or (not halo and _in_units(columns, results, aligned)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    together, apart = flat and move == VECTOR_BYTES and not any(of_values), not flat and move < VECTOR_BYTES
-    unit = move if apart else VECTOR_BYTES
+    together, apart = flat and aligned == VECTOR_BYTES and not any(of_values), not flat and aligned < VECTOR_BYTES
+    unit = aligned if apart else VECTOR_BYTES
     depth, across = _piece(columns, kind.sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
     if any(of_results) and not flat:  # a warp stores whole columns
         if not all(of_results):
             return None
         abreast = WARPS
-    elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % move):
+    elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % aligned):
         return None
     if columns % (abreast * across):
         return None
@@ -322,13 +322,13 @@ def _block(
     )
     exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
-    aligned = VECTOR_BYTES if own else LINE_BYTES
-    behind = columns * carry + aligned if kind.returns_carry else 0
+    boundary = VECTOR_BYTES if own else LINE_BYTES
+    behind = columns * carry + boundary if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    arrays = _bytes_of(staged, rows, columns, unit, of_values, move_along)
-    stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, aligned)
-    separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, move_along, WARPS // abreast)
-    rest = _REST + 2 * aligned + exchange + chain + separate
+    arrays = _bytes_of(staged, rows, columns, unit, of_values, aligned_along)
+    stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
+    separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
+    rest = _REST + 2 * boundary + exchange + chain + separate
     stages = min((room - rest) // stage, STRIP_STAGES)
     if stages < (2 if own else max(taken, 3)):
         return None
@@ -341,8 +341,8 @@ def _block(
         "Columns": columns,
         "Halo": halo,
         "Rows": rows,
-        "Move": move,
-        "MoveAlong": move_along,
+        "Aligned": aligned,
+        "AlignedAlong": aligned_along,
         "Steps": COLUMNS.items,
         "Depth": depth,
         "Across": across,
@@ -415,13 +415,15 @@ def _lying(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
     )
 
 
-def _move_along(layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]) -> int:
+def _aligned_along(
+    layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]
+) -> int:
     """Return the bytes to which all columns that lie along the axis are aligned: 16, or those of an item (1)."""
     if ALONG not in accesses:
         return VECTOR_BYTES
     found = accesses_of(layout, layout.axis, [column, *batch], 1, VECTOR_BYTES)
-    aligned = all([of is not Access.STRIDED for of, access in zip(found, accesses, strict=True) if access is ALONG])
-    return VECTOR_BYTES if aligned else 1
+    are_aligned = all([of is not Access.STRIDED for of, access in zip(found, accesses, strict=True) if access is ALONG])
+    return VECTOR_BYTES if are_aligned else 1
 
 
 def _bytes_of(
@@ -430,7 +432,7 @@ def _bytes_of(
     columns: int,
     unit: int,
     lying: tuple[bool, ...],
-    move_along: int,
+    aligned_along: int,
     parts: int = 1,
 ) -> int:
     """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh).
@@ -439,16 +441,16 @@ def _bytes_of(
     """
     nbytes = 0
     for size, lies in zip(sizes, lying or (False,) * len(sizes), strict=True):
-        aligned = max(move_along if lies else unit, size)
-        gap = VECTOR_BYTES if lies and aligned >= VECTOR_BYTES else 2 * max(VECTOR_BYTES - aligned, 0)
+        begin = max(aligned_along if lies else unit, size)  # lines begin at multiples of so many bytes
+        gap = VECTOR_BYTES if lies and begin >= VECTOR_BYTES else 2 * max(VECTOR_BYTES - begin, 0)
         lines, items = (columns, rows // parts) if lies else (rows, columns)
         nbytes += (parts if lies else 1) * round_up(lines * (items * size + gap), VECTOR_BYTES)
     return nbytes
 
 
-def _in_units(columns: int, results: tuple[int, ...], move: int) -> bool:
+def _in_units(columns: int, results: tuple[int, ...], aligned: int) -> bool:
     """Return whether a warp has a lane for each aligned unit of a row of results, as tile_rows.cuh requires."""
-    return max([columns * size // max(move, size) for size in results]) <= LANES
+    return max([columns * size // max(aligned, size) for size in results]) <= LANES
 
 
 def _by_sectors(layout: Layout, batch: tuple[Dimension, ...], kind: CallKind) -> bool:
@@ -457,7 +459,7 @@ def _by_sectors(layout: Layout, batch: tuple[Dimension, ...], kind: CallKind) ->
     return all([of.strides[i] % SECTOR_BYTES == 0 for of in (layout.axis, *batch) for i in results])
 
 
-def _halo(kind: CallKind, number: int, columns: int, move: int) -> int:
+def _halo(kind: CallKind, number: int, columns: int, aligned: int) -> int:
     """Return how many of a strip's columns the next strip has, too, if an array has `number` of them; 0 if none.
 
     Sectors that begin in the others end in the strip.
@@ -465,11 +467,11 @@ def _halo(kind: CallKind, number: int, columns: int, move: int) -> int:
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     if number <= columns or (max(kind.sizes) >= WIDE_VALUE and sum(results) <= MOSTLY_WRITTEN * sum(values)):
         return 0
-    halo = max([-(-(SECTOR_BYTES - max(move, size)) // size) for size in results])
-    halo += (columns - halo) % max(move // min(kind.sizes), 1)
+    halo = max([-(-(SECTOR_BYTES - max(aligned, size)) // size) for size in results])
+    halo += (columns - halo) % max(aligned // min(kind.sizes), 1)
     if halo >= columns:
         return 0
-    most = OVERLAPPING if _in_units(columns, results, move) else OVERLAPPING_ITEMS
+    most = OVERLAPPING if _in_units(columns, results, aligned) else OVERLAPPING_ITEMS
     return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
 
 
@@ -493,7 +495,7 @@ def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool, *, apart
 
 
 def _flat_accesses(
-    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int, move: int
+    layout: Layout, column: Dimension, others: Sequence[Dimension], arrays: int, aligned: int
 ) -> tuple[Access, ...] | None:
     """Return the accesses to dense columns in the order of memory, or None if the first `arrays` are not aligned.
 
@@ -507,7 +509,7 @@ def _flat_accesses(
         flat = Layout(layout.arrays, layout.axis, layout.others, tuple(starts), layout.contiguous)
     else:
         flat = layout
-    found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, move)
+    found = accesses_of(flat, Dimension(layout.axis.size * column.size, steps), others, 1, aligned)
     of_values = _of_values(layout, found, arrays, Access.REVERSED if back else Access.VECTOR)
     if of_values is None:
         return None

@@ -290,8 +290,8 @@ MISTAKES = (
         Kind.BOUND,
         "carry-strips-pairs-leading",
         STRIP_TILE,
-        "lies_together(value_rows())",
-        "lies_together(rows)",
+        "lies_together<typename Config::Values>(value_rows())",
+        "lies_together<typename Config::Values>(rows)",
     ),
     Mistake(
         "any-zero-for-another",

@@ -640,7 +640,7 @@ def _no_flags(request: ScanRequest, *_: Any, flat: bool) -> Any:
 def panels_of_unaligned_rows() -> Iterator[None]:
     """Rows that are not aligned are panels, and so are flags; otherwise they are strips or whole rows."""
     with (
-        mock.patch("cuscan.planning.strips.MOVES", (16,)),
+        mock.patch("cuscan.planning.strips.FLAT_ALIGNED", (16,)),
         mock.patch("cuscan.planning.strips.ALIGNED", (16,)),
         mock.patch("cuscan.planning.strips.staged_flags", _no_flags),
         mock.patch("cuscan.planning.whole_rows.staged_flags", _no_flags),

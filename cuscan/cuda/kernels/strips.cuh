@@ -1,8 +1,7 @@
 // strips: scans an axis that is not the contiguous one, where the columns beside it are contiguous, or that is the
-// contiguous one of some arrays. Parts of rows begin at multiples of kMove bytes, or anywhere; tiles beside each other
-// may overlap (tile_rows.cuh). A block works through
-// tiles (strip_tile.cuh), whose rows go through a ring of kStages stages in shared memory. Every warp has one task, and
-// every stage has a barrier for each task:
+// contiguous one of some arrays. Parts of rows begin at multiples of kAligned bytes, or anywhere; tiles beside each
+// other may overlap (tile_rows.cuh). A block works through tiles (strip_tile.cuh), whose rows go through a ring of
+// kStages stages in shared memory. Every warp has one task, and every stage has a barrier for each task:
 //
 // * producers load a tile as soon as its stage is free;
 // * reduce warps compute the totals of the tile's runs;
@@ -420,7 +419,7 @@ struct Strips {
             tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
             if (Config::kBulkStores) target::fence_before_copies();
             target::sync_warp();
-            if (Config::kBulkStores && Tile::template lies_together<typename Config::Results>(tile.rows))
+            if (Config::kBulkStores && tile.template lies_together<typename Config::Results>(tile.rows))
                 tile.store_together(results, warp, lane());
             else
                 tile.store(results, warp, lane());
