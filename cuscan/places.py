@@ -77,6 +77,18 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
                     yield there._replace(value=value, result=result, every=every)
 
 
+def turned_places(arrays: Arrays) -> Iterator[Place]:
+    """Ways in which arrays of two axes can lie if the neighbours of x are not those of the result."""
+    values, results = (sorted({0, 1, max(4 // (size or 4), 1)}) for size in (arrays.value, arrays.result))
+    for orders in itertools.permutations(((0, 1), (1, 0))):
+        there = Place(order=orders[0], result_order=orders[1])
+        for value, result in itertools.product(values, results):
+            yield there._replace(value=value, result=result)
+        for value, result in itertools.product((0, values[-1]), (0, results[-1])):
+            for gap, result_gap in ((0, 4), (4, 0), (4, 4), (1, 1)):
+                yield there._replace(value=value, result=result, gap=gap, result_gap=result_gap)
+
+
 def _far(length: int) -> int:
     """A gap that is not loaded with rows of a length, and after which none of them is aligned."""
     return length + 65

@@ -16,6 +16,8 @@ import cuscan
 from cuscan import cli
 from cuscan.bench import new_shapes
 from cuscan.bench.kernel import plan_of
+from cuscan.imagined import requests_of
+from cuscan.places import Place
 from cuscan.planning import make_plan
 from cuscan.planning.segment_starts import plan_starts
 from cuscan.warming import kernels
@@ -43,6 +45,20 @@ def test_without_shapes_random_calls_of_all_kinds_find_their_kernels():
     for kind in new_shapes.KINDS:
         missed = [c for c in islice(new_shapes.draw(kind), new_shapes.CALLS) if plan_of(c, H200).config not in found]
         assert missed == []
+
+
+@pytest.mark.full
+def test_without_shapes_scans_that_transpose_find_their_kernels():
+    found, draw, missed = kernels(Call(), H200), random.Random(3), []
+    for _ in range(600):
+        shape = int(10 ** draw.uniform(2.8, 6)), draw.choice((draw.randint(2, 32), draw.randint(2, 2000)))
+        orders = draw.sample([(0, 1), (1, 0)], 2)
+        gaps = draw.choice((0, 1, 4)), draw.choice((0, 1, 4))
+        place = Place(draw.randrange(4), draw.randrange(4), 0, gaps[0], 1, gaps[1], *orders)
+        (request,) = requests_of(Call(), shape, 0, lambda _, place=place: [place])
+        if make_plan(request, H200).config not in found:
+            missed.append((shape, place))
+    assert missed == []
 
 
 CALLS = {
