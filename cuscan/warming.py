@@ -30,7 +30,7 @@ _AROUND = sorted({2**k + d for k in range(1, 33) for d in (-1, 0, 1)} | {3 * 2**
 _LENGTHS = sorted({*range(1, 65), *range(96, 1100, 32), *(n for n in _AROUND if n > 64)})
 _LINES = (1, 8, 300, 20_000, 2**20)
 _WIDTHS = (*range(1, 331), *(n for n in _AROUND if 330 < n < 2**20))
-_TURNED_STEPS, _TURNED_WIDTH = 512, 330  # at least and at most, where x and the result lie in different orders
+_TURNED_STEPS, _TURNED_WIDTH = 512, 330  # least steps and most columns of scans that transpose
 _STEPS = sorted(2**k + d for k in range(1, 23) for d in (0, 1))
 
 
@@ -143,8 +143,8 @@ def _shapes() -> Iterator[tuple[tuple[int, ...], int, Places]]:
     for steps, width in itertools.product(_STEPS, _WIDTHS):
         if steps * width <= _LARGEST:
             yield (steps, width), 0, lambda _: FEW
-        if steps * width <= _LARGEST and steps >= _TURNED_STEPS and width <= _TURNED_WIDTH:
-            yield (steps, width), 0, turned_places
+            if steps >= _TURNED_STEPS and width <= _TURNED_WIDTH:
+                yield (steps, width), 0, turned_places
 
 
 def _given(shapes: Iterable[tuple[tuple[int, ...], int]]) -> Iterator[tuple[tuple[int, ...], int, Places]]:

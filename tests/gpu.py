@@ -658,7 +658,7 @@ TURNED = {
 
 
 def turned(dtype: str, result: str, shape: tuple[int, int, int], gap: int, along: bool) -> Call:
-    """A scan along axis 1 of values that lie along it, and of results that lie across; or, without `along`, reversed.
+    """A scan along axis 1 of values that lie along it to results that lie across; without `along`, the other way round.
 
     Blocks share it as strips.
     """

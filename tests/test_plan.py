@@ -772,7 +772,7 @@ def test_blocks_share_strips_of_rows_that_begin_anywhere():
 
 
 def test_wide_states_overlap_where_that_costs_little_or_panels_are_the_choice():
-    """7 of 32 columns twice cost more than sectors that are partly written; 4 of 64 do not."""
+    """To scan 7 of 32 columns twice costs more than to write parts of sectors; to scan 4 of 64 twice costs less."""
 
     def halo(columns, **call):
         made = planned(view((2**16, columns)), axis=0, op="logaddexp", **call)
@@ -790,12 +790,12 @@ def test_strips_that_overlap_store_whole_sectors():
         made = planned(view((2**16, columns), dtype), axis=0, dtype=result)
         if made.config.family != "strips":
             continue
-        move, width, halo = constants(made, "Aligned", "Columns", "Halo")
-        seen.add((dtype, move, halo))
+        aligned, width, halo = constants(made, "Aligned", "Columns", "Halo")
+        seen.add((dtype, aligned, halo))
         if halo == 0:
             continue
         size, own = DTYPES[result].itemsize, width - halo
-        assert halo * size >= 32 - max(move, size) and own * DTYPES[dtype].itemsize % move == 0
+        assert halo * size >= 32 - max(aligned, size) and own * DTYPES[dtype].itemsize % aligned == 0
         assert -(-columns // own) <= 1.45 * -(-columns // width)
     assert {("float32", 16, 4), ("float32", 4, 7), ("bfloat16", 4, 14), ("bfloat16", 1, 15)} <= seen
     assert {("float32", 4, 0), ("bool", 1, 3), ("int16", 1, 7)} <= seen
@@ -845,10 +845,10 @@ def test_warps_store_whole_vectors_of_a_strip():
         made = planned(view((2**13, columns), dtype), axis=0, dtype=result, target=little)
         if made.config.family != "strips" or constants(made, "Flat") != (0,):
             continue
-        taken, rows, warps, depth, move = constants(made, "Columns", "Rows", "Warps", "Depth", "Aligned")
+        taken, rows, warps, depth, aligned = constants(made, "Columns", "Rows", "Warps", "Depth", "Aligned")
         abreast = max(warps * COLUMNS.items * depth // rows, 1)
         seen.add(abreast)
-        assert taken // abreast * DTYPES[result].itemsize % move == 0
+        assert taken // abreast * DTYPES[result].itemsize % aligned == 0
     assert max(seen) > 1
 
 

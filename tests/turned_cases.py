@@ -86,7 +86,7 @@ class Case:
                 assert_same(result, wanted)
 
 
-ACROSS, ALONG = (False, True), (True, False)  # the axis of results, and of values, is the contiguous one
+ACROSS, ALONG = (False, True), (True, False)  # where the values lie; the results lie the other way
 CASES = (
     Case("results", "float32", (1, 1101, 67), ACROSS, (0, 1)),
     Case("results-of-pieces", "float32", (1, 1040, 64), ACROSS, (0, 16)),

@@ -1,7 +1,7 @@
 // A tile of columns in shared memory, and what each warp of a block does with it. A tile has kRows rows of kColumns
 // columns: a piece of a wider array, with its rows in scan order (tile_rows.cuh); or, with kFlat, whole rows, laid out
 // as in global memory (flat_tile.cuh). Some arrays may be contiguous along the axis (kAlong) while others lie across
-// it: these are turned on their way through the tile. Masks and segment starts lie beside the values
+// it: these are transposed on their way through the tile. Masks and segment starts lie beside the values
 // (staged_flags.cuh). A chunk is kSteps rows. A run is kDepth chunks, a power of two; a thread takes a run of kAcross
 // columns at a time. A store warp has some runs, or some columns of one run or of all; no other store warp reads,
 // overwrites or stores them.
